@@ -1,0 +1,85 @@
+"""attend: the one function that computes attention; it checks, chooses an engine and calls it."""
+
+import os
+from types import ModuleType
+
+from torch import Tensor
+
+from regard.engine import reference, tiled
+from regard.engine.request import Aux, Request, Result, request
+from regard.spec.biases import Bias
+from regard.spec.dropout import Dropout
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.scores import ScaledDot, Score
+
+ENGINES: dict[str, ModuleType] = {engine.NAME: engine for engine in (reference, tiled)}
+AUTO = ("tiled",)  # the first that supports the request
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Score = ScaledDot(),
+    mask: Mask | Tensor | str | None = None,
+    bias: Bias | Tensor | None = None,
+    temperature: float | Tensor = 1.0,
+    normalizer: Normalizer = Softmax(),
+    dropout: float | Dropout = 0.0,
+    query_start: int | Tensor | None = None,
+    aux: tuple[str, ...] | str = (),
+    engine: str = "auto",
+) -> Tensor | tuple[Tensor, Aux]:
+    """Attention of any kind: normalizer((score(q, k) + bias) / τ) · v over the visible pairs.
+
+    query: (batch, head, query, d_q); key: (batch, kv head, key, d_k); value: (batch, kv head, key, d_v).
+    Leading axes broadcast; the key's heads divide the query's. Returns (batch, head, query, d_v), and an
+    `Aux` when `aux` names any of lse, entropy, peak, peak_at, received, distance, max_logit.
+
+    >>> import torch, regard
+    >>> q, k, v = torch.randn(3, 1, 8, 128, 64)
+    >>> regard.attend(q, k, v, mask="causal").shape
+    torch.Size([1, 8, 128, 64])
+    """
+    asked = request(
+        query,
+        key,
+        value,
+        score=score,
+        mask=mask,
+        bias=bias,
+        temperature=temperature,
+        normalizer=normalizer,
+        dropout=dropout,
+        query_start=query_start,
+        aux=aux,
+    )
+    result = run(asked, engine)
+    out = asked.shapes.unfold(result.out)
+    if not asked.aux:
+        return out
+    named = {name: asked.shapes.unfold(getattr(result.aux, name)) for name in asked.aux}
+    return out, Aux(**named)
+
+
+def run(asked: Request, engine: str = "auto") -> Result:
+    """Run a request on the engine of that name, which never falls back, or on the one `auto` chooses."""
+    chosen = ENGINES[choose(asked, engine)]
+    result: Result = chosen.run(asked)
+    return result
+
+
+def choose(asked: Request, engine: str = "auto") -> str:
+    """The name of the engine that will run."""
+    if engine == "auto":
+        engine = os.environ.get("REGARD_ENGINE", "auto")
+    if engine == "auto":
+        return next(name for name in AUTO if ENGINES[name].supports(asked) is None)
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
+    why_not = ENGINES[engine].supports(asked)
+    if why_not is not None:
+        raise ValueError(f"engine {engine!r} cannot do this: {why_not}")
+    return engine

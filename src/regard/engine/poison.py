@@ -1,0 +1,69 @@
+"""Non-finite inputs. A hidden NaN has no influence at all; a visible one shows in the results of the rows that see it.
+
+Rows and keys that hold a NaN or Inf are replaced by zeros, so that no product can spread them (0 · NaN is NaN);
+the scores of their pairs are then put back as they were. Gradients do not flow through a poisoned result.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.spec.forms import Form, weights_times_values
+from regard.spec.plane import Pairs
+from regard.spec.scores import Score
+
+
+@dataclass(frozen=True, eq=False)
+class Poison:
+    """`query` (…, query, 1) and `key` (…, 1, key) mark what is not finite; `raw` is the form of the inputs as they came."""
+
+    query: Tensor
+    key: Tensor
+    raw: Form
+
+    def pairs(self, pairs: Pairs) -> Tensor:
+        """Pairs whose score is not that of finite inputs."""
+        return self.query[..., pairs.rows, :] | self.key[..., pairs.columns]
+
+
+def guarded(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Form, Poison | None]:
+    """Query and key safe to multiply, their form, and what was taken out."""
+    form = score.lower(query, key)
+    bad_query, bad_key = ~_finite(query), ~_finite(key)
+    for operand in form.operands:
+        if operand.axis == "query":
+            bad_query = bad_query | ~_finite(operand.tensor)
+        elif operand.axis == "key":
+            bad_key = bad_key | ~_finite(operand.tensor)
+    if not bool(bad_query.any()) and not bool(bad_key.any()):
+        return query, key, form, None
+    raw = score.lower(query.detach(), key.detach())
+    query = torch.where(bad_query.unsqueeze(-1), 0.0, query)
+    key = torch.where(bad_key.unsqueeze(-1), 0.0, key)
+    return query, key, score.lower(query, key), Poison(bad_query.unsqueeze(-1), bad_key.unsqueeze(-2), raw)
+
+
+def finite_values(value: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The values with zeros for what is not finite, and, if there was any, the values as they came."""
+    finite = value.isfinite()
+    if bool(finite.all()):
+        return value, None
+    return torch.where(finite, value, 0.0), value.detach()
+
+
+def poisoned(visible: Tensor, raw: Tensor) -> Tensor:
+    """What the visible non-finite values add to the output: NaN, ±Inf or 0, (…, query, d_v)."""
+    seen = visible.to(raw.dtype)
+
+    def meets(kind: Tensor) -> Tensor:
+        return weights_times_values(seen, kind.to(raw.dtype)) > 0
+
+    plus, minus = meets(raw == torch.inf), meets(raw == -torch.inf)
+    zero = torch.zeros((), dtype=raw.dtype, device=raw.device)
+    found = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, zero))
+    return torch.where(meets(raw.isnan()) | (plus & minus), torch.nan, found)
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    return tensor.isfinite().all(-1)

@@ -1,0 +1,84 @@
+"""The running softmax: one strip of queries meets its keys tile by tile, keeping a maximum, a sum and an output."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.engine.logits import Tensors
+from regard.engine.poison import poisoned
+from regard.engine.schedule import Tile
+from regard.engine.strip import Kernel, Rows, empty_rows
+from regard.spec.forms import weights_times_values
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Sums so far, each over e^(x − top): of the powers, times (x − top), times |i − j|; and the output."""
+
+    top: Tensor
+    total: Tensor
+    out: Tensor
+    moment: Tensor
+    reach: Tensor
+    best: Tensor
+    at: Tensor
+
+
+def softmax_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> Rows:
+    """Output, lse and statistics of one strip; differentiable, so that higher orders can run through it."""
+    blank = empty_rows(kernel, rows)
+    if not tiles:
+        return blank
+    zero = torch.zeros_like(blank.state)
+    state = State(blank.state, zero, blank.out, zero, zero, blank.max_logit, blank.peak_at)
+    for tile in tiles:
+        state = _step(kernel, tile, state, value, operands)
+    return _finish(kernel, state)
+
+
+def _step(kernel: Kernel, tile: Tile, state: State, value: Tensor, operands: Tensors) -> State:
+    x, logits = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)
+    x = x.expand(*state.top.shape, x.shape[-1])
+    highest = x.detach().amax(-1)
+    top = torch.maximum(state.top, highest)
+    sound = torch.where(top == -torch.inf, 0.0, top)
+    shifted = x - sound.unsqueeze(-1)
+    powers = shifted.exp()
+    shrink = (state.top - sound).exp()
+    total = state.total * shrink + powers.sum(-1)
+    moment, reach, best, at = state.moment, state.reach, state.best, state.at
+    if "entropy" in kernel.aux:
+        moved = torch.where(state.top == -torch.inf, 0.0, state.top - sound)
+        step = powers * torch.where(x == -torch.inf, 0.0, shifted)
+        moment = shrink * (moment + moved * state.total) + step.sum(-1)
+    if "distance" in kernel.aux:
+        reach = reach * shrink + (powers.detach() * (tile.pairs.i - tile.pairs.j).abs()).sum(-1)
+    if "max_logit" in kernel.aux:
+        best = torch.maximum(best, logits.detach().expand_as(x).amax(-1))
+    if "peak_at" in kernel.aux:
+        first = x.detach().argmax(-1) + tile.pairs.columns.start
+        at = torch.where(highest > state.top, first, at)
+    kept = powers
+    if kernel.dropout is not None:
+        kept = powers * kernel.dropout.factors(tile.pairs, powers.dtype)
+    out = state.out * shrink.unsqueeze(-1) + weights_times_values(kept, value[..., tile.pairs.columns, :])
+    if kernel.raw_value is not None:
+        out = out + poisoned((x != -torch.inf), kernel.raw_value[..., tile.pairs.columns, :])
+    return State(top, total, out, moment, reach, best, at)
+
+
+def _finish(kernel: Kernel, state: State) -> Rows:
+    some = state.total != 0  # NaN counts as something
+    total = torch.where(some, state.total, 1.0)
+    lse = torch.where(some, state.top + total.log(), -torch.inf)
+    entropy = torch.where(some, total.log() - state.moment / total, 0.0)
+    return Rows(
+        out=state.out / total.unsqueeze(-1),
+        state=lse,
+        entropy=entropy,
+        peak=torch.where(some, 1.0 / total, 0.0).detach(),
+        peak_at=state.at,
+        distance=torch.where(some, state.reach / total, 0.0).detach(),
+        max_logit=state.best,
+    )

@@ -1,0 +1,70 @@
+"""Normalizers that need whole rows: strips of a fixed height hold all their keys, so memory is linear in the length."""
+
+import torch
+from torch import Tensor
+
+from regard.engine.logits import Tensors
+from regard.engine.poison import poisoned
+from regard.engine.schedule import Tile
+from regard.engine.strip import Kernel, Rows, empty_rows
+from regard.spec.forms import weights_times_values
+
+
+def span(tiles: list[Tile]) -> slice:
+    """The columns from the first tile to the last."""
+    return slice(tiles[0].pairs.columns.start, tiles[-1].pairs.columns.stop)
+
+
+def strip_logits(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors, raw: bool) -> tuple[Tensor, Tensor]:
+    """x and the logits before τ of a strip, over the columns of `span`, −inf between the tiles."""
+    height = rows.stop - rows.start
+    parts: list[list[Tensor]] = [[], []]
+    at = tiles[0].pairs.columns.start
+    for tile in tiles:
+        gap, columns = tile.pairs.columns.start - at, tile.pairs.columns
+        pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=raw)
+        for found, tensor in zip(parts, pair, strict=True):
+            if gap:
+                found.append(tensor.new_full((*kernel.lanes, height, gap), -torch.inf))
+            found.append(tensor.expand(*kernel.lanes, height, columns.stop - columns.start))
+        at = columns.stop
+    return torch.cat(parts[0], -1), torch.cat(parts[1], -1)
+
+
+def weights_of(kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and row state; a row that saw NaN or +Inf has NaN weights and passes no gradient."""
+    bad = (x.isnan() | (x == torch.inf)).any(-1, keepdim=True)
+    weights, state = kernel.normalizer.weights(torch.where(bad, -torch.inf, x))
+    return torch.where(bad, torch.nan, weights), state
+
+
+def whole_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> Rows:
+    """Output, row state and statistics of one strip; differentiable."""
+    blank = empty_rows(kernel, rows)
+    if not tiles:
+        return blank
+    x, logits = strip_logits(kernel, rows, tiles, operands, raw=True)
+    weights, state = weights_of(kernel, x)
+    columns = span(tiles)
+    pairs = kernel.schedule.plane.pairs(rows, columns)
+    visible = x != -torch.inf
+    kept = weights
+    if kernel.dropout is not None:
+        kept = weights * kernel.dropout.factors(pairs, weights.dtype)
+    out = weights_times_values(torch.where(visible, kept, 0.0), value[..., columns, :])
+    if kernel.raw_value is not None:
+        out = out + poisoned(visible, kernel.raw_value[..., columns, :])
+    fixed = torch.where(visible, weights, 0.0).detach()
+    some = visible & (weights != 0)
+    logs = torch.where(some, weights, 1.0).log()
+    found = torch.where(visible.any(-1), x.detach().argmax(-1) + columns.start, -1)
+    shifted = torch.where(state < 0, state, state + columns.start) if not state.is_floating_point() else state
+    return Rows(
+        out=out,
+        state=shifted,
+        entropy=-torch.where(some, weights * logs, 0.0).sum(-1),
+        peak=fixed.amax(-1),
+        peak_at=found,
+        distance=(fixed * (pairs.i - pairs.j).abs()).sum(-1),
+        max_logit=logits.detach().amax(-1),
+    )

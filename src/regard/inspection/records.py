@@ -1,0 +1,87 @@
+"""Records: what computing returns and drawing accepts. They hold plain numbers and never draw themselves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Row = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A labelled matrix: rows are queries, columns are keys.
+
+    `None` in `values` is a hidden pair: drawn as a blank, not as zero. `limits` are the values at the two ends of
+    the colors, so that grids side by side can be compared; without them the data decide.
+    """
+
+    values: Sequence[Sequence[float | None]]
+    row_labels: Sequence[str] = ()
+    column_labels: Sequence[str] = ()
+    title: str = ""
+    note: str = ""
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve with an optional interval (`low`, `high`) at each point."""
+
+    name: str
+    x: Row
+    y: Row
+    low: Row = ()
+    high: Row = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Curves that share their axes."""
+
+    lines: Sequence[Line]
+    x_label: str
+    y_label: str
+    title: str = ""
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Groups of bars: `series` maps a name to one height per label."""
+
+    labels: Sequence[str]
+    series: dict[str, Row]
+    y_label: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over repetitions with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+Cell = str | int | float | Estimate
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with a name each, rows of cells."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Pictures side by side under one title."""
+
+    pictures: Sequence["Picture"]
+    title: str = ""
+
+
+Picture = Grid | Lines | Bars | Panel

@@ -1,0 +1,172 @@
+"""Records on matplotlib axes. Only `figure` imports this file, when the first figure is drawn."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from regard.inspection.records import Bars, Grid, Lines
+from regard.show import grids
+from regard.show.color import RAMP, RGB, ramp, readable_on
+from regard.show.number import alike, nonfinite, short, uniform
+from regard.show.series import checked_bars, checked_lines, series_color
+from regard.show.size import LONGEST_LABEL, box_aspect, labels_fit_across
+from regard.show.text import display_width, fit, visible
+
+_NUMBERED = 400  # cells; more, and numbers are too small to read
+_LABELED = 60
+_MEASURED = 10  # values on a logarithmic axis that are written instead of powers
+_MARKERS = "o^sDvP*"
+
+
+def _web(color: RGB) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*color)
+
+
+def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
+    """Colored cells with rows downward as in a matrix; hidden pairs are hatched gray."""
+    values = grids.cells(grid)
+    height, width = grids.shape(values)
+    axes = figure.subplots()
+    axes.set_title(visible(grid.title))
+    axes.set_xlabel(visible(grid.note), fontsize="small")
+    if not height or not width:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, f"empty: {height} rows, {width} columns", ha="center", va="center")
+        return
+    limits = grids.limits(grid, values)
+    # infinities take the color at their end; only hidden pairs and not-a-number show the paper
+    numbers = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=float)
+    image = axes.imshow(
+        np.ma.masked_invalid(np.clip(numbers, limits.low, limits.high)),
+        cmap=LinearSegmentedColormap.from_list("regard", [_web(color) for color in RAMP]),
+        norm=PowerNorm(limits.power, limits.low, limits.high),
+        aspect="equal" if max(height, width) <= 4 * min(height, width) else "auto",
+        interpolation="nearest",
+    )
+    axes.patch.set(facecolor="#eeeeee", edgecolor="#c8c8c8", hatch="////", linewidth=0)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("bottom")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    _label(axes.xaxis, grid.column_labels, width)
+    _label(axes.yaxis, grid.row_labels, height)
+    if not labels_fit_across(grid):
+        for text in axes.get_xticklabels():
+            text.set(rotation=45, ha="left", rotation_mode="anchor")
+    _write_numbers(axes, values, limits)
+    figure.colorbar(image, ax=axes, shrink=0.8, aspect=25).outline.set_visible(False)
+
+
+def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
+    if not len(labels):
+        axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
+        return
+    step = math.ceil(count / _LABELED)
+    axis.set_ticks(
+        range(0, count, step),
+        [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],
+        fontsize="small" if count > 24 else "medium",
+    )
+
+
+def _write_numbers(axes: Axes, values: grids.Cells, limits: grids.Limits) -> None:
+    """The number in each cell of a small grid; in a large one only where a color cannot say it."""
+    form = uniform(grids.shown(values))
+    small = math.prod(grids.shape(values)) <= _NUMBERED
+    for row, line in enumerate(values):
+        for column, value in enumerate(line):
+            if value is None or (math.isfinite(value) and not small):
+                continue
+            fraction = limits.fraction(value)
+            ink = "black" if math.isnan(fraction) else _web(readable_on(ramp(fraction)))
+            text = form.text(value) if math.isfinite(value) else nonfinite(value)
+            label = axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=8 if small else 4)
+            if math.isnan(value):
+                label.set_bbox({"facecolor": "white", "edgecolor": "none"})
+
+
+def lines(figure: Figure | SubFigure, record: Lines) -> None:
+    """Curves with a marker each and their intervals as bands."""
+    checked_lines(record)
+    axes = figure.subplots()
+    _frame(axes, record)
+    axes.set_xlabel(visible(record.x_label))
+    axes.grid(alpha=0.3)
+    handles: list[Artist | tuple[Artist, ...]] = []
+    for index, curve in enumerate(record.lines):
+        color = _web(series_color(index))
+        x, y = _drawable(curve.x, record.log_x), _drawable(curve.y, record.log_y)
+        mark = _MARKERS[index % len(_MARKERS)] if len(x) <= 40 else ""
+        handles += axes.plot(x, y, color=color, marker=mark, markersize=4)
+        if len(curve.low):
+            low, high = _drawable(curve.low, False), _drawable(curve.high, False)
+            axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+    xs = {float(x) for curve in record.lines for x in curve.x if math.isfinite(x) and x > 0}
+    ys = {float(y) for curve in record.lines for y in curve.y if math.isfinite(y) and y > 0}
+    if record.log_x and xs:
+        axes.set_xscale("log")
+        _plain_powers(axes.xaxis)
+        if len(xs) <= _MEASURED:
+            axes.set_xticks(sorted(xs), [short(x) for x in sorted(xs)])
+            axes.xaxis.set_minor_locator(NullLocator())
+    if record.log_y and ys:
+        axes.set_yscale("log")
+        _plain_powers(axes.yaxis)
+    _legend(axes, handles, [curve.name for curve in record.lines])
+
+
+def _plain_powers(axis: Axis) -> None:
+    """Write the ticks of a logarithmic axis as in the terminal; matplotlib's own are formulas."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _drawable(values: Sequence[float], log: bool) -> list[float]:
+    """The values with a gap where the axis has no place for one."""
+    return [float(v) if math.isfinite(v) and (v > 0 or not log) else math.nan for v in values]
+
+
+def bars(figure: Figure | SubFigure, record: Bars) -> None:
+    """Groups of upright bars; a height that is not finite is written at the foot of its place."""
+    checked_bars(record)
+    axes = figure.subplots()
+    _frame(axes, record)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    width = 0.8 / max(len(record.series), 1)
+    numbers = iter(alike([float(height) for heights in record.series.values() for height in heights]))
+    few = len(record.labels) * len(record.series) <= 16
+    handles: list[Artist | tuple[Artist, ...]] = []
+    for index, heights in enumerate(record.series.values()):
+        places = [place + (index - (len(record.series) - 1) / 2) * width for place in range(len(heights))]
+        drawn = [float(height) if math.isfinite(height) else 0.0 for height in heights]
+        container = axes.bar(places, drawn, width, color=_web(series_color(index)))
+        handles.append(container)
+        texts = [text if few or not math.isfinite(h) else "" for h, text in zip(heights, numbers, strict=False)]
+        axes.bar_label(container, texts, fontsize="small", padding=2)
+    labels = [fit(visible(label), LONGEST_LABEL) for label in record.labels]
+    axes.set_xticks(range(len(labels)), labels)
+    if sum(map(display_width, labels)) > 45:
+        for text in axes.get_xticklabels():
+            text.set(rotation=30, ha="right", rotation_mode="anchor")
+    axes.axhline(0, color="black", linewidth=0.8)
+    _legend(axes, handles, list(record.series))
+
+
+def _frame(axes: Axes, record: Lines | Bars) -> None:
+    axes.set_title(visible(record.title))
+    axes.set_ylabel(visible(record.y_label))
+    axes.set_box_aspect(box_aspect(record))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(axes: Axes, handles: Sequence[Artist | tuple[Artist, ...]], names: Sequence[str]) -> None:
+    if len(names) > 1 or any(names):
+        axes.legend(list(handles), [visible(name) for name in names], frameon=False)

@@ -1,0 +1,101 @@
+"""What every drawing of a Grid needs first: checked cells, labels, the range of the colors, and smaller grids."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from regard.inspection.records import Grid
+
+Cells = Sequence[Sequence[float | None]]
+
+_TINY = 16  # a weight this many times smaller than the largest has less than one step of nine colors
+
+
+def cells(grid: Grid) -> Cells:
+    """The grid's values, once it is certain that rows are equally long and labels match."""
+    widths = sorted({len(row) for row in grid.values})
+    if len(widths) > 1:
+        raise ValueError(f"a Grid has rows of one length, got lengths {widths[0]} to {widths[-1]}")
+    for name, labels, count in (
+        ("row", grid.row_labels, len(grid.values)),
+        ("column", grid.column_labels, widths[0] if widths else len(grid.column_labels)),
+    ):
+        if len(labels) not in (0, count):
+            raise ValueError(
+                f"a Grid has one label per {name} or none, got {len(labels)} {name} labels for {count} {name}s"
+            )
+    return grid.values
+
+
+def shape(values: Cells) -> tuple[int, int]:
+    """Rows and columns."""
+    return len(values), len(values[0]) if len(values) else 0
+
+
+def shown(values: Cells) -> Iterator[float]:
+    """The visible values, row by row, not-a-number and infinities included."""
+    return (float(value) for row in values for value in row if value is not None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The values at the weak and the strong end of the colors.
+
+    `power` bends the way between them: at 1/2 a quarter of the range already takes half the colors.
+    """
+
+    low: float
+    high: float
+    power: float = 1.0
+
+    def fraction(self, value: float) -> float:
+        """How far `value` is from low to high, within 0 and 1; not-a-number stays itself."""
+        if math.isnan(value):
+            return value
+        if math.isinf(value):
+            return 1.0 if value > 0 else 0.0
+        # halved, because the difference of two large numbers can exceed the largest
+        span = self.high / 2 - self.low / 2
+        return min(max((value / 2 - self.low / 2) / span, 0.0), 1.0) ** self.power if span > 0 else 0.0
+
+
+def limits(grid: Grid, values: Cells) -> Limits:
+    """The grid's own limits, or those of the finite values among `values`.
+
+    Colors start at zero, as weights do, unless values are negative or all lie in the upper half of their range.
+    Where most weights are tiny beside the largest, as in long rows, they follow the square root: on a straight
+    scale one strong weight would leave all others pale.
+    """
+    if grid.limits is not None:
+        low, high = grid.limits
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"a Grid's limits are two finite numbers, the lower first; got {low} and {high}")
+        return Limits(low, high)
+    finite = [value for value in shown(values) if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if 0 <= low <= high / 2 or low == high > 0:
+        low = 0.0
+    if not finite or high <= low:
+        return Limits(low, low + 1.0)
+    tiny = low == 0 and median(finite) < high / _TINY
+    return Limits(low, high, power=0.5 if tiny else 1.0)
+
+
+def pooled(values: Cells, rows: int, columns: int) -> Cells:
+    """One cell for every `rows` × `columns` cells: the mean of those visible, None where none is."""
+    if rows == columns == 1:
+        return values
+    height, width = shape(values)
+    return [
+        [
+            _mean([v for row in values[top : top + rows] for v in row[start : start + columns] if v is not None])
+            for start in range(0, width, columns)
+        ]
+        for top in range(0, height, rows)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    # divided first, because a sum can exceed the largest number when the mean does not
+    return sum(value / len(values) for value in values) if values else None

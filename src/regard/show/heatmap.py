@@ -1,0 +1,158 @@
+"""A Grid in a terminal: tokens at the edges, colored cells, hidden pairs blank."""
+
+import math
+from collections.abc import Sequence
+
+from regard.inspection.records import Grid
+from regard.show import grids
+from regard.show.color import Depth, ramp, readable_on
+from regard.show.grids import Cells, Limits
+from regard.show.layout import Layout, choose, column_labels, row_labels
+from regard.show.number import nonfinite, short
+from regard.show.span import Line, Span, line_width, paragraph
+from regard.show.text import center, clusters, display_width, fit, left
+
+_SHADES = "·░▒▓█"  # the weakest is a dot, so that a weight of zero differs from a hidden pair
+_SIGNS = {"nan": "?", "inf": "+", "-inf": "-"}
+_TALLEST_LABEL = 10
+_GRADIENT = 16
+
+
+def heatmap(grid: Grid, width: int, depth: Depth) -> list[Line]:
+    """The grid in at most `width` columns."""
+    everything = grids.cells(grid)
+    height, columns = grids.shape(everything)
+    title = paragraph(grid.title, width, depth)
+    note = paragraph(grid.note, width, depth)
+    if not height or not columns:
+        return [*title, *paragraph(f"(empty: {height} rows, {columns} columns)", width, depth), *note]
+    layout = choose(grid, everything, width, depth)
+    values = grids.pooled(everything, layout.rows, layout.columns)
+    limits = grids.limits(grid, values)
+    edges = _row_edges(grid, layout, depth)
+    starts = range(0, len(values), layout.stacked)
+    body = [
+        [Span(edge), *_line(values[start : start + layout.stacked], layout, limits, depth)]
+        for edge, start in zip(edges, starts, strict=True)
+    ]
+    return [
+        *title,
+        *_header(grid, layout, depth),
+        *body,
+        *_scale(values, limits, width, depth),
+        *paragraph(_remark(everything, layout, depth), width, depth),
+        *note,
+    ]
+
+
+def _row_edges(grid: Grid, layout: Layout, depth: Depth) -> list[str]:
+    """What stands left of each line: the label of its first row, with the row's number if rows share the line."""
+    numbered = not layout.labels_each_row and len(grid.row_labels) > 0
+    labels = [f"{index} {label}" if numbered else label for index, label in enumerate(row_labels(grid, depth))]
+    return [left(fit(label, layout.margin - 1), layout.margin) for label in labels[:: layout.rows * layout.stacked]]
+
+
+def _header(grid: Grid, layout: Layout, depth: Depth) -> list[Line]:
+    """Column labels: across if cells are wide, downward over squares, else column numbers now and then."""
+    margin = Span(" " * layout.margin)
+    labels = column_labels(grid, depth)
+    named = len(grid.column_labels) > 0 and layout.columns == 1
+    if layout.columns == 1 and layout.format is not None:
+        return [[margin, Span("".join(center(fit(label, layout.cell - 1), layout.cell) for label in labels))]]
+    if named and layout.cell >= 2:
+        return [[margin, Span(line)] for line in _downward(labels, layout.cell)]
+    return [[margin, Span(_ruler(len(labels), layout))]]
+
+
+def _downward(labels: Sequence[str], cell: int) -> list[str]:
+    stacks = [clusters(fit(label, _TALLEST_LABEL)) for label in labels]
+    height = max(map(len, stacks))
+    lowered = [[""] * (height - len(stack)) + stack for stack in stacks]
+    return ["".join(center(letter, cell) for letter in letters) for letters in zip(*lowered, strict=True)]
+
+
+def _ruler(count: int, layout: Layout) -> str:
+    """Column numbers that begin above their column, as many as stand apart."""
+    width = math.ceil(count / layout.columns) * layout.cell
+    apart = math.ceil((len(str(count)) + 2) / layout.cell)
+    power = 10 ** math.floor(math.log10(apart))
+    cells = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= apart)
+    line = ""
+    for index in range(0, count, cells * layout.columns):
+        mark = line.ljust(index // layout.columns * layout.cell) + str(index)
+        if len(mark) <= width or not line:
+            line = mark
+    return fit(line, max(width, 1))
+
+
+def _line(rows: Cells, layout: Layout, limits: Limits, depth: Depth) -> list[Span]:
+    if layout.stacked == 2:
+        below: Sequence[float | None] = rows[1] if len(rows) > 1 else [None] * len(rows[0])
+        return [_half_blocks(upper, lower, limits, depth) for upper, lower in zip(rows[0], below, strict=True)]
+    return [_cell(value, layout, limits, depth) for value in rows[0]]
+
+
+def _cell(value: float | None, layout: Layout, limits: Limits, depth: Depth) -> Span:
+    if value is None:
+        return Span(" " * layout.cell)
+    text = layout.format.text(value) if layout.format else "" if math.isfinite(value) else _SIGNS[nonfinite(value)]
+    fraction = limits.fraction(value)
+    if math.isnan(fraction) or depth is Depth.PLAIN:
+        return Span(center(text, layout.cell))
+    if depth.colored:
+        paper = ramp(fraction, depth)
+        return Span(center(text, layout.cell), readable_on(paper), paper)
+    shade = _SHADES[min(int(fraction * len(_SHADES)), len(_SHADES) - 1)]
+    if layout.format and shade == _SHADES[0]:
+        shade = " "
+    space = layout.cell - display_width(text)
+    return Span(shade * (space - space // 2) + text + shade * (space // 2))
+
+
+def _half_blocks(upper: float | None, lower: float | None, limits: Limits, depth: Depth) -> Span:
+    for value in (upper, lower):
+        if value is not None and not math.isfinite(value):
+            return Span(_SIGNS[nonfinite(value)])
+    above, below = (None if v is None else ramp(limits.fraction(v), depth) for v in (upper, lower))
+    if above is None:
+        return Span(" ") if below is None else Span("▄", below)
+    return Span("▀", above, below)
+
+
+def _scale(values: Cells, limits: Limits, width: int, depth: Depth) -> list[Line]:
+    """The colors with the values at their ends, and what blanks mean if there are any."""
+    blanks = any(value is None for row in values for value in row)
+    remark = "; ".join(["square root scale"] * (limits.power != 1) + ["blank: hidden"] * blanks)
+    if depth is Depth.PLAIN:
+        return [[Span("blank: hidden")]] if blanks else []
+    low, high = short(limits.low), short(limits.high)
+    room = width - len(low) - len(high) - 2
+    if depth.colored:
+        count = max(min(_GRADIENT, room), 1)
+        bar = [Span(" ", paper=ramp(step / max(count - 1, 1), depth)) for step in range(count)]
+    else:
+        bar = [Span(_SHADES)]
+    if line_width(bar) > room:
+        return paragraph(f"{low} to {high} {remark}", width, depth)
+    scale = [Span(f"{low} "), *bar, Span(f" {high}")]
+    if line_width(scale) + 2 + len(remark) <= width:
+        return [[*scale, Span(f"  {remark}" if remark else "")]]
+    return [scale, *paragraph(remark, width, depth)]
+
+
+def _remark(everything: Cells, layout: Layout, depth: Depth) -> str:
+    """What the picture leaves out: values averaged in a cell, and rows that share a line."""
+    remarks: list[str] = []
+    if layout.rows > 1 or layout.columns > 1:
+        by = "x" if depth is Depth.PLAIN else "×"
+        largest = max((v for v in grids.shown(everything) if math.isfinite(v)), default=math.nan)
+        remarks.append(
+            f"Each cell is the mean of {layout.rows} {by} {layout.columns} values (rows {by} columns); "
+            f"the largest single value is {short(largest)}."
+        )
+    elif layout.stacked > 1:
+        remarks.append("Each line holds two rows.")
+    signs = sorted({nonfinite(v) for v in grids.shown(everything) if not math.isfinite(v)})
+    if signs and layout.format is None:
+        remarks.append("Not finite: " + ", ".join(f"{_SIGNS[sign]} {sign}" for sign in signs) + ".")
+    return " ".join(remarks)

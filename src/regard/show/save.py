@@ -1,0 +1,102 @@
+"""Pictures and tables as files. A file is replaced whole or not at all."""
+
+import io
+import os
+import secrets
+import shutil
+import warnings
+from pathlib import Path
+
+from regard.inspection.records import Picture, Table
+from regard.show.data import as_csv, as_json
+from regard.show.figure import draw, fix_layout
+from regard.show.table import table
+from regard.show.terminal import render
+
+_TEXT_WIDTH = 100
+_DOTS_PER_INCH = 150
+_FIGURES = ("png", "svg", "pdf")
+_FORMATS = (*_FIGURES, "txt", "json", "csv")
+
+
+def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
+    """Write the picture in the format its suffix names: png, svg, pdf, txt, json or csv.
+
+    The file appears under its name when it is complete and on the disk; until then an older one stays as it was.
+    The same picture gives the same bytes.
+    """
+    path = Path(path)
+    form = path.suffix.lower().removeprefix(".")
+    if form not in _FORMATS:
+        raise ValueError(f"the suffix of a file names its format, one of {', '.join(_FORMATS)}; got {path.name!r}")
+    replace(path, _content(picture, form))
+
+
+def _content(picture: Picture | Table, form: str) -> bytes:
+    if form == "json":
+        return as_json(picture).encode()
+    if form == "csv":
+        return as_csv(picture).encode()
+    if form == "txt":
+        return _text(picture).encode()
+    if isinstance(picture, Table):
+        raise ValueError(f"a Table is saved as txt, json or csv, got {form}")
+    return _figure(picture, form)
+
+
+def _text(picture: Picture | Table) -> str:
+    text = table(picture) if isinstance(picture, Table) else render(picture, width=_TEXT_WIDTH, color="shade")
+    return "".join(line.rstrip() + "\n" for line in text.split("\n"))
+
+
+def _figure(picture: Picture, form: str) -> bytes:
+    figure = draw(picture)
+    import matplotlib
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[form]
+    content = io.BytesIO()
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42}),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        fix_layout(figure)
+        figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=undated)
+    _warn_once(caught, form)
+    return content.getvalue()
+
+
+def _warn_once(caught: list[warnings.WarningMessage], form: str) -> None:
+    """Pass warnings on, those about missing glyphs as one; an svg is drawn with the fonts of its reader."""
+    missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
+    for each in caught:
+        if str(each.message) not in missing:
+            warnings.warn(each.message, each.category, stacklevel=5)
+    if missing and form != "svg":
+        warnings.warn(
+            f"{len(missing)} characters are in no installed font that matplotlib can use and appear as boxes; "
+            "install a font for them (such as Noto Sans CJK) or save as svg",
+            stacklevel=5,
+        )
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Give the file this content in one step, with the permissions of the one it replaces."""
+    path = Path(os.path.realpath(path))
+    beside = path.with_name(f".regard-{secrets.token_hex(8)}.part")
+    try:
+        with beside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,51 @@
+"""Tables as text: names over rules, words to the left, numbers to the right, an estimate with its interval."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.inspection.records import Cell, Estimate, Table
+from regard.show.number import alike, interval
+from regard.show.text import display_width, left, right, visible
+
+_GAP = "  "
+
+
+def table(table: Table) -> str:
+    """The table in aligned columns; numbers of a column share their decimals where their sizes allow it."""
+    columns = [_column(name, [row[index] for row in checked_rows(table)]) for index, name in enumerate(table.columns)]
+    lines = [" ".join(visible(line) for line in table.title.splitlines())] if table.title else []
+    for texts in zip(*(column.lines() for column in columns), strict=True):
+        lines.append(_GAP.join(texts).rstrip())
+    return "\n".join(lines)
+
+
+def checked_rows(table: Table) -> Sequence[Sequence[Cell]]:
+    """The rows, once it is certain that each has a cell for every column."""
+    for row in table.rows:
+        if len(row) != len(table.columns):
+            raise ValueError(f"a Table has one cell per column, got {len(row)} cells for {len(table.columns)} columns")
+    return table.rows
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    texts: Sequence[str]
+    words: bool
+
+    def lines(self) -> list[str]:
+        width = max(map(display_width, [self.name, *self.texts]))
+        place = left if self.words else right
+        return [place(text, width) for text in (self.name, "-" * width, *self.texts)]
+
+
+def _column(name: str, cells: Sequence[Cell]) -> _Column:
+    numbers = iter(alike([cell for cell in cells if isinstance(cell, float)]))
+    texts = [next(numbers) if isinstance(cell, float) else _text(cell) for cell in cells]
+    return _Column(visible(name), texts, words=all(isinstance(cell, str | bool) for cell in cells))
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, Estimate):
+        return interval(cell)
+    return visible(cell) if isinstance(cell, str) else str(cell)

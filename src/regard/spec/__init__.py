@@ -1,0 +1,1 @@
+"""What is computed: scores, masks, biases, positions, normalizers, dropout. No engine, no pictures."""

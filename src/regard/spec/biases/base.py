@@ -1,0 +1,131 @@
+"""Bias: a number per pair that is added to the score. −inf hides the pair exactly like a mask."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.spec.forms import Form, Operand
+from regard.spec.masks.tables import fits_plane
+from regard.spec.part import Part
+from regard.spec.plane import Pairs, Plane
+
+
+class Bias(Part):
+    """A term of the logits that depends on positions, not on contents; `+` joins two."""
+
+    @property
+    def positional(self) -> bool:
+        """Whether it depends on i and j."""
+        return True
+
+    @property
+    def hides(self) -> bool:
+        """Whether some value is −inf."""
+        return False
+
+    def check(self, plane: Plane) -> None:
+        """Raise if this bias does not fit the sizes of the call."""
+
+    def values(self, pairs: Pairs) -> Tensor:
+        """The definition: broadcasts to (batch, kv head, group, query, key)."""
+        raise NotImplementedError(f"{type(self).__name__} must define values(pairs)")
+
+    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+        """The same as a form that computes any rectangle alone."""
+        raise NotImplementedError(f"{type(self).__name__} must define lower(plane, dtype)")
+
+    def terms(self) -> tuple["Bias", ...]:
+        """The biases this one is the sum of."""
+        return (self,)
+
+    def __add__(self, other: "Bias") -> "Bias":
+        if not isinstance(other, Bias):
+            raise TypeError(f"biases add to biases, got {type(other).__name__}; wrap a tensor as biases.Dense(tensor)")
+        return Total(self.terms() + other.terms())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Total(Bias):
+    """The sum of several biases."""
+
+    parts: tuple[Bias, ...]
+
+    @property
+    def positional(self) -> bool:
+        return any(part.positional for part in self.parts)
+
+    @property
+    def hides(self) -> bool:
+        return any(part.hides for part in self.parts)
+
+    def check(self, plane: Plane) -> None:
+        for part in self.parts:
+            part.check(plane)
+
+    def values(self, pairs: Pairs) -> Tensor:
+        total = self.parts[0].values(pairs)
+        for part in self.parts[1:]:
+            total = total + part.values(pairs)
+        return total
+
+    def terms(self) -> tuple[Bias, ...]:
+        return self.parts
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.parts))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Bias):
+    """A float tensor that broadcasts to (batch, head, query, key); it stays the size it has."""
+
+    tensor: Tensor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tensor, Tensor) or not self.tensor.is_floating_point():
+            kind = str(getattr(self.tensor, "dtype", type(self.tensor).__name__)).removeprefix("torch.")
+            hint = "; a bool tensor is a mask: pass it as mask=" if kind == "bool" else ""
+            raise TypeError(f"biases.Dense takes a float tensor, got {kind}{hint}")
+        if self.tensor.ndim == 1:
+            object.__setattr__(self, "tensor", self.tensor.unsqueeze(0))
+
+    @property
+    def positional(self) -> bool:
+        return False
+
+    @property
+    def hides(self) -> bool:
+        return bool(self.tensor.isneginf().any())
+
+    def check(self, plane: Plane) -> None:
+        fits_plane("bias", self.tensor, plane)
+
+    def values(self, pairs: Pairs) -> Tensor:
+        return pairs.cut(self.tensor)
+
+    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+        return DenseForm(self.tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseForm(Form):
+    """The tensor itself, cut."""
+
+    tensor: Tensor
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (Operand(self.tensor, "pair"),)
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return cut[0]
+
+
+def head_table(table: Tensor, plane: Plane, name: str) -> Tensor:
+    """A (…, heads) or (heads, …) table was already turned to (head or 1, entries): split its heads."""
+    if table.shape[0] not in (1, plane.heads):
+        raise ValueError(f"{name} has {table.shape[0]} heads, the call has {plane.heads}; they must agree")
+    if table.shape[0] == 1:
+        return table[None]
+    return table.unflatten(0, (plane.kv_heads, plane.group))

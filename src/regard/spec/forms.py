@@ -1,0 +1,207 @@
+"""Forms: what a score or a bias lowers to, so that any rectangle of the plane can be computed on its own.
+
+A form is a list of operands (tensors and how a rectangle cuts them) and a differentiable function of the
+cut operands. Engines cut, evaluate and collect gradients; they never look inside.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regard.spec.plane import Pairs
+
+Axis = Literal["query", "key", "pair", "offset", "whole", "captured"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A tensor and the way a rectangle cuts it.
+
+    query, key: rows of axis −2, (batch, kv head, group, length, width); pair: (…, query or 1, key or 1);
+    offset: axis −2 is indexed by clip(i − j, −reach, reach) + reach; whole: not cut;
+    captured: a user's function holds the tensor itself.
+    """
+
+    tensor: Tensor
+    axis: Axis
+
+    @property
+    def reach(self) -> int:
+        """The largest offset of a table over offsets."""
+        return (self.tensor.shape[-2] - 1) // 2
+
+    def cut(self, tensor: Tensor, pairs: Pairs) -> Tensor:
+        """The view of `tensor` (this operand, or its gradient) that `pairs` uses."""
+        if self.axis == "query":
+            return tensor[..., pairs.rows, :]
+        if self.axis == "key":
+            return tensor[..., pairs.columns, :]
+        if self.axis == "pair":
+            return pairs.cut(tensor)
+        if self.axis == "offset":
+            first, last = pairs.offset_span(self.reach)
+            return tensor[..., first:last, :]
+        return tensor
+
+
+class Form:
+    """Operands and the function over them; `evaluate` gets the operands as cut for `pairs`.
+
+    `visible` is None where all pairs are; only functions that may misbehave on hidden pairs need it.
+    """
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The tensors the form depends on."""
+        raise NotImplementedError
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        """Values for the rectangle; broadcasts to (batch, kv head, group, query, key)."""
+        raise NotImplementedError
+
+    @property
+    def tile_width(self) -> int:
+        """Numbers held per pair while a rectangle is evaluated."""
+        return 1
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Form):
+    """q′ · k′."""
+
+    query: Tensor
+    key: Tensor
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return Operand(self.query, "query"), Operand(self.key, "key")
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return rows_times_keys(cut[0], cut[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Form):
+    """v · φ(a + b), a per query and b per key. `v` is (hidden,) or (kv head, group, hidden)."""
+
+    query: Tensor
+    key: Tensor
+    v: Tensor
+    activation: Callable[[Tensor], Tensor]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return Operand(self.query, "query"), Operand(self.key, "key"), Operand(self.v, "whole")
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        a, b, v = cut
+        hidden = self.activation(a.unsqueeze(-2) + b.unsqueeze(-3))
+        size = hidden.shape[-3:-1]
+        return (hidden.flatten(-3, -2) @ v.unsqueeze(-1)).unflatten(-2, size).squeeze(-1)
+
+    @property
+    def tile_width(self) -> int:
+        return max(1, self.query.shape[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeProduct(Form):
+    """content · k + place · r(i − j): `table` is (…, 2·reach + 1, width), offsets are clipped to it."""
+
+    content: Tensor
+    place: Tensor
+    key: Tensor
+    table: Tensor
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            Operand(self.content, "query"),
+            Operand(self.place, "query"),
+            Operand(self.key, "key"),
+            Operand(self.table, "offset"),
+        )
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        content, place, key, table = cut
+        reach = Operand(self.table, "offset").reach
+        by_offset = place @ table.mT
+        index = (pairs.i - pairs.j).clamp(-reach, reach) + (reach - pairs.offset_span(reach)[0])
+        size = (*by_offset.shape[:-1], index.shape[-1])
+        return rows_times_keys(content, key) + by_offset.gather(-1, index.expand(size))
+
+    @property
+    def tile_width(self) -> int:
+        return 2
+
+
+@dataclass(frozen=True, eq=False)
+class Capped(Form):
+    """cap · tanh(form / cap)."""
+
+    form: Form
+    cap: float
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.form.operands
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return self.cap * torch.tanh(self.form.evaluate(pairs, visible, cut) / self.cap)
+
+    @property
+    def tile_width(self) -> int:
+        return self.form.tile_width + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Form):
+    """A user's function of (score, b, h, i, j); `captured` are the tensors it closes over that need gradients."""
+
+    form: Form
+    fn: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    captured: tuple[Tensor, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (*self.form.operands, *(Operand(tensor, "captured") for tensor in self.captured))
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        inner = cut[: len(cut) - len(self.captured)]
+        score = self.form.evaluate(pairs, visible, inner)
+        if visible is not None:
+            # what the function does with a hidden pair must not come back as 0 · NaN in its gradient
+            score = torch.where(visible, score, 0.0)
+        return torch.as_tensor(self.fn(score, pairs.b, pairs.h, pairs.i, pairs.j))
+
+    @property
+    def tile_width(self) -> int:
+        return self.form.tile_width + 2
+
+
+def rows_times_keys(query: Tensor, key: Tensor) -> Tensor:
+    """(batch, kv head, group, query, d) · (batch, kv head, 1, key, d): one product per kv head, no copy of the keys."""
+    size = query.shape[2:4]
+    return (query.flatten(2, 3) @ key.squeeze(2).mT).unflatten(2, size)
+
+
+def weights_times_values(weights: Tensor, value: Tensor) -> Tensor:
+    """(batch, kv head, group, query, key) · (batch, kv head, 1, key, d_v)."""
+    size = weights.shape[2:4]
+    return (weights.flatten(2, 3) @ value.squeeze(2)).unflatten(2, size)
+
+
+def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str) -> Tensor:
+    """A parameter of `axes` axes, or one per query head in front of them, as (1 or kv head, 1 or group, …)."""
+    if tensor.ndim == axes:
+        return tensor[None, None]
+    heads = kv_heads * group
+    if tensor.ndim != axes + 1 or tensor.shape[0] not in (1, heads):
+        raise ValueError(
+            f"{name} must have {axes} axes, or {axes + 1} with one entry for each of the {heads} query heads, "
+            f"got shape {tuple(tensor.shape)}"
+        )
+    return tensor[None] if tensor.shape[0] == 1 else tensor.unflatten(0, (kv_heads, group))

@@ -1,0 +1,98 @@
+"""Masks whose rows see one interval of keys that moves with the query: full, causal, window; and dilated bands."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.checks import whole
+from regard.spec.masks.base import Mask
+from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
+from regard.spec.plane import Pairs, Strips
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Full(Mask):
+    """Every query sees every key."""
+
+    @property
+    def positional(self) -> bool:
+        return False
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        return torch.ones((1, 1), dtype=torch.bool, device=pairs.plane.device)
+
+    def runs(self, strips: Strips) -> Runs:
+        return cut(strips, (FULL,))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Causal(Mask):
+    """No query sees the future: j ≤ i."""
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        return pairs.j <= pairs.i
+
+    def runs(self, strips: Strips) -> Runs:
+        return cut(strips, (FULL, MIXED, EMPTY), strips.first + 1, strips.last + 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Window(Mask):
+    """i − before ≤ j ≤ i + after; `None` leaves that side open. `Window(255, 0)` sees 256 keys, itself included."""
+
+    before: int | None
+    after: int | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("before", self.before), ("after", self.after)):
+            if value is not None:
+                whole(f"Window's {name}", value)
+        if self.before is not None and self.after is not None and self.before + self.after < 0:
+            raise ValueError(
+                f"Window(before, after) must leave at least one key, got before={self.before}, after={self.after}"
+            )
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        seen = torch.ones((1, 1), dtype=torch.bool, device=pairs.plane.device)
+        if self.before is not None:
+            seen = seen & (pairs.j >= pairs.i - self.before)
+        if self.after is not None:
+            seen = seen & (pairs.j <= pairs.i + self.after)
+        return seen
+
+    def runs(self, strips: Strips) -> Runs:
+        return _band(strips, self.before, self.after, FULL)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dilated(Mask):
+    """`width` keys, `step` apart, centered on the query (odd widths): |i − j| ≤ step · (width // 2), a multiple of step."""
+
+    width: int
+    step: int
+
+    def __post_init__(self) -> None:
+        whole("Dilated's step", self.step, least=1)
+        if whole("Dilated's width", self.width, least=1) % 2 == 0:
+            raise ValueError(f"Dilated's width must be odd, so that the band has a center; got {self.width}")
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        offset = pairs.i - pairs.j
+        return (offset.abs() <= self.step * (self.width // 2)) & (offset % self.step == 0)
+
+    def runs(self, strips: Strips) -> Runs:
+        reach = self.step * (self.width // 2)
+        return _band(strips, reach, reach, FULL if self.step == 1 or reach == 0 else MIXED)
+
+
+def _band(strips: Strips, before: int | None, after: int | None, core: int) -> Runs:
+    """Keys that some row of the strip sees lie in [outer_low, outer_high), those that all see in [low, high)."""
+    first_key, past_keys = (torch.tensor(edge) for edge in strips.key_span)
+    outer_low = first_key if before is None else strips.first - before
+    low = first_key if before is None else strips.last - before
+    high = past_keys if after is None else strips.first + after + 1
+    outer_high = past_keys if after is None else strips.last + after + 1
+    none = low >= high
+    low, high = torch.where(none, outer_high, low), torch.where(none, outer_high, high)
+    return cut(strips, (EMPTY, MIXED, core, MIXED, EMPTY), outer_low, low, high, outer_high)

@@ -1,0 +1,91 @@
+"""Normalizers: how a row of logits becomes a row of weights."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.checks import shape
+from regard.spec.part import Part
+
+
+class Normalizer(Part):
+    """Turns logits / τ into weights, row by row. Hidden pairs come as −inf and get weight 0."""
+
+    #: whether attention over parts of the keys can be merged into attention over all
+    mergeable: bool = False
+
+    def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights of full rows (…, query, key), and the row state (…, query)."""
+        raise NotImplementedError(f"{type(self).__name__} must define weights(logits)")
+
+    def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
+        """The gradient of the logits, given that of the weights."""
+        raise NotImplementedError(f"{type(self).__name__} must define backward(weights, grad)")
+
+    def check(self, heads: int) -> None:
+        """Raise if this normalizer does not fit the heads."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Softmax(Normalizer):
+    """e^(x − lse). `sink` is a logit per query head (a number or a tensor) that takes weight and gives no value;
+    it is not divided by τ. The row state is the lse, sink included."""
+
+    sink: Tensor | float | None = None
+
+    mergeable = True
+
+    def check(self, heads: int) -> None:
+        if isinstance(self.sink, Tensor) and (self.sink.ndim > 1 or self.sink.numel() not in (1, heads)):
+            raise ValueError(
+                f"Softmax's sink must be a number or one logit for each of the {heads} query heads, "
+                f"got shape {shape(self.sink)}"
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Hard(Normalizer):
+    """All weight on the largest logit, the first of equals; no gradient to query and key. The row state is that key."""
+
+    def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        if logits.shape[-1] == 0:
+            return logits, torch.full(logits.shape[:-1], -1, device=logits.device)
+        best, index = logits.detach().max(-1, keepdim=True)
+        seen = best != -torch.inf
+        weights = torch.zeros_like(logits).scatter(-1, index, seen.to(logits.dtype))
+        poisoned = torch.where(best.isnan(), best, 0.0)
+        return weights + poisoned, torch.where(seen, index, -1).squeeze(-1)
+
+    def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
+        return torch.zeros_like(weights)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sparsemax(Normalizer):
+    """The nearest point of the simplex, often with exact zeros (Martins & Astudillo, 2016).
+    The row state is the threshold t of max(x − t, 0)."""
+
+    def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        if logits.shape[-1] == 0:
+            return logits, torch.full(logits.shape[:-1], -torch.inf, dtype=logits.dtype, device=logits.device)
+        top = logits.detach().amax(-1, keepdim=True)
+        seen = top != -torch.inf
+        hidden = logits == -torch.inf
+        # shifted by the largest, so that large logits lose no digits
+        shifted = torch.where(hidden, 0.0, logits) - torch.where(seen, top, 0.0)
+        ordered = torch.where(hidden, -torch.inf, shifted).sort(-1, descending=True).values
+        rank = torch.arange(1, logits.shape[-1] + 1, device=logits.device, dtype=logits.dtype)
+        inside = ordered > -torch.inf
+        sums = torch.where(inside, ordered, 0.0).cumsum(-1)
+        size = (inside & (1 + rank * ordered > sums)).sum(-1, keepdim=True).clamp(min=1)
+        threshold = (sums.gather(-1, size - 1) - 1) / size
+        weights = torch.where(hidden, 0.0, (shifted - threshold).clamp(min=0))
+        weights = torch.where(top.isnan(), top, weights)
+        state = torch.where(seen, threshold + torch.where(seen, top, 0.0), -torch.inf)
+        return weights, state.squeeze(-1)
+
+    def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
+        support = weights > 0
+        mean = (grad * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(support, grad - mean, 0.0)

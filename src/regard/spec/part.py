@@ -1,0 +1,51 @@
+"""Part: the small frozen value that every piece of a spec is."""
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Part:
+    """A frozen value that prints itself; equality by content, hash by identity.
+
+    Subclasses are `@dataclass(frozen=True, eq=False, repr=False)`.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))  # type: ignore[arg-type]
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is not MISSING and _same(value, field.default):
+                continue
+            required = field.default is MISSING
+            shown.append(_text(value) if required else f"{field.name}={_text(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return left.dtype == right.dtype and left.device == right.device and torch.equal(left, right)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        return False
+    return bool(left == right)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor):
+        if value.numel() <= 8 and value.ndim <= 1:
+            return str(value.tolist())
+        return f"<{'×'.join(map(str, value.shape))} {str(value.dtype).removeprefix('torch.')}>"
+    if callable(value) and hasattr(value, "__name__"):
+        return str(value.__name__)
+    return repr(value)

@@ -1,0 +1,168 @@
+"""Plane: all (query, key) pairs of one call; Pairs: a rectangle of them; Strips: its rows in blocks.
+
+Inside the library heads are two axes, (key/value head, query head within its group), so every
+tensor over pairs is (batch, kv head, group, query, key) and grouped heads never copy a key.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Sizes and absolute positions. Query row r of batch row b stands at `starts[b] + r`, key column c at `key_start + c`.
+
+    `starts` is int64 on the CPU with one entry, or one per batch row.
+    """
+
+    batch: int
+    kv_heads: int
+    group: int
+    queries: int
+    keys: int
+    starts: Tensor
+    key_start: int = 0
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def heads(self) -> int:
+        """Query heads."""
+        return self.kv_heads * self.group
+
+    @cached_property
+    def b(self) -> Tensor:
+        """Batch row of each pair, (batch, 1, 1, 1, 1)."""
+        return torch.arange(self.batch, device=self.device).view(-1, 1, 1, 1, 1)
+
+    @cached_property
+    def h(self) -> Tensor:
+        """Query head of each pair, (1, kv head, group, 1, 1)."""
+        return torch.arange(self.heads, device=self.device).view(1, self.kv_heads, self.group, 1, 1)
+
+    def pairs(self, rows: slice, columns: slice) -> "Pairs":
+        """The rectangle of these rows and columns (plain slices with start and stop)."""
+        return Pairs(self, rows, columns)
+
+    @property
+    def all(self) -> "Pairs":
+        """The whole plane as one rectangle."""
+        return self.pairs(slice(0, self.queries), slice(0, self.keys))
+
+    def strips(self, height: int) -> "Strips":
+        """The rows in blocks of `height`; the last may be shorter."""
+        return Strips(self, height, 0, self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A rectangle of the plane. `i` and `j` are absolute positions that broadcast with `b` and `h`."""
+
+    plane: Plane
+    rows: slice
+    columns: slice
+
+    @property
+    def b(self) -> Tensor:
+        """Batch row, (batch, 1, 1, 1, 1)."""
+        return self.plane.b
+
+    @property
+    def h(self) -> Tensor:
+        """Query head, (1, kv head, group, 1, 1)."""
+        return self.plane.h
+
+    @cached_property
+    def row(self) -> Tensor:
+        """Row number within the call, (rows, 1)."""
+        return torch.arange(self.rows.start, self.rows.stop, device=self.plane.device).view(-1, 1)
+
+    @cached_property
+    def column(self) -> Tensor:
+        """Column number within the call, (columns,)."""
+        return torch.arange(self.columns.start, self.columns.stop, device=self.plane.device)
+
+    @cached_property
+    def i(self) -> Tensor:
+        """Absolute query position, (rows, 1), or (batch, 1, 1, rows, 1) when batch rows start at different places."""
+        starts = self.plane.starts
+        if starts.numel() == 1:
+            return self.row + int(starts)
+        return self.row + starts.to(self.plane.device).view(-1, 1, 1, 1, 1)
+
+    @cached_property
+    def j(self) -> Tensor:
+        """Absolute key position, (columns,)."""
+        return self.column + self.plane.key_start
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        """The part of a (…, query or 1, key or 1) tensor that lies in this rectangle, heads as two axes."""
+        tensor = tensor[(None,) * (4 - tensor.ndim)]
+        if tensor.shape[-2] != 1:
+            tensor = tensor[..., self.rows, :]
+        if tensor.shape[-1] != 1:
+            tensor = tensor[..., self.columns]
+        return split_heads(tensor, self.plane)
+
+    def offset_span(self, reach: int) -> tuple[int, int]:
+        """The table entries [first, last) that clip(i − j, −reach, reach) + reach takes in this rectangle."""
+        starts = self.plane.starts
+        base = self.plane.key_start
+        low = int(starts.min()) + self.rows.start - (base + self.columns.stop - 1)
+        high = int(starts.max()) + self.rows.stop - 1 - (base + self.columns.start)
+        return max(-reach, min(low, reach)) + reach, max(-reach, min(high, reach)) + reach + 1
+
+
+def split_heads(tensor: Tensor, plane: Plane) -> Tensor:
+    """(batch or 1, head or 1, …) to (batch or 1, kv head or 1, group or 1, …)."""
+    if tensor.shape[1] == 1:
+        return tensor.unsqueeze(2)
+    return tensor.unflatten(1, (plane.kv_heads, plane.group))
+
+
+@dataclass(frozen=True, eq=False)
+class Strips:
+    """Blocks of query rows for planning: everything here is on the CPU and vectorized over the blocks."""
+
+    plane: Plane
+    height: int
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """Number of strips."""
+        return -(-(self.stop - self.start) // self.height)
+
+    @cached_property
+    def first_row(self) -> Tensor:
+        """First row of each strip, (strips,)."""
+        return torch.arange(self.count) * self.height + self.start
+
+    @cached_property
+    def last_row(self) -> Tensor:
+        """Last row of each strip, itself included."""
+        return (self.first_row + self.height - 1).clamp(max=self.stop - 1)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """Absolute position of the first row, (batch or 1, 1, strips)."""
+        return self.first_row + self.plane.starts.view(-1, 1, 1)
+
+    @cached_property
+    def last(self) -> Tensor:
+        """Absolute position of the last row."""
+        return self.last_row + self.plane.starts.view(-1, 1, 1)
+
+    @property
+    def key_span(self) -> tuple[int, int]:
+        """Absolute positions of the first key and of the one past the last."""
+        return self.plane.key_start, self.plane.key_start + self.plane.keys
+
+    def __iter__(self) -> Iterator[slice]:
+        """The rows of each strip."""
+        for first, last in zip(self.first_row.tolist(), self.last_row.tolist(), strict=True):
+            yield slice(first, last + 1)

@@ -1,0 +1,120 @@
+"""Scores made from another score: soft-capped, or changed by a user's function."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.checks import positive
+from regard.spec.forms import Capped, Form, Function
+from regard.spec.plane import Pairs
+from regard.spec.scores.base import Score
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class _Wrapped(Score):
+    """What a score that wraps another takes over from it."""
+
+    score: Score
+
+    @property
+    def positional(self) -> bool:
+        return self.score.positional
+
+    def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
+        self.score.check(d_query, d_key, kv_heads, group)
+
+    def flops(self, d_query: int, d_key: int) -> int:
+        return self.score.flops(d_query, d_key)
+
+    def prepare_flops(self, queries: int, keys: int, d_query: int, d_key: int) -> int:
+        return self.score.prepare_flops(queries, keys, d_query, d_key)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        return self.score.parameters
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SoftCapped(_Wrapped):
+    """cap · tanh(score / cap): never beyond ±cap (Gemma 2)."""
+
+    score: Score
+    cap: float
+
+    def __post_init__(self) -> None:
+        positive("SoftCapped's cap", self.cap)
+
+    @property
+    def form(self) -> str:  # type: ignore[override]
+        return self.score.form
+
+    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
+        return self.cap * torch.tanh(self.score.formula(query, key, pairs) / self.cap)
+
+    def lower(self, query: Tensor, key: Tensor) -> Form:
+        return Capped(self.score.lower(query, key), self.cap)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Modified(_Wrapped):
+    """fn(score, b, h, i, j), FlexAttention's `score_mod`, with absolute positions i and j.
+
+    The function works on whole tensors that broadcast to (batch, kv head, group, query, key). Tensors that it
+    closes over get gradients. A result of −inf hides the pair.
+    """
+
+    score: Score
+    fn: ScoreMod
+
+    form = "function"
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"Modified takes a function of (score, b, h, i, j), got {type(self.fn).__name__}")
+
+    @property
+    def positional(self) -> bool:
+        return True
+
+    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
+        score = self.score.formula(query, key, pairs)
+        return torch.as_tensor(self.fn(score, pairs.b, pairs.h, pairs.i, pairs.j))
+
+    def lower(self, query: Tensor, key: Tensor) -> Form:
+        return Function(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
+
+
+def captured_tensors(fn: Any) -> tuple[Tensor, ...]:
+    """Tensors that need gradients among what a function closes over, its defaults and partial arguments."""
+    found: dict[int, Tensor] = {}
+    for value in _captured(fn, set()):
+        if value.requires_grad:
+            found[id(value)] = value
+    return tuple(found.values())
+
+
+def _captured(value: Any, seen: set[int]) -> Iterator[Tensor]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, functools.partial):
+        for inner in (value.func, *value.args, *value.keywords.values()):
+            yield from _captured(inner, seen)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _captured(inner, seen)
+    elif isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+    elif callable(value):
+        for cell in getattr(value, "__closure__", None) or ():
+            yield from _captured(cell.cell_contents, seen)
+        yield from _captured(tuple(getattr(value, "__defaults__", None) or ()), seen)
+        if hasattr(value, "__self__"):
+            yield from _captured(value.__self__, seen)

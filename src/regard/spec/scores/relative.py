@@ -1,0 +1,74 @@
+"""Relative: scores that also depend on the distance through a table of vectors."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.spec.forms import Form, RelativeProduct, per_head
+from regard.spec.plane import Pairs
+from regard.spec.scores.base import Score, same_width
+from regard.spec.scores.product import default_scale
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Relative(Score):
+    """scale · ((q + u) · k + (q + v) · r₍ᵢ₋ⱼ₎): Shaw's relative keys (u = v = None) and Transformer-XL in one.
+
+    `keys` is (2R + 1, d) or one table per query head in front; entry i − j + R belongs to offset i − j,
+    offsets beyond ±R take the last entry. `u` and `v` are (d,) or one per query head.
+    `scale` is 1 as written in the papers' inner formula; `None` means 1/√d.
+    """
+
+    keys: Tensor
+    u: Tensor | None = None
+    v: Tensor | None = None
+    scale: float | None = 1.0
+
+    form = "relative"
+
+    @property
+    def positional(self) -> bool:
+        return True
+
+    def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
+        same_width("Relative", d_query, d_key)
+        for name, tensor, axes in (("keys", self.keys, 2), ("u", self.u, 1), ("v", self.v, 1)):
+            if tensor is None:
+                continue
+            per_head(tensor, axes, kv_heads, group, f"Relative's {name}")
+            if tensor.shape[-1] != d_key:
+                raise ValueError(f"Relative's {name} must have the keys' width {d_key}, got shape {tuple(tensor.shape)}")
+        if self.keys.shape[-2] % 2 == 0:
+            raise ValueError(
+                f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}"
+            )
+
+    def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(q + u) · scale, (q + v) · scale and the table with its head axes."""
+        kv_heads, group = query.shape[1:3]
+
+        def shifted(by: Tensor | None) -> Tensor:
+            if by is None:
+                return query
+            return query + per_head(by.to(query.dtype), 1, kv_heads, group, "u").unsqueeze(-2)
+
+        factor = default_scale(query.shape[-1]) if self.scale is None else self.scale
+        table = per_head(self.keys.to(query.dtype), 2, kv_heads, group, "keys")
+        return shifted(self.u) * factor, shifted(self.v) * factor, table
+
+    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
+        content, place, table = self._parts(query)
+        reach = (table.shape[-2] - 1) // 2
+        index = (pairs.i - pairs.j).clamp(-reach, reach) + reach
+        vectors = table[..., index.reshape(-1), :].unflatten(-2, index.shape)
+        if index.ndim == 5:  # batch rows that start at different places
+            vectors = vectors[:, :, :, 0, 0].movedim(2, 0)
+        return content @ key.mT + (place.unsqueeze(-2) * vectors).sum(-1)
+
+    def lower(self, query: Tensor, key: Tensor) -> Form:
+        content, place, table = self._parts(query)
+        return RelativeProduct(content, place, key, table)
+
+    def flops(self, d_query: int, d_key: int) -> int:
+        return 4 * d_key

@@ -1,0 +1,52 @@
+"""`import regard` needs torch alone and is quick."""
+
+import json
+import subprocess
+import sys
+
+# Prints what `import regard` adds to `import torch`: seconds, and the modules.
+MEASURE = """
+import json, sys, time
+import torch
+before = set(sys.modules)
+start = time.perf_counter()
+import regard
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, sorted(set(sys.modules) - before)]))
+"""
+
+LOADED_WHEN_USED = {
+    "regard.show",
+    "regard.lab",
+    "regard.hf",
+    "regard.models",
+    "regard.bench",
+    "regard.cli",
+    "regard.testing",
+}
+BUDGET = 0.150
+TRIES = 5
+
+
+def import_regard() -> tuple[float, list[str]]:
+    """Seconds and modules that `import regard` adds to `import torch`, in a fresh interpreter."""
+    answer = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    seconds, modules = json.loads(answer.stdout)
+    return seconds, modules
+
+
+def test_import_loads_nothing_optional() -> None:
+    _, modules = import_regard()
+    packages = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+    assert packages - {"regard", "torch"} == set()
+    assert LOADED_WHEN_USED.intersection(modules) == set()
+
+
+def test_import_is_quick() -> None:
+    # The best of a few tries: a busy machine can only make it slower.
+    best = float("inf")
+    for _ in range(TRIES):
+        best = min(best, import_regard()[0])
+        if best <= BUDGET:
+            break
+    assert best <= BUDGET, f"`import regard` took {best * 1000:.0f} ms on top of torch, {BUDGET * 1000:.0f} are allowed"
