@@ -21,6 +21,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
         (Axis(16.0, 96.0, log=True), ["20", "50"]),
         (Axis(1e-12, 1.0, log=True), ["1e-12", "1e-9", "1e-6", "0.001", "1"]),
         (Axis(2.0, 3.0, log=True), ["2", "3"]),
+        (Axis(1e303, 1.5e308, log=True), ["1e303", "1e304", "1e305", "1e306", "1e307", "1e308"]),
     ],
 )
 def test_ticks_are_round(axis: Axis, labels: list[str]) -> None:

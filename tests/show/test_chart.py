@@ -52,7 +52,8 @@ def test_each_series_has_its_color_and_sign_in_the_legend() -> None:
 
 def test_a_band_is_shaded_between_low_and_high() -> None:
     line = Line("", [0, 1, 2], [1, 1, 1], [0, 0, 0], [2, 2, 2])
-    rows = picture(Lines([line], "x", "y"))[1:-3]
+    label, *rows = picture(Lines([line], "x", "y"))[:-3]
+    assert label == "y   ░ interval"
     assert all("░" * 20 in row for row in rows if not any(sign in row for sign in "●⠤⠒"))
     assert not any("░" in row for row in picture(Lines([Line("", [0, 1], [0, 2])], "x", "y")))
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 from torch import Tensor
 
-from regard.engine import reference, tiled
+from regard.engine import reference, tiled, torch_sdpa
 from regard.engine.request import Aux, Request, Result, request
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
@@ -13,7 +13,7 @@ from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
 
-ENGINES: dict[str, ModuleType] = {engine.NAME: engine for engine in (reference, tiled)}
+ENGINES: dict[str, ModuleType] = {engine.NAME: engine for engine in (tiled, torch_sdpa, reference)}
 AUTO = ("tiled",)  # the first that supports the request
 
 

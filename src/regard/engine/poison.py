@@ -30,6 +30,8 @@ class Poison:
 def guarded(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Form, Poison | None]:
     """Query and key safe to multiply, their form, and what was taken out."""
     form = score.lower(query, key)
+    if all(_surely_finite(operand.tensor) for operand in form.operands if operand.axis in ("query", "key")):
+        return query, key, form, None
     bad_query, bad_key = ~_finite(query), ~_finite(key)
     for operand in form.operands:
         if operand.axis == "query":
@@ -46,6 +48,8 @@ def guarded(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, F
 
 def finite_values(value: Tensor) -> tuple[Tensor, Tensor | None]:
     """The values with zeros for what is not finite, and, if there was any, the values as they came."""
+    if _surely_finite(value):
+        return value, None
     finite = value.isfinite()
     if bool(finite.all()):
         return value, None
@@ -63,6 +67,11 @@ def poisoned(visible: Tensor, raw: Tensor) -> Tensor:
     zero = torch.zeros((), dtype=raw.dtype, device=raw.device)
     found = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, zero))
     return torch.where(meets(raw.isnan()) | (plus & minus), torch.nan, found)
+
+
+def _surely_finite(tensor: Tensor) -> bool:
+    """One cheap pass: a NaN or Inf anywhere shows in the sum. (A sum may overflow: then look closer.)"""
+    return bool(tensor.detach().sum().isfinite())
 
 
 def _finite(tensor: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def supports(request: Request) -> str | None:
 def run(request: Request) -> Result:
     """Attention tile by tile."""
     value, raw_value = finite_values(request.value.to(request.dtype))
-    logits = _logits(request)
+    logits = logits_of(request)
     softmax = isinstance(request.normalizer, Softmax)
     schedule = Schedule.of(request.plane, request.mask, logits.tile_width, whole_rows=not softmax)
     kernel = Kernel(
@@ -49,7 +49,8 @@ def run(request: Request) -> Result:
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
 
 
-def _logits(request: Request) -> Logits:
+def logits_of(request: Request) -> Logits:
+    """The terms of the logits, lowered."""
     _, _, form, poison = guarded(request.score, request.query.to(request.dtype), request.key.to(request.dtype))
     terms = request.bias.terms() if request.bias is not None else ()
     tau = request.temperatures

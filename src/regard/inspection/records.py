@@ -1,6 +1,6 @@
 """Records: what computing returns and drawing accepts. They hold plain numbers and never draw themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Row = Sequence[float]
@@ -50,7 +50,7 @@ class Bars:
     """Groups of bars: `series` maps a name to one height per label."""
 
     labels: Sequence[str]
-    series: dict[str, Row]
+    series: Mapping[str, Row]
     y_label: str
     title: str = ""
 

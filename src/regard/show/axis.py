@@ -68,7 +68,7 @@ class Axis:
         return [index * step for index in range(first, min(last, first + 4 * count) + 1)]
 
     def _powers(self, count: int) -> list[float]:
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        first, last = math.floor(math.log10(self.low)), min(math.ceil(math.log10(self.high)), 308)
         stride = max(1, math.ceil((last - first) / count))
         factors = (1, 2, 5) if last - first <= 2 else (1,)
         values = (factor * 10.0**power for power in range(first, last + 1, stride) for factor in factors)

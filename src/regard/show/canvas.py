@@ -7,7 +7,7 @@ from itertools import pairwise
 from regard.inspection.records import Line as Curve
 from regard.show.axis import Axis
 from regard.show.color import Depth
-from regard.show.series import marker, series_color
+from regard.show.series import marker, series_color, shading
 from regard.show.span import Span
 
 _BRAILLE = 0x2800
@@ -62,7 +62,7 @@ class Canvas:
             highs = dict(self._steps((x0, high0), (x1, high1)))
             for column, bottom in lows:
                 for row in range(highs.get(column, bottom) // 4, bottom // 4 + 1):
-                    self.glyphs[column // 2, row] = ":" if self.depth is Depth.PLAIN else "░"
+                    self.glyphs[column // 2, row] = shading(self.depth)
                     self.owner[column // 2, row] = series
 
     def curve(self, curve: Curve, series: int) -> int:

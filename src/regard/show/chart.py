@@ -5,7 +5,7 @@ from regard.show.axis import Axis, axis_over
 from regard.show.canvas import Canvas, Frame
 from regard.show.color import Depth
 from regard.show.number import short
-from regard.show.series import checked_lines, legend, marker
+from regard.show.series import checked_lines, legend, marker, shading
 from regard.show.span import Line, Span, paragraph, prose
 from regard.show.text import center, fit, right
 
@@ -28,12 +28,13 @@ def chart(lines: Lines, width: int, depth: Depth) -> list[Line]:
     missing = sum(canvas.curve(curve, index) for index, curve in enumerate(lines.lines))
     for index, curve in enumerate(lines.lines):
         canvas.markers(curve, index)
+    banded = f"   {shading(depth)} interval" if any(len(curve.low) for curve in lines.lines) else ""
     signs = [marker(index, depth) for index in range(len(lines.lines))]
     remark = f"{missing} points have no place here: not finite, or not positive on a log axis." if missing else ""
     return [
         *paragraph(lines.title, width, depth),
         *legend([curve.name for curve in lines.lines], signs, width, depth),
-        *paragraph(lines.y_label, width, depth),
+        [Span(fit(prose(lines.y_label, depth), width - len(banded)) + banded)],
         *_body(canvas, margin, depth),
         *_floor(lines, frame, margin, depth),
         [Span(" " * (margin + 1) + center(fit(prose(lines.x_label, depth), frame.width), frame.width))],

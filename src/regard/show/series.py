@@ -30,6 +30,11 @@ def fill(index: int, depth: Depth) -> str:
     return signs[index % len(signs)]
 
 
+def shading(depth: Depth) -> str:
+    """What the interval of a curve is filled with."""
+    return ":" if depth is Depth.PLAIN else "░"
+
+
 def legend(names: Sequence[str], signs: Sequence[str], width: int, depth: Depth) -> list[Line]:
     """Sign and name of each series in at most `width` columns; nothing for a single series without a name."""
     lines: list[list[Span]] = []

@@ -67,6 +67,10 @@ class Form:
         """Numbers held per pair while a rectangle is evaluated."""
         return 1
 
+    def flops(self, pairs: Pairs) -> int:
+        """Operations in matrix products for one lane (batch row and head) of the rectangle."""
+        return 0
+
 
 @dataclass(frozen=True, eq=False)
 class Product(Form):
@@ -81,6 +85,9 @@ class Product(Form):
 
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         return rows_times_keys(cut[0], cut[1])
+
+    def flops(self, pairs: Pairs) -> int:
+        return 2 * pairs.area * self.key.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +112,9 @@ class Sum(Form):
     @property
     def tile_width(self) -> int:
         return max(1, self.query.shape[-1])
+
+    def flops(self, pairs: Pairs) -> int:
+        return 2 * pairs.area * self.query.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +147,11 @@ class RelativeProduct(Form):
     def tile_width(self) -> int:
         return 2
 
+    def flops(self, pairs: Pairs) -> int:
+        first, last = pairs.offset_span(Operand(self.table, "offset").reach)
+        rows = pairs.rows.stop - pairs.rows.start
+        return 2 * self.key.shape[-1] * (pairs.area + rows * (last - first))
+
 
 @dataclass(frozen=True, eq=False)
 class Capped(Form):
@@ -155,6 +170,9 @@ class Capped(Form):
     @property
     def tile_width(self) -> int:
         return self.form.tile_width + 1
+
+    def flops(self, pairs: Pairs) -> int:
+        return self.form.flops(pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +198,9 @@ class Function(Form):
     @property
     def tile_width(self) -> int:
         return self.form.tile_width + 2
+
+    def flops(self, pairs: Pairs) -> int:
+        return self.form.flops(pairs)
 
 
 def rows_times_keys(query: Tensor, key: Tensor) -> Tensor:

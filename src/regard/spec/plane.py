@@ -66,6 +66,11 @@ class Pairs:
     columns: slice
 
     @property
+    def area(self) -> int:
+        """Number of pairs, for one batch row and head."""
+        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+
+    @property
     def b(self) -> Tensor:
         """Batch row, (batch, 1, 1, 1, 1)."""
         return self.plane.b
