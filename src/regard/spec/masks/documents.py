@@ -31,7 +31,7 @@ class Documents(Mask):
             ids = integers(f"Documents' {name}", ids)
             if ids.ndim not in (1, 2):
                 raise ValueError(f"Documents' {name} must be (length,) or (batch, length), got {shape(ids)}")
-            object.__setattr__(self, name, ids.reshape(-1, ids.shape[-1]))
+            object.__setattr__(self, name, ids if ids.ndim == 2 else ids.unsqueeze(0))
 
     @property
     def positional(self) -> bool:

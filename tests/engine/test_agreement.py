@@ -1,0 +1,101 @@
+"""Every engine agrees with the reference in float64: outputs, statistics and gradients, over generated cases."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard import attend
+from regard.engine.request import AUX
+from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Case, Sizes, error, mechanisms, small_tiles
+
+
+def outcome(case: Case, engine: str) -> dict[str, Tensor]:
+    """Output, statistics and the gradient of a random functional of out, lse and entropy."""
+    inputs, spec, leaves = case.build()
+    aux = tuple(name for name in AUX if name != "lse" or case.normalizer in ("softmax", "sink", "zero sink"))
+    with small_tiles():
+        out, more = attend(*inputs, **spec, aux=aux, engine=engine)
+        generator = torch.Generator().manual_seed(case.seed + 1)
+        loss = out.new_zeros(())
+        for tensor in (out, more.entropy, more.lse):
+            if tensor is not None:
+                weight = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+                loss = loss + (weight * torch.where(tensor.isfinite(), tensor, 0.0)).sum()
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    grads = {
+        f"grad {name}": torch.zeros_like(leaf) if grad is None else grad
+        for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+    }
+    return {"out": out, **{name: getattr(more, name) for name in aux}, **grads}
+
+
+def agree(case: Case) -> None:
+    truth, found = outcome(case, "reference"), outcome(case, "tiled")
+    for name, right in truth.items():
+        finite = right.detach().double()[right.isfinite()]
+        size = 1.0 + float(finite.abs().max() if finite.numel() else 0.0)
+        # float64 against float64: a few hundred operations, each with one rounding
+        assert error(found[name], right) <= 512 * torch.finfo(torch.float64).eps * size, (name, case)
+
+
+@pytest.mark.parametrize("case", mechanisms(), ids=str)
+def test_every_mechanism_agrees(case: Case) -> None:
+    agree(case)
+
+
+sizes = st.builds(
+    Sizes,
+    batch=st.integers(1, 3),
+    kv_heads=st.integers(1, 2),
+    group=st.integers(1, 3),
+    queries=st.integers(0, 19),
+    keys=st.integers(0, 23),
+    d_key=st.integers(1, 7),
+    d_value=st.integers(1, 6),
+    query_start=st.integers(0, 5),
+)
+
+
+def cases(**fixed: st.SearchStrategy[str]) -> st.SearchStrategy[Case]:
+    names = {
+        "score": st.sampled_from(sorted(SCORES)),
+        "mask": st.sampled_from(sorted(MASKS)),
+        "bias": st.sampled_from(sorted(BIASES)),
+        "normalizer": st.sampled_from(sorted(NORMALIZERS)),
+        "temperature": st.sampled_from(sorted(TEMPERATURES)),
+    }
+    return st.builds(
+        Case, **{**names, **fixed}, dropout=st.sampled_from([0.0, 0.4]), sizes=sizes, seed=st.integers(0, 2**31)
+    )
+
+
+@given(cases())
+@settings(max_examples=200)
+def test_generated_cases_agree(case: Case) -> None:
+    agree(case)
+
+
+FAMILIES = [
+    (kind, name)
+    for kind, table in (
+        ("score", SCORES),
+        ("mask", MASKS),
+        ("bias", BIASES),
+        ("normalizer", NORMALIZERS),
+        ("temperature", TEMPERATURES),
+    )
+    for name in table
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), FAMILIES)
+def test_many_generated_cases_of_each_mechanism_agree(kind: str, name: str) -> None:
+    @given(cases(**{kind: st.just(name)}))
+    @settings(max_examples=500)
+    def sweep(case: Case) -> None:
+        agree(case)
+
+    sweep()
