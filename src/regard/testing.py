@@ -38,7 +38,7 @@ class Sizes:
 
 @dataclass
 class Draw:
-    """Random numbers that are the same for every precision: drawn in float64, rounded to `through`, given as `dtype`."""
+    """Random numbers, the same for every precision: drawn in float64, rounded to `through`, given as `dtype`."""
 
     seed: int
     dtype: torch.dtype = torch.float64
@@ -95,7 +95,9 @@ def _relative(size: Sizes, draw: Draw) -> scores.Score:
 
 def _modified(size: Sizes, draw: Draw) -> scores.Score:
     slope = draw.normal("slope", size.heads)
-    return scores.Modified(scores.ScaledDot(), lambda s, b, h, i, j: s + torch.sin(s) * slope[h] + 0.1 * (i - j) * (b + 1))
+    return scores.Modified(
+        scores.ScaledDot(), lambda s, b, h, i, j: s + torch.sin(s) * slope[h] + 0.1 * (i - j) * (b + 1)
+    )
 
 
 SCORES: dict[str, Callable[[Sizes, Draw], scores.Score]] = {
@@ -129,10 +131,12 @@ MASKS: dict[str, Callable[[Sizes, Draw], masks.Mask]] = {
     "documents": lambda size, draw: masks.Documents(
         draw.integers(0, 3, size.batch, size.keys), draw.integers(0, 4, size.batch, size.queries)
     ),
-    "packed": lambda size, draw: masks.Causal()
-    & masks.Documents(
-        draw.integers(0, 3, size.batch, size.keys).sort().values,
-        draw.integers(0, 3, size.batch, size.queries).sort().values,
+    "packed": lambda size, draw: (
+        masks.Causal()
+        & masks.Documents(
+            draw.integers(0, 3, size.batch, size.keys).sort().values,
+            draw.integers(0, 3, size.batch, size.queries).sort().values,
+        )
     ),
     "lengths": lambda size, draw: masks.Lengths(draw.integers(0, size.keys + 1, size.batch)),
     "blocks": lambda size, draw: masks.Blocks(
@@ -188,7 +192,10 @@ class Case:
 
     def __str__(self) -> str:
         parts = [self.score, self.mask, self.bias, self.normalizer, self.temperature, self.dropout or ""]
-        return " ".join(str(part) for part in parts if part not in ("scaled", "full", "none", "softmax", "1", "")) or "plain"
+        return (
+            " ".join(str(part) for part in parts if part not in ("scaled", "full", "none", "softmax", "1", ""))
+            or "plain"
+        )
 
     def build(
         self, dtype: torch.dtype = torch.float64, through: torch.dtype | None = None, scale: float = 1.0
@@ -224,7 +231,7 @@ def mechanisms() -> list[Case]:
 
 
 def error(actual: Tensor, truth: Tensor) -> float:
-    """Root mean square of the difference, in float64. Fails on NaN, on an infinity that is not in the truth, on shape."""
+    """Root mean square of the difference, in float64. Fails on NaN, on infinities that are not the truth's, on shape."""
     assert actual.shape == truth.shape, f"shapes differ: {tuple(actual.shape)} and {tuple(truth.shape)}"
     actual, truth = actual.detach().double(), truth.detach().double()
     assert not actual.isnan().any(), "NaN in the result"
@@ -259,7 +266,7 @@ def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
     """The most memory that torch's CPU allocator held at once during `work`, and what is still held at its end."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         kept = work()
-    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]  # type: ignore[union-attr]
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
     held = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()

@@ -2,11 +2,12 @@
 
 import os
 from types import ModuleType
+from typing import Unpack, overload
 
 from torch import Tensor
 
 from regard.engine import reference, tiled, torch_sdpa
-from regard.engine.request import Aux, Request, Result, request
+from regard.engine.request import Aux, Request, Result, Spec, request
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -15,6 +16,18 @@ from regard.spec.scores import ScaledDot, Score
 
 ENGINES: dict[str, ModuleType] = {engine.NAME: engine for engine in (tiled, torch_sdpa, reference)}
 AUTO = ("tiled",)  # the first that supports the request
+
+
+@overload
+def attend(  # type: ignore[overload-overlap]
+    query: Tensor, key: Tensor, value: Tensor, *, aux: tuple[()] = ..., engine: str = ..., **spec: Unpack[Spec]
+) -> Tensor: ...
+
+
+@overload
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, *, aux: tuple[str, ...] | str, engine: str = ..., **spec: Unpack[Spec]
+) -> tuple[Tensor, Aux]: ...
 
 
 def attend(

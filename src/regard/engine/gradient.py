@@ -39,9 +39,13 @@ class Gradients:
         dx = dx.sum_to_size(x.shape)
         found = torch.autograd.grad(x, [leaves[at] for at in wanted], dx, allow_unused=True)
         for at, grad in zip(wanted, found, strict=True):
-            total = self.operands[at]
-            if grad is not None and total is not None:
-                self.kernel.logits.operands[at].cut(total, tile.pairs).add_(grad)
+            if grad is not None:
+                self.kernel.logits.operands[at].cut(self._total(at), tile.pairs).add_(grad)
+
+    def _total(self, at: int) -> Tensor:
+        total = self.operands[at]
+        assert total is not None
+        return total
 
 
 def softmax_gradients(
@@ -107,5 +111,3 @@ def whole_gradients(
 def _values_gradient(weights: Tensor, d_out: Tensor) -> Tensor:
     """weightsᵀ · d_out summed over the group, (batch, kv head, 1, key, d_v)."""
     return (weights.flatten(2, 3).mT @ d_out.flatten(2, 3)).unsqueeze(2)
-
-

@@ -134,7 +134,10 @@ def _tiled_bytes(asked: Request, logits: Logits, schedule: Schedule) -> int:
     largest = max((tile.pairs.area for _, tiles in schedule.strips for tile in tiles), default=0)
     held = 5 + logits.tile_width + (6 if asked.dropout is not None else 0)
     if not isinstance(asked.normalizer, Softmax):
-        widest = max(((tiles[-1].pairs.columns.stop - tiles[0].pairs.columns.start) for _, tiles in schedule.strips if tiles), default=0)
+        widest = max(
+            ((tiles[-1].pairs.columns.stop - tiles[0].pairs.columns.start) for _, tiles in schedule.strips if tiles),
+            default=0,
+        )
         largest, held = schedule.height * widest, held + 10
     return once + held * lanes * largest * item
 

@@ -16,7 +16,7 @@ from regard.spec.scores import Score
 
 @dataclass(frozen=True, eq=False)
 class Poison:
-    """`query` (…, query, 1) and `key` (…, 1, key) mark what is not finite; `raw` is the form of the inputs as they came."""
+    """`query` (…, query, 1) and `key` (…, 1, key) mark what is not finite; `raw` is the form of the inputs as given."""
 
     query: Tensor
     key: Tensor

@@ -1,8 +1,8 @@
 """The reference engine: dense, plain torch, any precision. It defines what is right.
 
-    logits  = score(q, k) + bias
-    weights = normalizer(logits / τ)          hidden pairs take no part
-    output  = dropout(weights) · v
+logits  = score(q, k) + bias
+weights = normalizer(logits / τ)          hidden pairs take no part
+output  = dropout(weights) · v
 """
 
 import torch

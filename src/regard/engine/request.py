@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -31,7 +32,9 @@ class Aux:
     max_logit: Tensor | None = None
 
     def __repr__(self) -> str:
-        shown = [f"{f.name}={tuple(getattr(self, f.name).shape)}" for f in fields(self) if getattr(self, f.name) is not None]
+        shown = [
+            f"{f.name}={tuple(getattr(self, f.name).shape)}" for f in fields(self) if getattr(self, f.name) is not None
+        ]
         return f"Aux({', '.join(shown)})"
 
 
@@ -88,6 +91,18 @@ class Request:
         return sink.view(self.plane.kv_heads, self.plane.group, 1) if sink.numel() > 1 else sink.view(1, 1, 1)
 
 
+class Spec(TypedDict, total=False):
+    """The keyword arguments that say what is computed, the same for every public function."""
+
+    score: Score
+    mask: Mask | Tensor | str | None
+    bias: Bias | Tensor | None
+    temperature: float | Tensor
+    normalizer: Normalizer
+    dropout: float | Dropout
+    query_start: int | Tensor | None
+
+
 def request(
     query: Tensor,
     key: Tensor,
@@ -105,7 +120,9 @@ def request(
     """Check a call before any work is done and fold its axes."""
     shapes = Shapes.of(query, key, value)
     if not isinstance(score, Score):
-        raise TypeError(f"score must be one of regard.scores, got {type(score).__name__}; for 1/√d write scores.ScaledDot()")
+        raise TypeError(
+            f"score must be one of regard.scores, got {type(score).__name__}; for 1/√d write scores.ScaledDot()"
+        )
     if not isinstance(normalizer, Normalizer):
         raise TypeError(f"normalizer must be one of regard.normalizers, got {type(normalizer).__name__}")
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float, Dropout)):
@@ -136,7 +153,7 @@ def request(
     )
 
 
-def _mask(mask: Mask | Tensor | str | None, shapes: Shapes) -> Mask:
+def _mask(mask: object, shapes: Shapes) -> Mask:
     if mask is None:
         return Full()
     if isinstance(mask, Mask):
@@ -154,7 +171,7 @@ def _mask(mask: Mask | Tensor | str | None, shapes: Shapes) -> Mask:
     return DenseMask(shapes.fold_leading(mask))
 
 
-def _bias(bias: Bias | Tensor | None, shapes: Shapes) -> Bias | None:
+def _bias(bias: object, shapes: Shapes) -> Bias | None:
     if bias is None or isinstance(bias, Bias):
         return bias
     if not isinstance(bias, Tensor):
@@ -171,7 +188,9 @@ def _temperature(temperature: float | Tensor, heads: int) -> float | Tensor:
             )
         checks.is_float("temperature", temperature)
         if not bool((temperature > 0).all()):
-            raise ValueError(f"temperature must be above 0, got {float(temperature.detach().min())}; for its limit 0 use normalizers.Hard()")
+            raise ValueError(
+                f"temperature must be above 0, got {float(temperature.detach().min())}; for its limit 0 use normalizers.Hard()"
+            )
         return temperature
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
         raise TypeError(f"temperature must be a number or a tensor, got {type(temperature).__name__}")

@@ -39,9 +39,7 @@ def sdpa(
         mask = Dense(attn_mask) if mask is None else mask & Dense(attn_mask)
     else:
         bias = attn_mask
-    out = attend(
-        query, key, value, score=ScaledDot(scale), mask=mask, bias=bias, dropout=dropout_p, query_start=0
-    )
+    out = attend(query, key, value, score=ScaledDot(scale), mask=mask, bias=bias, dropout=dropout_p, query_start=0)
     assert isinstance(out, Tensor)
     return out
 
@@ -51,4 +49,3 @@ def _widened(tensor: Tensor, heads: int) -> Tensor:
     if tensor.ndim == 2:
         tensor = tensor.unsqueeze(0)
     return tensor.expand(*tensor.shape[:-3], heads, *tensor.shape[-2:])
-

@@ -46,8 +46,8 @@ class Shapes:
         checks.same_kind(named)
         if key.shape[-2] != value.shape[-2]:
             raise ValueError(
-                f"key and value must have the same length, got key {checks.shape(key)} and value {checks.shape(value)}; "
-                "axes are (batch, head, length, width)"
+                "key and value must have the same length, "
+                f"got key {checks.shape(key)} and value {checks.shape(value)}; axes are (batch, head, length, width)"
             )
         heads = {name: tensor.shape[-3] if tensor.ndim > 2 else 1 for name, tensor in named.items()}
         _check_heads(heads, named)
@@ -82,7 +82,7 @@ class Shapes:
         """(batch, kv head, group, …) back to the user's axes."""
         tensor = tensor.flatten(1, 2)
         if self.leading:
-            return tensor.unflatten(0, self.leading)
+            return tensor.reshape(*self.leading, *tensor.shape[1:])
         return tensor[0, 0] if self.rank == 2 else tensor[0]
 
 

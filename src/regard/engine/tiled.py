@@ -39,7 +39,7 @@ def run(request: Request) -> Result:
         logits, schedule, request.normalizer, request.dropout, frozenset(request.aux), raw_value, value.shape[-1]
     )
     operands = tuple(operand.tensor for operand in logits.operands)
-    rows = Rows(*_Attention.apply(kernel, value, *operands))
+    rows = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
     if request.sink is not None:
         rows = _with_sink(rows, request.sink)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}

@@ -106,8 +106,7 @@ class Sum(Form):
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         a, b, v = cut
         hidden = self.activation(a.unsqueeze(-2) + b.unsqueeze(-3))
-        size = hidden.shape[-3:-1]
-        return (hidden.flatten(-3, -2) @ v.unsqueeze(-1)).unflatten(-2, size).squeeze(-1)
+        return (hidden.flatten(-3, -2) @ v.unsqueeze(-1)).reshape(hidden.shape[:-1])
 
     @property
     def tile_width(self) -> int:
@@ -149,7 +148,7 @@ class RelativeProduct(Form):
 
     def flops(self, pairs: Pairs) -> int:
         first, last = pairs.offset_span(Operand(self.table, "offset").reach)
-        rows = pairs.rows.stop - pairs.rows.start
+        rows: int = pairs.rows.stop - pairs.rows.start
         return 2 * self.key.shape[-1] * (pairs.area + rows * (last - first))
 
 
@@ -205,14 +204,12 @@ class Function(Form):
 
 def rows_times_keys(query: Tensor, key: Tensor) -> Tensor:
     """(batch, kv head, group, query, d) · (batch, kv head, 1, key, d): one product per kv head, no copy of the keys."""
-    size = query.shape[2:4]
-    return (query.flatten(2, 3) @ key.squeeze(2).mT).unflatten(2, size)
+    return (query.flatten(2, 3) @ key.squeeze(2).mT).reshape(*query.shape[:4], key.shape[3])
 
 
 def weights_times_values(weights: Tensor, value: Tensor) -> Tensor:
     """(batch, kv head, group, query, key) · (batch, kv head, 1, key, d_v)."""
-    size = weights.shape[2:4]
-    return (weights.flatten(2, 3) @ value.squeeze(2)).unflatten(2, size)
+    return (weights.flatten(2, 3) @ value.squeeze(2)).reshape(*weights.shape[:4], value.shape[4])
 
 
 def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str) -> Tensor:
@@ -225,4 +222,4 @@ def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str) ->
             f"{name} must have {axes} axes, or {axes + 1} with one entry for each of the {heads} query heads, "
             f"got shape {tuple(tensor.shape)}"
         )
-    return tensor[None] if tensor.shape[0] == 1 else tensor.unflatten(0, (kv_heads, group))
+    return tensor[None] if tensor.shape[0] == 1 else tensor.reshape(kv_heads, group, *tensor.shape[1:])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Sizes and absolute positions. Query row r of batch row b stands at `starts[b] + r`, key column c at `key_start + c`.
+    """Sizes and positions: query row r of batch row b stands at `starts[b] + r`, key column c at `key_start + c`.
 
     `starts` is int64 on the CPU with one entry, or one per batch row.
     """
@@ -68,7 +68,9 @@ class Pairs:
     @property
     def area(self) -> int:
         """Number of pairs, for one batch row and head."""
-        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+        height: int = self.rows.stop - self.rows.start
+        width: int = self.columns.stop - self.columns.start
+        return height * width
 
     @property
     def b(self) -> Tensor:
@@ -125,7 +127,7 @@ def split_heads(tensor: Tensor, plane: Plane) -> Tensor:
     """(batch or 1, head or 1, …) to (batch or 1, kv head or 1, group or 1, …)."""
     if tensor.shape[1] == 1:
         return tensor.unsqueeze(2)
-    return tensor.unflatten(1, (plane.kv_heads, plane.group))
+    return tensor.reshape(tensor.shape[0], plane.kv_heads, plane.group, *tensor.shape[2:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,4 +3,4 @@
 from regard.spec.biases.base import Bias, Dense, Total
 from regard.spec.biases.distance import T5, ALiBi, Distance
 
-__all__ = ["ALiBi", "Bias", "Dense", "Distance", "T5", "Total"]
+__all__ = ["T5", "ALiBi", "Bias", "Dense", "Distance", "Total"]

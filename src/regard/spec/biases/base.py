@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.checks import dtype, is_tensor
 from regard.spec.forms import Form, Operand
 from regard.spec.masks.tables import fits_plane
 from regard.spec.part import Part
@@ -31,9 +32,9 @@ class Bias(Part):
         """The definition: broadcasts to (batch, kv head, group, query, key)."""
         raise NotImplementedError(f"{type(self).__name__} must define values(pairs)")
 
-    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         """The same as a form that computes any rectangle alone."""
-        raise NotImplementedError(f"{type(self).__name__} must define lower(plane, dtype)")
+        raise NotImplementedError(f"{type(self).__name__} must define lower(plane, precision)")
 
     def terms(self) -> tuple["Bias", ...]:
         """The biases this one is the sum of."""
@@ -83,8 +84,8 @@ class Dense(Bias):
     tensor: Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tensor, Tensor) or not self.tensor.is_floating_point():
-            kind = str(getattr(self.tensor, "dtype", type(self.tensor).__name__)).removeprefix("torch.")
+        if not is_tensor("biases.Dense", self.tensor).is_floating_point():
+            kind = dtype(self.tensor)
             hint = "; a bool tensor is a mask: pass it as mask=" if kind == "bool" else ""
             raise TypeError(f"biases.Dense takes a float tensor, got {kind}{hint}")
         if self.tensor.ndim == 1:
@@ -104,7 +105,7 @@ class Dense(Bias):
     def values(self, pairs: Pairs) -> Tensor:
         return pairs.cut(self.tensor)
 
-    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         return DenseForm(self.tensor)
 
 
@@ -128,4 +129,4 @@ def head_table(table: Tensor, plane: Plane, name: str) -> Tensor:
         raise ValueError(f"{name} has {table.shape[0]} heads, the call has {plane.heads}; they must agree")
     if table.shape[0] == 1:
         return table[None]
-    return table.unflatten(0, (plane.kv_heads, plane.group))
+    return table.reshape(plane.kv_heads, plane.group, table.shape[1])

@@ -23,7 +23,7 @@ class ALiBi(Bias):
 
     @property
     def slopes(self) -> Tensor:
-        """One slope per head in float64: 2^(−8/n), 2^(−16/n), … for n a power of two; else the authors' interleaving."""
+        """One slope per head, float64: 2^(−8/n), 2^(−16/n), … for n a power of two; else the authors' interleaving."""
         power = 1 << (self.heads.bit_length() - 1)
         first = [2.0 ** (-8.0 * (k + 1) / power) for k in range(power)]
         more = [2.0 ** (-4.0 * (k + 1) / power) for k in range(0, 2 * (self.heads - power), 2)]
@@ -39,8 +39,8 @@ class ALiBi(Bias):
     def values(self, pairs: Pairs) -> Tensor:
         return -self._slopes(pairs.plane) * (pairs.i - pairs.j).abs()
 
-    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
-        return SlopeForm(self._slopes(plane).to(dtype))
+    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
+        return SlopeForm(self._slopes(plane).to(precision))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Distance(Bias):
         reach = self.table.shape[-1] // 2
         return gather_heads(self._table(pairs.plane), (pairs.i - pairs.j).clamp(-reach, reach) + reach)
 
-    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         return OffsetForm(self._table(plane).unsqueeze(-1))
 
 
@@ -151,13 +151,15 @@ class T5(Bias):
         far = torch.arange(exact, self.max_distance + 1)
         step = torch.log(far.float() / exact) / math.log(self.max_distance / exact) * (buckets - exact)
         found = (exact + step.to(torch.int64)).clamp(max=buckets - 1)
-        return torch.cat([torch.arange(1, exact + 1), exact + torch.searchsorted(found, torch.arange(exact + 1, buckets))])
+        return torch.cat(
+            [torch.arange(1, exact + 1), exact + torch.searchsorted(found, torch.arange(exact + 1, buckets))]
+        )
 
     def values(self, pairs: Pairs) -> Tensor:
         table = head_table(self.table.mT, pairs.plane, "T5's table")
         return gather_heads(table, self.bucket(pairs.i - pairs.j))
 
-    def lower(self, plane: Plane, dtype: torch.dtype) -> Form:
+    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         return BucketForm(head_table(self.table.mT, plane, "T5's table"), self)
 
 

@@ -58,7 +58,7 @@ class General(Score):
             )
 
     def _weight(self, query: Tensor) -> Tensor:
-        return per_head(self.weight.to(query.dtype), 2, *query.shape[1:3], "General's weight")
+        return per_head(self.weight.to(query.dtype), 2, query.shape[1], query.shape[2], "General's weight")
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return query @ self._weight(query) @ key.mT
@@ -97,5 +97,3 @@ def unit(x: Tensor) -> Tensor:
 def default_scale(width: int) -> float:
     """1/√d, and 1 for d = 0."""
     return 1.0 / math.sqrt(width) if width else 1.0
-
-

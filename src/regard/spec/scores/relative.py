@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from regard.spec.forms import Form, RelativeProduct, per_head
@@ -38,11 +37,11 @@ class Relative(Score):
                 continue
             per_head(tensor, axes, kv_heads, group, f"Relative's {name}")
             if tensor.shape[-1] != d_key:
-                raise ValueError(f"Relative's {name} must have the keys' width {d_key}, got shape {tuple(tensor.shape)}")
+                raise ValueError(
+                    f"Relative's {name} must have the keys' width {d_key}, got shape {tuple(tensor.shape)}"
+                )
         if self.keys.shape[-2] % 2 == 0:
-            raise ValueError(
-                f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}"
-            )
+            raise ValueError(f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}")
 
     def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(q + u) · scale, (q + v) · scale and the table with its head axes."""
@@ -61,7 +60,7 @@ class Relative(Score):
         content, place, table = self._parts(query)
         reach = (table.shape[-2] - 1) // 2
         index = (pairs.i - pairs.j).clamp(-reach, reach) + reach
-        vectors = table[..., index.reshape(-1), :].unflatten(-2, index.shape)
+        vectors: Tensor = table[..., index.reshape(-1), :].unflatten(-2, index.shape)
         if index.ndim == 5:  # batch rows that start at different places
             vectors = vectors[:, :, :, 0, 0].movedim(2, 0)
         return content @ key.mT + (place.unsqueeze(-2) * vectors).sum(-1)
