@@ -43,7 +43,7 @@ format: $(VENV)/.dev  ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev  ## time and memory of the engines
-	$(BIN)/python -m regard.bench $(ARGS)
+	$(BIN)/regard bench $(ARGS)
 
 clean:  ## remove caches and build results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .rumdl_cache
