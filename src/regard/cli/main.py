@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +21,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; wrong usage exits with 2, a clear error with 1."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show √ must not end the command
     parser = argparse.ArgumentParser(prog="regard", description="Compute, see and understand attention.")
     parser.add_argument("--version", action="version", version=f"regard {regard.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -29,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return int(importlib.import_module(f"regard.cli.{args.command}").run(args))
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"regard {args.command}: {error}", file=sys.stderr)
         return 1

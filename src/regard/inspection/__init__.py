@@ -1,0 +1,1 @@
+"""Numbers about attention: records and worked arithmetic. Nothing here draws."""

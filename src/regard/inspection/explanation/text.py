@@ -1,0 +1,105 @@
+"""An explanation for the terminal: aligned tables, side by side where they fit, and worked lines that wrap."""
+
+import textwrap
+from collections.abc import Sequence
+
+from regard.inspection.explanation.escape import display_width, fitted, spelled_out
+from regard.inspection.explanation.notation import typeset
+from regard.inspection.explanation.record import Explanation, Matrix, Step, Worked
+from regard.inspection.explanation.tables import Cells, cells
+
+_INDENT = "   "
+_GAP = "    "
+_NARROWEST = 40
+_LONGEST_LABEL = 20
+
+
+def text(explanation: Explanation, width: int = 100) -> str:
+    """The whole explanation in lines of at most `width` columns, as far as single formulas allow."""
+    width = max(width, _NARROWEST)
+    lines = [explanation.title, "=" * display_width(explanation.title)]
+    for note in explanation.notes:
+        lines += textwrap.wrap(note, width)
+    lines.append(f"Worked out below: the query {fitted(spelled_out(explanation.row_label), _LONGEST_LABEL)}.")
+    for index, step in enumerate(explanation.steps, 1):
+        lines += ["", *_step(index, step, width, explanation.digits)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _step(index: int, step: Step, width: int, digits: int) -> list[str]:
+    heading = f"{index}. {step.title}"
+    lines = [heading if step.formula is None else f"{heading}    {step.formula.text}"]
+    room = width - len(_INDENT)
+    lines += textwrap.wrap(step.sentence, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    for block in _arranged([part for table in step.tables for part in _table(table, digits, room)], room):
+        lines += ["", *(_INDENT + line for line in block)]
+    if step.worked:
+        lines += ["", *_worked(step.worked, room)]
+    return lines
+
+
+def _table(matrix: Matrix, digits: int, room: int) -> list[list[str]]:
+    """The matrix as blocks of lines, cut into groups of columns where it is too wide."""
+    shown = cells(matrix, digits)
+    name, named = shown.name.text, any(shown.rows)
+    labels = [name, *(fitted(spelled_out(label), _LONGEST_LABEL) for label in shown.rows)] if named else []
+    corner = max(map(display_width, labels), default=0)
+    columns = [_column(shown, at) for at in range(shown.width)]
+    blocks, start = [], 0
+    while start < len(columns):
+        stop, used = start, corner
+        while stop < len(columns) and (stop == start or used + 2 + display_width(columns[stop][0]) <= room):
+            used += 2 + display_width(columns[stop][0])
+            stop += 1
+        part = [[_left(label, corner) for label in labels]] if named else []
+        lines = ["  ".join(texts) for texts in zip(*part, *columns[start:stop], strict=True)]
+        blocks.append(lines if named else [name, *lines[1:]])
+        start = stop
+    return blocks
+
+
+def _column(shown: Cells, at: int) -> list[str]:
+    """The heading and the numbers of one column, all of one width."""
+    heading = fitted(spelled_out(shown.columns[at]), _LONGEST_LABEL) if shown.columns else ""
+    texts = [heading, *(typeset(row[at]).text for row in shown.values)]
+    width = max(map(display_width, texts))
+    return [" " * (width - display_width(each)) + each for each in texts]
+
+
+def _left(label: str, width: int) -> str:
+    return label + " " * (width - display_width(label))
+
+
+def _arranged(blocks: Sequence[list[str]], room: int) -> list[list[str]]:
+    """Neighbors side by side while they fit and are of similar height."""
+    arranged: list[list[str]] = []
+    for block in blocks:
+        width = max(map(display_width, block))
+        if arranged and max(map(display_width, arranged[-1])) + len(_GAP) + width <= room:
+            arranged[-1] = _beside(arranged[-1], block)
+        else:
+            arranged.append(block)
+    return arranged
+
+
+def _beside(left: list[str], right: list[str]) -> list[str]:
+    width, height = max(map(display_width, left)), max(len(left), len(right))
+    padded = [*left, *[""] * (height - len(left))]
+    return [_left(a, width) + _GAP + b for a, b in zip(padded, [*right, *[""] * (height - len(right))], strict=True)]
+
+
+def _worked(worked: Sequence[Worked], room: int) -> list[str]:
+    labels = [fitted(spelled_out(each.label), room // 2) for each in worked]
+    width = max(map(display_width, labels))
+    lines = []
+    for label, each in zip(labels, worked, strict=True):
+        first = _INDENT + _left(label, width) + "  "
+        lines += textwrap.wrap(
+            each.math.text,
+            room + len(_INDENT),
+            initial_indent=first,
+            subsequent_indent=" " * display_width(first) + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines

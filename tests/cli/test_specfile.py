@@ -1,0 +1,104 @@
+"""Spec files: JSON to the arguments of explain, and one clear line for every mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard import Dropout, masks
+from regard.cli.specfile import LARGEST, arguments, read
+from regard.inspection.explain import Projected
+
+ONE = [[1, 0]]
+DIRECT = {"query": ONE, "key": ONE, "value": ONE}
+SQUARE = [[1, 0], [0, 1]]
+EMBEDDED = {"x": ONE, "w_query": SQUARE, "w_key": SQUARE, "w_value": SQUARE}
+
+
+def test_everything_is_passed_on() -> None:
+    found = arguments(
+        {
+            **DIRECT,
+            "tokens": ["a"],
+            "mask": "Causal",
+            "temperature": [0.5],
+            "dropout": {"p": 0.5, "seed": 3},
+            "query_start": 2,
+        }
+    )
+    assert found.pop("temperature").tolist() == [0.5]
+    assert found == {
+        **DIRECT,
+        "mask": masks.Causal(),
+        "dropout": Dropout(0.5, 3),
+        "query_start": 2,
+        "query_tokens": ["a"],
+        "key_tokens": ["a"],
+    }
+
+
+def test_embeddings_are_projected() -> None:
+    found = arguments({**EMBEDDED, "query_start": [1]})
+    assert isinstance(found["query"], Projected)
+    assert torch.equal(found["query"].key, torch.tensor([[1.0, 0.0]], dtype=torch.float64))
+    assert found["query_start"].tolist() == [1]
+
+
+def test_tokens_do_not_name_the_memory() -> None:
+    found = arguments({**EMBEDDED, "memory": ONE, "tokens": ["a"]})
+    assert "key_tokens" not in found
+    assert arguments({**EMBEDDED, "memory": ONE, "tokens": ["a"], "key_tokens": ["b"]})["key_tokens"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "found, error, message",
+    [
+        ({"querry": ONE}, ValueError, "key 'querry' that explain does not know; did you mean query or w_query"),
+        ({}, ValueError, "needs x, w_query, w_key and w_value, or query, key and value; x, .* got no key at all"),
+        ({"query": ONE, "key": ONE}, ValueError, "value is missing, got query, key"),
+        ({"x": ONE, "w_query": SQUARE, "w_key": SQUARE}, ValueError, "w_value is missing"),
+        ({**EMBEDDED, **DIRECT}, ValueError, "and also query, key, value; give embeddings with matrices, or"),
+        ({**DIRECT, "memory": ONE}, ValueError, "and also memory"),
+        (
+            {**DIRECT, "tokens": "abc"},
+            TypeError,
+            r'query_tokens must be a list of words such as \["the", "cat"\], got str',
+        ),
+        ({**DIRECT, "tokens": [1]}, TypeError, "query_tokens must be a list of words"),
+        ({**DIRECT, "score": "Dott"}, ValueError, "score 'Dott' is not known; did you mean Dot"),
+    ],
+)
+def test_contents_that_are_refused(found: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        arguments(found)
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+
+    def refused(message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            read(file)
+
+    refused("cannot read .*spec.json: No such file or directory; name a JSON file, or try `regard explain --example`")
+    file.write_text('{"query": [[1, 0]\n', encoding="utf-8")
+    refused("spec.json is not JSON: Expecting ',' delimiter at line 2, column 1")
+    file.write_text("[1]", encoding="utf-8")
+    refused("must hold a JSON object such as")
+    file.write_bytes(b"\xff\xfe")
+    refused("is not text in UTF-8")
+    file.write_text("[" * 100_000, encoding="utf-8")
+    refused("is nested too deeply")
+    file.write_text(" " * (LARGEST + 1), encoding="utf-8")
+    refused("explain is for small inputs, up to 1000000")
+    file.unlink()
+    file.mkdir()
+    refused("cannot read .*: Is a directory")
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(DIRECT), encoding="utf-8")
+    assert read(file) == DIRECT
