@@ -1,13 +1,12 @@
 """What the oracles share: engines, inputs, float64 in the oracle's own code, and agreement of values and gradients."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from regard.engine import schedule
+from regard.testing import small_tiles
 
 Compute = Callable[..., Tensor]
 
@@ -17,31 +16,14 @@ Compute = Callable[..., Tensor]
 ROUNDINGS = 64
 
 
-class Sizes(NamedTuple):
-    """Distinct primes, so that swapped axes cannot go unnoticed."""
-
-    batch: int = 2
-    heads: int = 3
-    queries: int = 11
-    keys: int = 17
-    width: int = 7
-    d_value: int = 5
-
-
 @pytest.fixture(params=["reference", "tiled", "small tiles"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of an engine; "small tiles" is `tiled` cut so fine that the small inputs here take many tiles."""
-    name = str(request.param)
-    if name == "small tiles":
-        monkeypatch.setattr(schedule, "HEIGHT", 3)
-        monkeypatch.setattr(schedule, "SEGMENT", 5)
-        return "tiled"
-    return name
-
-
-@pytest.fixture
-def sizes() -> Sizes:
-    return Sizes()
+    if request.param != "small tiles":
+        yield request.param
+        return
+    with small_tiles(height=3, segment=5):
+        yield "tiled"
 
 
 @pytest.fixture
@@ -67,40 +49,46 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_default_dtype(before)
 
 
-def close(ours: Tensor, theirs: Tensor, what: str, roundings: float = ROUNDINGS) -> None:
-    """Equal up to `roundings` of the largest entry in float64; NaN and Inf are never right."""
+def close(ours: Tensor, theirs: Tensor, what: str) -> None:
+    """Equal up to ROUNDINGS of the largest entry in float64; NaN and Inf are never right."""
     for whose, tensor in (("ours", ours), ("theirs", theirs)):
         assert tensor.dtype == torch.float64, f"{what}: {whose} is {tensor.dtype}, not float64"
         assert bool(tensor.isfinite().all()), f"{what}: {whose} is not finite everywhere"
     magnitude = theirs.abs().max().item()
     assert magnitude > 0, f"{what}: the oracle is 0 everywhere, which proves nothing"
-    budget = roundings * torch.finfo(torch.float64).eps * magnitude
+    budget = ROUNDINGS * torch.finfo(torch.float64).eps * magnitude
     torch.testing.assert_close(ours, theirs, atol=budget, rtol=0, msg=lambda text: f"{what}: {text}")
 
 
-def agreement(
-    ours: Compute, theirs: Compute, inputs: dict[str, Tensor], *, order: int = 1, roundings: float = ROUNDINGS
-) -> None:
-    """Same output for the same inputs, and the same derivatives up to `order` for every one of them."""
-    outputs, leaves = [], []
-    for compute in (ours, theirs):
-        fresh = [tensor.detach().clone().requires_grad_() for tensor in inputs.values()]
-        outputs.append([compute(*fresh)])
-        leaves.append(fresh)
-    names = ["output"]
+def derivatives(compute: Compute, inputs: dict[str, Tensor], order: int) -> Iterator[tuple[str, Tensor]]:
+    """The output and its derivatives, each along the same random direction for every `compute`; names with values."""
     generator = torch.Generator().manual_seed(1)
-    for level in range(order + 1):
-        for name, mine, other in zip(names, *outputs, strict=True):
-            close(mine, other, name, roundings)
-        if level == order:
-            break
-        # along one random direction, the same on both sides
-        along = [torch.randn(t.shape, generator=generator, dtype=torch.float64) for t in outputs[1]]
-        outputs = [
-            list(torch.autograd.grad(out, fresh, along, create_graph=level + 1 < order))
-            for out, fresh in zip(outputs, leaves, strict=True)
-        ]
-        names = [f"derivative {level + 1} by {name}" for name in inputs]
+
+    def direction(of: Tensor) -> Tensor:
+        return torch.randn(of.shape, generator=generator, dtype=torch.float64)
+
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in inputs.values()]
+    out = compute(*leaves)
+    yield "output", out.detach()
+    along = direction(out).requires_grad_(order > 1)
+    # First derivatives alone take another path through an engine than those that are derived again.
+    first = torch.autograd.grad(out, leaves, along.detach(), retain_graph=order > 1)
+    for name, found in zip(inputs, first, strict=True):
+        yield f"derivative by {name}", found
+    if order > 1:
+        first = torch.autograd.grad(out, leaves, along, create_graph=True)
+        second = torch.autograd.grad(first, [*leaves, along], [direction(x) for x in leaves])
+        names = [*inputs, "direction"]
+        yield from zip([f"derivative by {name}, again" for name in inputs], first, strict=True)
+        yield from zip([f"second derivative by {name}" for name in names], second, strict=True)
+
+
+def agreement(ours: Compute, theirs: Compute, inputs: dict[str, Tensor], *, order: int = 1) -> None:
+    """Same output for the same inputs, and the same derivatives up to `order` by every one of them."""
+    for (name, mine), (_, other) in zip(
+        derivatives(ours, inputs, order), derivatives(theirs, inputs, order), strict=True
+    ):
+        close(mine, other, name)
 
 
 @pytest.fixture(name="close")

@@ -80,12 +80,12 @@ class Sparsemax(Normalizer):
         sums = torch.where(inside, ordered, 0.0).cumsum(-1)
         size = (inside & (1 + rank * ordered > sums)).sum(-1, keepdim=True).clamp(min=1)
         threshold = (sums.gather(-1, size - 1) - 1) / size
-        weights = torch.where(hidden, 0.0, (shifted - threshold).clamp(min=0))
+        weights = torch.where(hidden, 0.0, torch.where(shifted > threshold, shifted - threshold, 0.0))
         weights = torch.where(top.isnan(), top, weights)
         state = torch.where(seen, threshold + torch.where(seen, top, 0.0), -torch.inf)
         return weights, state.squeeze(-1)
 
     def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
         support = weights > 0
-        mean = (grad * support).sum(-1, keepdim=True) / support.sum(-1, keepdim=True).clamp(min=1)
+        mean = torch.where(support, grad, 0.0).sum(-1, keepdim=True) / support.sum(-1, keepdim=True).clamp(min=1)
         return torch.where(support, grad - mean, 0.0)
