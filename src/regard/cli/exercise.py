@@ -1,0 +1,87 @@
+"""`regard exercise`: lists the exercises; a number prints the task, checks an answer or works it out."""
+
+import argparse
+import json
+import shutil
+import textwrap
+from pathlib import Path
+
+from regard.lab.exercises import EXERCISES, Exercise, check, exercise
+from regard.show import render
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The number of an exercise, and what to do with it."""
+    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="an exercise; without it, a list of them")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--answer", metavar="JSON", help="check an answer: a file that ends in .json, or the JSON itself")
+    what.add_argument("--solution", action="store_true", help="print the worked answer")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, or 1 when an answer that was checked is not right."""
+    width = shutil.get_terminal_size().columns
+    if args.number is None:
+        if args.answer is not None or args.solution:
+            raise ValueError("which exercise? regard exercise NUMBER --answer ... or --solution")
+        print(
+            "\n".join(["regard exercise NUMBER:", *(f"  {number}  {exercise(number).title}" for number in EXERCISES)])
+        )
+        return 0
+    chosen = exercise(args.number)
+    if args.solution:
+        print(_wrapped(chosen.solution(width), width))
+        return 0
+    if args.answer is not None:
+        return _check(chosen, args.answer, width)
+    print(_task(chosen, width))
+    return 0
+
+
+def _task(chosen: Exercise, width: int) -> str:
+    parts = [f"Exercise {chosen.number}: {chosen.title}", chosen.task]
+    if chosen.picture is not None:
+        parts.append(render(chosen.picture, width=max(width, 20)))
+    parts.append(
+        f"Check any part:  regard exercise {chosen.number} --answer '{chosen.example}'\n"
+        f"The way there:   regard exercise {chosen.number} --solution"
+    )
+    return "\n\n".join(parts)
+
+
+def _check(chosen: Exercise, answer: str, width: int) -> int:
+    verdicts = check(chosen, read(answer))
+    widest = max(len(verdict.part) for verdict in verdicts)
+    for verdict in verdicts:
+        head = f"{'✓' if verdict.right else '✗'} {verdict.part:<{widest}}  "
+        print("\n".join(textwrap.wrap(verdict.text, width, initial_indent=head, subsequent_indent=" " * len(head))))
+    right = sum(verdict.right for verdict in verdicts)
+    print(
+        f"{right} of {len(verdicts)} right"
+        + ("" if len(verdicts) == len(chosen.parts) else _open(chosen, len(verdicts)))
+    )
+    return 0 if right == len(verdicts) else 1
+
+
+def _open(chosen: Exercise, given: int) -> str:
+    return f"; {len(chosen.parts) - given} of {len(chosen.parts)} parts still open"
+
+
+def read(answer: str) -> object:
+    """The answer in a file or in the text itself."""
+    text = answer
+    if not answer.lstrip().startswith(("{", "[")):
+        text = Path(answer).read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the answer is not JSON (line {error.lineno}, column {error.colno}): {error.msg}") from None
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Long sentences wrapped; tables and worked lines are narrower than any terminal in use and stay."""
+    lines = [
+        textwrap.wrap(line, width) if len(line) > width and not line.startswith(" ") else [line]
+        for line in text.split("\n")
+    ]
+    return "\n".join(part for group in lines for part in group or [""])

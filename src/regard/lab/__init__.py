@@ -1,0 +1,35 @@
+"""The lab: each experiment is a question, a computation, a table with uncertainty, a picture and a finding."""
+
+import difflib
+import importlib
+
+from regard.lab.report import Report
+from regard.lab.setting import Progress, Setting, silent
+
+__all__ = ["EXPERIMENTS", "Report", "names", "run"]
+
+# name: what it asks; the code is regard.lab.experiments.<name>, with `run(setting) -> Report`
+EXPERIMENTS = {
+    "scaling": "why scores are divided by √d_k: entropy and gradients against the width",
+    "variance": "how large q · k gets, and when softmax saturates",
+    "saturation": "what large scores do to softmax and its derivative",
+    "temperature": "how τ moves attention between one key and all keys",
+    "patterns": "what full, causal, local and other masks show, and what they save",
+    "rows": "rows of weights sum to 1, columns do not; shared projections and symmetry",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The experiments, in the order they are best read."""
+    return tuple(EXPERIMENTS)
+
+
+def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = silent) -> Report:
+    """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        raise ValueError(f"the lab has no experiment {name!r}; {hint}")
+    setting = Setting(quick, seed, progress)
+    report: Report = importlib.import_module(f"regard.lab.experiments.{name}").run(setting)
+    return report

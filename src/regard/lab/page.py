@@ -1,0 +1,134 @@
+"""A report for readers: as text for a terminal, as JSON, and as files."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from regard import show
+from regard.inspection.records import Picture, Table
+from regard.lab.report import Report
+from regard.show import data
+from regard.show.save import replace
+from regard.show.text import display_width
+
+NARROWEST = 40
+
+
+def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
+    """Question, tables, pictures, the seed's figures, finding and settings, in lines of at most `width` columns."""
+    width = max(width, NARROWEST)
+    timing = report.timing
+    parts = [
+        _wrapped(report.question, width),
+        *(fitted(table, width) for table in report.tables),
+        *(show.render(picture, width=width, color=color) for picture in report.pictures),
+        *(fitted(table, width) for table in (timing.tables if timing else ())),
+        *(show.render(picture, width=width, color=color) for picture in (timing.pictures if timing else ())),
+        *(fitted(compared.table(), width) for compared in report.compared),
+        _wrapped(f"Finding: {report.finding}", width),
+        _wrapped(_run(report), width),
+    ]
+    return "\n\n".join(parts)
+
+
+def _run(report: Report) -> str:
+    return f"({', '.join(f'{name} {value}' for name, value in report.settings.items())})"
+
+
+def _wrapped(sentence: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(sentence, width, break_on_hyphens=False))
+
+
+def fitted(table: Table, width: int) -> str:
+    """The table as text; if it is too wide, its columns in groups, each group beginning with the first column."""
+    groups = [[0]]
+    for index in range(1, len(table.columns)):
+        if len(groups[-1]) > 1 and _width(table, [*groups[-1], index]) > width:
+            groups.append([0])
+        groups[-1].append(index)
+    texts = [show.table(_columns(table, group)) for group in groups]
+    title = [_wrapped(table.title, width)] if table.title else []
+    return "\n".join([*title, "\n\n".join(texts)])
+
+
+def _columns(table: Table, group: list[int]) -> Table:
+    rows = [[row[index] for index in group] for row in table.rows]
+    return Table([table.columns[index] for index in group], rows)
+
+
+def _width(table: Table, group: list[int]) -> int:
+    return max(map(display_width, show.table(_columns(table, group)).split("\n")))
+
+
+def as_record(report: Report) -> dict[str, Any]:
+    """The report in what JSON can hold."""
+    timing = report.timing
+    return {
+        "kind": "Report",
+        "name": report.name,
+        "question": report.question,
+        "finding": report.finding,
+        "settings": report.settings,
+        "tables": [_record(table) for table in report.tables],
+        "pictures": [_record(picture) for picture in report.pictures],
+        "compared": [_record(compared.table()) for compared in report.compared],
+        "timing": timing
+        and {
+            "tables": [_record(table) for table in timing.tables],
+            "pictures": [_record(picture) for picture in timing.pictures],
+        },
+    }
+
+
+def _record(record: Picture | Table) -> Any:
+    return json.loads(data.as_json(record))
+
+
+def as_json(report: Report) -> str:
+    """The report as JSON text."""
+    return json.dumps(as_record(report), ensure_ascii=False, indent=1) + "\n"
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """The report as files: NAME.json holds everything; pictures as png and svg, tables as csv.
+
+    The first picture and table carry the experiment's name, the others a number behind it; `NAME-seed.csv` holds the
+    figures of the sources. Each file is replaced whole or not at all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    timing = report.timing
+    pictures = (*report.pictures, *(timing.pictures if timing else ()))
+    tables = (*report.tables, *(timing.tables if timing else ()))
+    written: list[Path] = []
+    for picture, stem in zip(pictures, _stems(report.name), strict=False):
+        for form in ("png", "svg"):
+            written.append(folder / f"{stem}.{form}")
+            show.save(picture, written[-1])
+    for table, stem in zip(tables, _stems(report.name), strict=False):
+        written.append(folder / f"{stem}.csv")
+        show.save(table, written[-1])
+    if report.compared:
+        written.append(folder / f"{report.name}-seed.csv")
+        show.save(_claims(report), written[-1])
+    written.append(folder / f"{report.name}.json")
+    replace(written[-1], as_json(report).encode())
+    return written
+
+
+def _stems(name: str) -> Iterator[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name}-{number}"
+        number += 1
+
+
+def _claims(report: Report) -> Table:
+    rows = [
+        (compared.source, claim.says, claim.figure, claim.here, claim.verdict)
+        for compared in report.compared
+        for claim in compared.claims
+    ]
+    return Table(("source", "claim", "the seed", "here", "verdict"), rows)

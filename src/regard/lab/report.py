@@ -1,0 +1,81 @@
+"""Report: what an experiment found, as a record. It holds numbers and sentences and never draws itself."""
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from regard.inspection.records import Cell, Estimate, Picture, Table
+from regard.lab.setting import Setting
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure or statement of a source, what this run measured for it, and the verdict that follows."""
+
+    says: str
+    figure: Cell
+    here: Cell
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The claims of one place in one source."""
+
+    source: str
+    claims: tuple[Claim, ...]
+
+    def table(self) -> Table:
+        """The source's own figures beside ours."""
+        rows = [(claim.says, claim.figure, claim.here, claim.verdict) for claim in self.claims]
+        return Table(("claim", "the seed", "here", "verdict"), rows, title=self.source)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a stopwatch said: the only part of a report that two runs with one seed do not share."""
+
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One experiment: its question, tables, pictures, one sentence of finding, and the claims it was held against.
+
+    `settings` are what is needed to run it again. The first table and picture are the ones to look at first.
+    """
+
+    name: str
+    question: str
+    tables: tuple[Table, ...]
+    pictures: tuple[Picture, ...]
+    finding: str
+    compared: tuple[Compared, ...]
+    settings: dict[str, Cell]
+    timing: Timing | None = None
+
+
+def settings(setting: Setting, repetitions: int) -> dict[str, Cell]:
+    """How the experiment was run, with which versions, and where."""
+    return {
+        "seed": setting.seed,
+        "repetitions": repetitions,
+        "quick": setting.quick,
+        # reached through the loaded package: the lab stands to its right and may not import it
+        "regard": str(sys.modules["regard"].__version__),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+        f"{torch.get_num_threads()} threads",
+    }
+
+
+def agrees(figure: float, here: float | Estimate, decimals: int) -> bool:
+    """Whether ours, rounded as the figure was, gives the figure; of an estimate, some point of its interval."""
+    half = 0.5 * 10.0**-decimals + 1e-12
+    low, high = (here.low, here.high) if isinstance(here, Estimate) else (here, here)
+    return low - half <= figure <= high + half

@@ -1,0 +1,122 @@
+"""Every experiment: the same seed gives the same report, and every report is complete and can be written down."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard import lab, show
+from regard.inspection.records import Estimate, Table
+from regard.lab import page
+from regard.lab.report import Report, agrees
+from regard.show.text import display_width
+
+Quick = Callable[[str], Report]
+RANDOM = ("scaling", "variance", "temperature", "rows")
+
+
+def test_names_are_the_list() -> None:
+    assert lab.names() == tuple(lab.EXPERIMENTS)
+    assert {"scaling", "variance", "saturation", "temperature", "patterns", "rows"} <= set(lab.names())
+
+
+@pytest.mark.parametrize("name, hint", [("scalling", "did you mean 'scaling'"), ("xyz", "there are scaling, variance")])
+def test_unknown_names_get_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        lab.run(name)
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_same_seed_same_report(quick: Quick, name: str) -> None:
+    again = lab.run(name, quick=True, seed=3)
+    assert dataclasses.replace(again, timing=None) == dataclasses.replace(quick(name), timing=None)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_another_seed_gives_other_numbers(quick: Quick, name: str) -> None:
+    assert lab.run(name, quick=True, seed=4).tables != quick(name).tables
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_reports_are_complete(quick: Quick, name: str) -> None:
+    report = quick(name)
+    assert report.name == name
+    assert report.question.endswith("?")
+    assert report.finding.endswith(".")
+    assert report.tables
+    assert report.pictures
+    assert report.compared
+    assert all(compared.source.startswith("seed: ") and compared.claims for compared in report.compared)
+    assert {"seed", "repetitions", "regard", "torch", "python"} <= set(report.settings)
+    if name in RANDOM:
+        assert any(isinstance(cell, Estimate) for table in report.tables for row in table.rows for cell in row)
+
+
+@pytest.mark.parametrize("name", lab.names())
+@pytest.mark.parametrize("width", [80, 120])
+def test_text_fits_and_holds_everything(quick: Quick, name: str, width: int) -> None:
+    report = quick(name)
+    text = page.text(report, width=width, color="shade")
+    assert max(map(display_width, text.split("\n"))) <= width
+    together = " ".join(text.split())
+    for sentence in (report.question, report.finding, *(compared.source for compared in report.compared)):
+        assert " ".join(sentence.split()) in together
+    assert not text.isascii()
+    assert "\x1b" not in text
+
+
+def test_wide_tables_are_cut_between_columns() -> None:
+    table = Table(("n", "first column", "second column"), [(1, 1.5, "x" * 20), (2, 2.5, "y")], title="two groups")
+    assert page.fitted(table, 30).split("\n") == [
+        "two groups",
+        "n  first column",
+        "-  ------------",
+        "1           1.5",
+        "2           2.5",
+        "",
+        "n  second column",
+        "-  --------------------",
+        "1  xxxxxxxxxxxxxxxxxxxx",
+        "2  y",
+    ]
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_json_holds_the_report(quick: Quick, name: str) -> None:
+    report = quick(name)
+    record = json.loads(page.as_json(report))
+    assert record["finding"] == report.finding
+    assert len(record["tables"]) == len(report.tables)
+    assert record["tables"][0]["columns"] == list(report.tables[0].columns)
+    assert (record["timing"] is None) == (report.timing is None)
+
+
+def test_write_makes_every_file(quick: Quick, tmp_path: Path) -> None:
+    report = quick("rows")
+    folder = tmp_path / "new" / "folder"
+    written = page.write(report, folder)
+    assert sorted(written) == sorted(folder.iterdir())
+    assert {"rows.png", "rows.svg", "rows.csv", "rows-2.csv", "rows-seed.csv", "rows.json"} == {f.name for f in written}
+    assert "assis" in (folder / "rows.svg").read_text(encoding="utf-8")
+    assert (folder / "rows.json").read_text(encoding="utf-8") == page.as_json(report)
+
+
+def test_writing_timed_experiments_writes_their_times(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: dict[str, object] = {}
+    monkeypatch.setattr(show, "save", lambda picture, path: saved.update({path.name: picture}))
+    report = quick("patterns")
+    page.write(report, tmp_path)
+    assert report.timing is not None
+    assert saved["patterns-4.png"] == saved["patterns-4.svg"] == report.timing.pictures[0]
+    assert saved["patterns.csv"] == report.tables[0]
+    assert saved["patterns-2.csv"] == report.timing.tables[0]
+
+
+def test_agreement_is_rounding() -> None:
+    assert agrees(0.67, 0.6652, decimals=2)
+    assert not agrees(0.67, 0.6649, decimals=2)
+    assert agrees(2.65, Estimate(2.6, 2.5, 2.646), decimals=2)
