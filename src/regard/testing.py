@@ -7,6 +7,7 @@ gradients, support and speed, so a new engine needs no new test.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -231,7 +232,7 @@ def mechanisms() -> list[Case]:
 
 
 def error(actual: Tensor, truth: Tensor) -> float:
-    """Root mean square of the difference, in float64. Fails on NaN, on infinities that are not the truth's, on shape."""
+    """Root mean square of the difference, in float64. Fails on NaN, on infinities unlike the truth's, on shapes."""
     assert actual.shape == truth.shape, f"shapes differ: {tuple(actual.shape)} and {tuple(truth.shape)}"
     actual, truth = actual.detach().double(), truth.detach().double()
     assert not actual.isnan().any(), "NaN in the result"
@@ -262,14 +263,17 @@ def small_tiles(height: int = 4, segment: int = 8) -> Iterator[None]:
         schedule.HEIGHT, schedule.SEGMENT = before
 
 
-def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
-    """The most memory that torch's CPU allocator held at once during `work`, and what is still held at its end."""
+def allocations(work: Callable[[], object]) -> list[int]:
+    """The bytes that torch's CPU allocator gave out (above 0) and took back (below 0) during `work`, in order; what
+    `work` returns is still held at the end."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         kept = work()
     events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
     del kept
-    return most, held
+    return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+
+
+def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
+    """The most memory that torch's CPU allocator held at once during `work`, and what is still held at its end."""
+    held = [0, *accumulate(allocations(work))]
+    return max(held), held[-1]

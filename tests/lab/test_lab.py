@@ -9,9 +9,9 @@ import pytest
 
 from regard import lab, show
 from regard.inspection.records import Estimate, Table
+from regard.inspection.text import display_width
 from regard.lab import page
 from regard.lab.report import Report, agrees
-from regard.show.text import display_width
 
 Quick = Callable[[str], Report]
 RANDOM = ("scaling", "variance", "temperature", "rows")

@@ -52,6 +52,12 @@ def test_a_rounded_axis_reaches_at_least_as_far(one: float, other: float) -> Non
     assert rounded.high >= axis.high
 
 
+def test_a_hair_beyond_a_round_value_costs_no_step() -> None:
+    axis = axis_over([-0.00001, 1.00001], log=False).rounded(5)
+    assert (axis.low, axis.high) == (-0.00001, 1.00001)
+    assert axis.ticks(5)[0] == 0.0
+
+
 def test_values_without_a_place_are_known() -> None:
     axis = axis_over([math.nan, -1.0, 0.0, 2.0, 8.0], log=True)
     assert (axis.low, axis.high) == (2.0, 8.0)

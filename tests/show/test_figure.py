@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Table
 from regard.show import draw
 from regard.show.color import ramp
+from regard.show.size import rows_of
 
 EVIL = "$\\frac{\x1b[31m"
 GRID = Grid([[0.5, None, 0.25], [0.1, 0.2, 0.7]], ["a", EVIL], ["x", "y", "_z"], title=EVIL, note="note")
@@ -63,6 +64,32 @@ def test_hidden_pairs_show_hatched_paper() -> None:
     patch = axes_of(draw(GRID)).patch
     assert patch.get_hatch()
     assert to_rgb(patch.get_facecolor())[0] > 0.9
+
+
+def test_a_pattern_has_neither_numbers_nor_scale() -> None:
+    axes = axes_of(draw(Grid([[1.0, None], [1.0, 1.0]], note="3 of 4")))
+    assert not axes.texts
+    assert not axes.child_axes
+    assert axes.get_xlabel() == "3 of 4\nhatched: hidden"
+    assert len(axes_of(draw(GRID)).child_axes) == 1
+
+
+@pytest.mark.parametrize("side", [2, 12, 40])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 9])
+def test_panels_are_not_wider_than_a_page(side: int, count: int) -> None:
+    tokens = [f"token {index}" for index in range(side)]
+    for picture in (Grid([[1.0] * side] * side), Grid([[0.5] * side] * side, tokens, tokens), Lines([BANDS], "n", "y")):
+        panel = Panel([picture] * count)
+        rows = rows_of(panel)
+        assert sum(map(len, rows)) == count
+        assert max(map(len, rows)) - len(rows[-1]) < len(rows)
+        assert max(map(len, rows)) <= 4
+        assert draw(panel).get_size_inches()[0] <= 14
+
+
+def test_long_titles_are_broken() -> None:
+    title = axes_of(draw(Grid([[0.5] * 3] * 3, title="one of the words " * 9))).get_title()
+    assert len(title.split("\n")) > 2
 
 
 def test_what_is_not_finite_is_written() -> None:

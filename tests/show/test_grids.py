@@ -72,6 +72,18 @@ def test_a_pooled_cell_is_the_mean_of_what_is_visible(
                 assert math.isclose(cell, math.fsum(v / len(seen) for v in seen), rel_tol=1e-14)  # 16 sums of 1e-16
 
 
+def test_a_pattern_is_ones_and_blanks() -> None:
+    assert grids.is_pattern([[1, None], [1.0, True]])
+    assert grids.is_pattern([[None]])
+    assert not grids.is_pattern([[0.25, 0.25]])
+    assert not grids.is_pattern([[1.0, math.nan]])
+
+
+def test_a_pooled_pattern_is_the_share_that_is_visible() -> None:
+    pattern: grids.Cells = [[1.0, None, None], [1.0, 1.0, None], [1.0, 1.0, 1.0]]
+    assert grids.shares(pattern, 2, 2) == [[0.75, None], [1.0, 1.0]]
+
+
 def test_pooling_shows_what_is_not_a_number() -> None:
     assert grids.pooled([[0.5, math.inf], [None, 0.5]], 2, 2) == [[math.inf]]
     (cell,) = grids.pooled([[0.5, math.nan]], 1, 2)[0]

@@ -69,6 +69,34 @@ def test_hidden_pairs_are_blank_and_zeros_are_not() -> None:
     assert any("blank: hidden" in text(line) for line in heatmap(grid, 80, Depth.PLAIN))
 
 
+def pattern(size: int) -> Grid:
+    return Grid([[1.0 if j <= i else None for j in range(size)] for i in range(size)], limits=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("depth, filled", [(Depth.PLAIN, "##"), (Depth.SHADE, "██"), (Depth.TRUECOLOR, "  ")])
+def test_a_pattern_has_neither_numbers_nor_scale(depth: Depth, filled: str) -> None:
+    ruler, *body, note = heatmap(pattern(4), 80, depth)
+    assert text(ruler).split() == ["0", "1", "2", "3"]
+    assert [span.text for span in body[1][1:]] == [filled, filled, "  ", "  "]
+    assert [span.paper is not None for span in body[1][1:]] == [depth.colored] * 2 + [False] * 2
+    assert text(note) == "blank: hidden"
+    assert len(heatmap(Grid([[1.0] * 3] * 3), 80, depth)) == 4, "nothing is hidden, so nothing has to be said"
+
+
+def test_a_long_pattern_shows_shares_and_their_scale() -> None:
+    lines = heatmap(pattern(128), 80, Depth.SHADE)
+    assert [span.text for span in lines[2][1:5]] == ["██", "▓▓", "  ", "  "]
+    assert text(lines[-2]) == "0 ·░▒▓█ 1  blank: hidden"
+    assert text(lines[-1]) == "Each cell is the visible share of 4 × 4 pairs (rows × columns)."
+
+
+def test_positions_stand_to_the_right_and_now_and_then_above() -> None:
+    grid = Grid([[1.0] * 12] * 3, ["8", "9", "10"], [str(j) for j in range(90, 102)])
+    ruler, *body = heatmap(grid, 80, Depth.SHADE)
+    assert text(ruler).split() == ["90", "92", "94", "96", "98", "100"]
+    assert [line[0].text for line in body] == [" 8 ", " 9 ", "10 "]
+
+
 def test_tight_cells_leave_the_leading_zero_out() -> None:
     rows = heatmap(causal(16), 80, Depth.SHADE)[1:17]
     assert [span.text.strip("█▓▒░ ") for span in rows[2][1:4]] == [".33", ".33", ".33"]

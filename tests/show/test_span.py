@@ -5,9 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.inspection.text import display_width, visible
 from regard.show.color import Depth
-from regard.show.span import Span, beside, block_width, line_width, paragraph, written
-from regard.show.text import display_width, visible
+from regard.show.span import Span, beside, block_width, line_width, paragraph, prose, written
 
 colors = st.none() | st.tuples(*[st.integers(0, 255)] * 3)
 spans = st.builds(Span, st.text(max_size=8).map(visible), colors, colors)
@@ -46,3 +46,8 @@ def test_beside_keeps_every_block_in_its_columns(several: list[list[list[Span]]]
 def test_prose_is_made_safe_and_wrapped() -> None:
     lines = paragraph("one\ntwo \x1b[2J three", 9, Depth.TRUECOLOR)
     assert ["".join(span.text for span in line) for line in lines] == ["one two", r"\x1b[2J", "three"]
+
+
+def test_a_plain_terminal_spells_the_signs_of_formulas() -> None:
+    assert prose("÷ √d_k, 4 × 4, é", Depth.PLAIN) == r"/ sqrt d_k, 4 x 4, \xe9"
+    assert prose("÷ √d_k", Depth.SHADE) == "÷ √d_k"

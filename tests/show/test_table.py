@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.inspection.records import Estimate, Table
+from regard.inspection.text import display_width
 from regard.show.table import table
-from regard.show.text import display_width
 
 
 def test_words_left_numbers_right_estimates_with_intervals() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.text import display_width
 from regard.show import render
-from regard.show.text import display_width
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\n"
 GRID = Grid([[0.7, None], [0.2, 0.8]], ["猫", EVIL], [EVIL, "🐈"], title=EVIL, note=EVIL)

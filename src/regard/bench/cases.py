@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.spec import biases, masks, scores
 from regard.spec.dropout import Dropout
+from regard.spec.masks.extent import plane_of
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 Work = Callable[[Inputs], Tensor]
@@ -43,8 +44,6 @@ class Case:
 
 def _masked(mask: masks.Mask) -> Callable[[int, int], Work]:
     def make(n: int, heads: int) -> Work:
-        from regard.spec.masks.base import plane_of
-
         table = mask.visible(plane_of(mask, n, n, 1, 1, None).all).expand(1, 1, 1, n, n)[0].contiguous()
         return lambda x: scaled_dot_product_attention(*x, attn_mask=table)
 
@@ -53,8 +52,6 @@ def _masked(mask: masks.Mask) -> Callable[[int, int], Work]:
 
 def _biased(bias: Callable[[int], biases.Bias], causal: bool) -> Callable[[int, int], Work]:
     def make(n: int, heads: int) -> Work:
-        from regard.spec.masks.base import plane_of
-
         pairs = plane_of(masks.Full(), n, n, 1, heads, None).all
         table = bias(heads).values(pairs).float().reshape(1, heads, n, n)
         if causal:

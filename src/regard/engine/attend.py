@@ -1,12 +1,12 @@
 """attend: the one function that computes attention; it checks, chooses an engine and calls it."""
 
+import importlib
 import os
 from types import ModuleType
 from typing import Unpack, overload
 
 from torch import Tensor
 
-from regard.engine import reference, tiled, torch_sdpa
 from regard.engine.request import Aux, Request, Result, Spec, request
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
@@ -14,7 +14,8 @@ from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
 
-ENGINES: dict[str, ModuleType] = {engine.NAME: engine for engine in (tiled, torch_sdpa, reference)}
+# name: the module with `supports(request)` and `run(request)`, loaded when it is first asked
+ENGINES = {"tiled": "regard.engine.tiled", "sdpa": "regard.engine.torch_sdpa", "reference": "regard.engine.reference"}
 AUTO = ("tiled",)  # the first that supports the request
 
 
@@ -79,20 +80,25 @@ def attend(
 
 def run(asked: Request, engine: str = "auto") -> Result:
     """Run a request on the engine of that name, which never falls back, or on the one `auto` chooses."""
-    chosen = ENGINES[choose(asked, engine)]
-    result: Result = chosen.run(asked)
+    result: Result = module(choose(asked, engine)).run(asked)
     return result
+
+
+def module(name: str) -> ModuleType:
+    """The engine of that name."""
+    return importlib.import_module(ENGINES[name])
 
 
 def choose(asked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run."""
+    source = "engine"
     if engine == "auto":
-        engine = os.environ.get("REGARD_ENGINE", "auto")
+        engine, source = os.environ.get("REGARD_ENGINE", "auto"), "the environment's REGARD_ENGINE"
     if engine == "auto":
-        return next(name for name in AUTO if ENGINES[name].supports(asked) is None)
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
-    why_not = ENGINES[engine].supports(asked)
+        return next(name for name in AUTO if module(name).supports(asked) is None)
+    if engine not in list(ENGINES):
+        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
+    why_not = module(engine).supports(asked)
     if why_not is not None:
         raise ValueError(f"engine {engine!r} cannot do this: {why_not}")
     return engine

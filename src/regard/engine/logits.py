@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.engine.poison import Poison
+from regard.engine.poison import Poison, over
 from regard.engine.schedule import Tile
 from regard.spec.forms import Form, Operand
 from regard.spec.masks import Mask
@@ -56,21 +56,24 @@ class Logits:
         for form in self.biases:
             stop = at + len(form.operands)
             term = form.evaluate(pairs, None, cut[at:stop])
+            if self.bias_hides:
+                shown = term != -torch.inf
+                visible = shown if visible is None else visible & shown
+                term = torch.where(shown, term, 0.0)
             bias = term if bias is None else bias + term
             at = stop
-        if bias is not None and self.bias_hides:
-            shown = bias != -torch.inf
-            visible = shown if visible is None else visible & shown
-            bias = torch.where(shown, bias, 0.0)
         logits = self.score.evaluate(pairs, visible, cut[: len(self.score.operands)])
         if raw and self.poison is not None:
             logits = self._with_poison(tile, visible, logits)
+        if self.score.hides:
+            shown = logits != -torch.inf
+            visible = shown if visible is None else visible & shown
         if bias is not None:
             logits = logits + bias
         if visible is not None:
             # before the division too: 0 · Inf would reach τ's gradient
             logits = torch.where(visible, logits, 0.0)
-        x = logits / self._tau(cut) if self.temperature != 1.0 else logits
+        x = over(logits, self._tau(cut))
         if visible is None:
             return x, logits
         return torch.where(visible, x, -torch.inf), torch.where(visible, logits, -torch.inf)
@@ -85,4 +88,6 @@ class Logits:
             operand.tensor if operand.axis == "captured" else operand.cut(operand.tensor, tile.pairs)
             for operand in raw.operands
         )
-        return torch.where(self.poison.pairs(tile.pairs), raw.evaluate(tile.pairs, visible, cut), logits)
+        with torch.no_grad():
+            scores = raw.evaluate(tile.pairs, visible, cut)
+        return torch.where(self.poison.pairs(tile.pairs), scores, logits)

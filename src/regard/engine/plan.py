@@ -1,99 +1,202 @@
 """plan: what a call would do, without doing it: which engine and why, how much work, how much memory."""
 
+import os
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from regard.engine.attend import ENGINES, choose
-from regard.engine.logits import Logits
+from regard.engine.attend import ENGINES, choose, module
+from regard.engine.memory import Memory
 from regard.engine.request import Request, request
-from regard.engine.schedule import Schedule
-from regard.engine.tiled import logits_of
-from regard.spec.masks.count import count_visible
-from regard.spec.normalizers import Softmax
-from regard.spec.scores import ScaledDot
-
-DEFAULTS: dict[str, Any] = {
-    "score": ScaledDot(),
-    "mask": None,
-    "bias": None,
-    "temperature": 1.0,
-    "normalizer": Softmax(),
-    "dropout": 0.0,
-    "query_start": None,
-    "aux": (),
-}
+from regard.engine.schedule import Span
+from regard.engine.strip import Kernel
+from regard.engine.tiled import ready
+from regard.engine.visible import visible_pairs
+from regard.engine.weigh import dense_bytes, output_bytes, tiled_bytes
+from regard.spec.biases import Bias
+from regard.spec.dropout import Dropout
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.scores import ScaledDot, Score
+from regard.spec.scores.modified import Wrapped
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`flops` counts matrix products of the forward pass, two per multiply-add, as torch's own counter does;
-    `bytes` is the memory beyond inputs and outputs that the forward pass needs at most."""
+    """What `attend` would do.
+
+    `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does.
+    `bytes` is the most memory that the forward pass holds beyond inputs and outputs, rounded up to whole KiB, which
+    covers the scalars that torch makes in passing; None where only torch knows. Both are those of finite inputs: NaN
+    and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
+    """
 
     engine: str
     reasons: dict[str, str]
     visible_pairs: int
+    visible_exact: bool
     computed_pairs: int
     all_pairs: int
     flops: int
-    bytes: int
+    bytes: int | None
     second_order: str
 
     def __str__(self) -> str:
+        visible = f"{'' if self.visible_exact else 'at most '}{self.visible_pairs:,}"
+        memory = "as torch decides" if self.bytes is None else _scaled(self.bytes, 1024, BYTES)
         lines = [
             f"engine          {self.engine}",
-            f"visible pairs   {self.visible_pairs:,} of {self.all_pairs:,} ({_share(self.visible_pairs, self.all_pairs)})",
+            f"visible pairs   {visible} of {self.all_pairs:,} ({_share(self.visible_pairs, self.all_pairs)})",
             f"computed pairs  {self.computed_pairs:,} ({_share(self.computed_pairs, self.all_pairs)})",
-            f"forward         {self.flops / 1e9:,.3f} GFLOP, {self.bytes / 2**20:,.1f} MiB beyond inputs and outputs",
+            f"forward         {_scaled(self.flops, 1000, FLOPS)} in products",
+            f"memory          {memory} beyond inputs and outputs",
             f"second order    {self.second_order}",
         ]
-        lines += [f"not {name:<12}{why}" for name, why in self.reasons.items()]
+        lines += [f"{f'not {name}':<16}{why}" for name, why in self.reasons.items()]
         return "\n".join(lines)
 
 
-def plan(query: Tensor, key: Tensor, value: Tensor, *, engine: str = "auto", **spec: Any) -> Plan:
-    """What `attend` would do with the same arguments."""
-    unknown = set(spec) - set(DEFAULTS)
-    if unknown:
-        raise TypeError(f"plan takes the arguments of attend; it does not know {', '.join(sorted(unknown))}")
-    asked = request(query, key, value, **{**DEFAULTS, **spec})
-    name = choose(asked, engine)
-    logits = logits_of(asked)
-    schedule = Schedule.of(asked.plane, asked.mask, logits.tile_width, not isinstance(asked.normalizer, Softmax))
+FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
+BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Score = ScaledDot(),
+    mask: Mask | Tensor | str | None = None,
+    bias: Bias | Tensor | None = None,
+    temperature: float | Tensor = 1.0,
+    normalizer: Normalizer = Softmax(),
+    dropout: float | Dropout = 0.0,
+    query_start: int | Tensor | None = None,
+    aux: tuple[str, ...] | str = (),
+    engine: str = "auto",
+) -> Plan:
+    """What `attend` would do with the same arguments: engine, reasons, pairs, work and memory.
+
+    Raises what `attend` would raise. One tile is run to see what it holds; no random number is drawn.
+
+    >>> import torch, regard
+    >>> q, k, v = torch.randn(3, 1, 8, 4096, 64)
+    >>> regard.plan(q, k, v, mask=regard.masks.local(129)).computed_pairs
+    6291456
+    """
+    with Memory() as lowering:
+        asked = request(
+            query,
+            key,
+            value,
+            score=score,
+            mask=mask,
+            bias=bias,
+            temperature=temperature,
+            normalizer=normalizer,
+            dropout=_unseeded(dropout),
+            query_start=query_start,
+            aux=aux,
+        )
+        name = choose(asked, engine)
+        lowered = ready(asked) if name == "tiled" else None
     plane = asked.plane
-    lanes = plane.batch * plane.heads
-    everything = lanes * plane.queries * plane.keys
-    tiled = name == "tiled"
-    areas = [tile.pairs.area for _, tiles in schedule.strips for tile in tiles]
+    everything = plane.batch * plane.heads * plane.queries * plane.keys
+    visible, exact = visible_pairs(asked.mask, plane)
+    held: int | None = None
+    if lowered is not None:
+        held = tiled_bytes(asked, *lowered, lowering) - output_bytes(asked)
+    elif name == "reference":
+        held = dense_bytes(asked, lowering) - output_bytes(asked)
     return Plan(
         engine=name,
         reasons=_reasons(asked, name, engine),
-        visible_pairs=count_visible(asked.mask, plane),
-        computed_pairs=lanes * sum(areas) if tiled else everything,
+        visible_pairs=visible,
+        visible_exact=exact,
+        computed_pairs=everything if lowered is None else _computed(lowered[0]),
         all_pairs=everything,
-        flops=_tiled_flops(asked, logits, schedule) if tiled else _dense_flops(asked),
-        bytes=_tiled_bytes(asked, logits, schedule) if tiled else _dense_bytes(asked, logits),
+        flops=_dense_flops(asked) if lowered is None else _tiled_flops(asked, lowered[0]),
+        bytes=None if held is None else -(-max(0, held) // 1024) * 1024,
         second_order=_second_order(name),
     )
+
+
+def _unseeded(dropout: float | Dropout) -> float | Dropout:
+    """A rate gets a fixed seed: planning must not move torch's generator, or the next call would drop other weights."""
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
+        return dropout
+    return Dropout(dropout, 0)
 
 
 def _second_order(name: str) -> str:
     if name == "sdpa":
         return "as torch gives it: none from its fused kernels"
-    return "correct; memory of the dense formula, queries × keys"
+    return "correct, in the memory of the dense formula (queries × keys)"
 
 
 def _reasons(asked: Request, chosen: str, engine: str) -> dict[str, str]:
+    """Why each of the other engines will not run, as a sentence."""
+    by_name = engine != "auto" or os.environ.get("REGARD_ENGINE", "auto") != "auto"
     found = {}
-    for name, module in ENGINES.items():
+    for name in ENGINES:
         if name == chosen:
             continue
-        why = module.supports(asked)
-        found[name] = why if why is not None else f"by name only: engine={name!r}"
-        if why is None and engine not in ("auto", name):
-            found[name] = f"{chosen} was asked for"
+        why = module(name).supports(asked)
+        if why is not None:
+            found[name] = f"It cannot do this: {why}."
+        elif by_name:
+            found[name] = f"It could, but {chosen!r} was asked for by name."
+        else:
+            found[name] = f"It could, but it runs only when asked for: engine={name!r}."
     return found
+
+
+def _computed(kernel: Kernel) -> int:
+    """Pairs of all tiles, over all batch rows and heads."""
+    total = 0
+    for rows, spans in kernel.schedule.outline:
+        total += (rows.stop - rows.start) * sum(span.width * span.times for span in spans)
+    return kernel.schedule.plane.batch * kernel.schedule.plane.heads * total
+
+
+def _tiled_flops(asked: Request, kernel: Kernel) -> int:
+    passes = 2 if "received" in asked.aux else 1
+    total = 0
+    costs: dict[tuple[int, int, int], int] = {}
+    for rows, spans in kernel.schedule.outline:
+        for span in spans:
+            total += passes * _score_flops(asked, kernel, rows, span, costs)
+        columns = sum(span.width * span.times for span in spans)
+        if spans and not isinstance(asked.normalizer, Softmax):  # whole rows, gaps between the tiles included
+            columns = spans[-1].stop - spans[0].start
+        total += 2 * (rows.stop - rows.start) * columns * kernel.d_value
+    return asked.plane.batch * asked.plane.heads * total + _prepared(asked)
+
+
+def _score_flops(
+    asked: Request, kernel: Kernel, rows: slice, span: Span, costs: dict[tuple[int, int, int], int]
+) -> int:
+    """One lane's products of the scores in some tiles. Equal tiles cost the same: anywhere, or on the same diagonal."""
+    score, segment = kernel.logits.score, kernel.schedule.segment
+    if not asked.score.positional:
+        return span.times * score.flops(next(kernel.schedule.tiles(rows, span)).pairs)
+    total = 0
+    for first in range(span.start, span.stop, segment):
+        key = rows.stop - rows.start, span.width, rows.start - first
+        if key not in costs:
+            costs[key] = score.flops(asked.plane.pairs(rows, slice(first, first + span.width)))
+        total += costs[key]
+    return total
+
+
+def _dense_flops(asked: Request) -> int:
+    plane, score = asked.plane, asked.score
+    while isinstance(score, Wrapped):
+        score = score.score
+    # the reference writes v · φ(a + b) and the vectors of offsets as sums, which are no matrix products
+    pair = 0 if score.form == "sum" else 2 * asked.key.shape[-1]
+    pairs = plane.batch * plane.heads * plane.queries * plane.keys
+    return pairs * (pair + 2 * asked.value.shape[-1]) + 2 * _prepared(asked)
 
 
 def _prepared(asked: Request) -> int:
@@ -102,50 +205,13 @@ def _prepared(asked: Request) -> int:
     return asked.score.prepare_flops(queries, keys, asked.query.shape[-1], asked.key.shape[-1])
 
 
-def _dense_flops(asked: Request) -> int:
-    plane = asked.plane
-    pair = asked.score.flops(asked.query.shape[-1], asked.key.shape[-1]) + 2 * asked.value.shape[-1]
-    return plane.batch * plane.heads * plane.queries * plane.keys * pair + _prepared(asked)
-
-
-def _tiled_flops(asked: Request, logits: Logits, schedule: Schedule) -> int:
-    plane, d_value = asked.plane, asked.value.shape[-1]
-    total = sum(logits.score.flops(tile.pairs) for _, tiles in schedule.strips for tile in tiles)
-    if isinstance(asked.normalizer, Softmax):
-        total += sum(2 * tile.pairs.area * d_value for _, tiles in schedule.strips for tile in tiles)
-    else:
-        for rows, tiles in schedule.strips:
-            width = tiles[-1].pairs.columns.stop - tiles[0].pairs.columns.start if tiles else 0
-            total += 2 * (rows.stop - rows.start) * width * d_value
-    return plane.batch * plane.heads * total + _prepared(asked)
-
-
-def _tiled_bytes(asked: Request, logits: Logits, schedule: Schedule) -> int:
-    """Copies made once (linear in the length) and what one strip holds."""
-    plane, item = asked.plane, asked.dtype.itemsize
-    lanes = plane.batch * plane.heads
-    d_value = asked.value.shape[-1]
-    once = 0
-    for operand, source in zip(logits.operands, (asked.query, asked.key), strict=False):
-        if operand.tensor.data_ptr() != source.data_ptr():
-            once += operand.tensor.numel() * item
-    rows = lanes * plane.queries * item
-    once += 2 * rows * (6 + d_value) + rows * 8  # every strip's rows, and all of them joined
-    largest = max((tile.pairs.area for _, tiles in schedule.strips for tile in tiles), default=0)
-    held = 5 + logits.tile_width + (6 if asked.dropout is not None else 0)
-    if not isinstance(asked.normalizer, Softmax):
-        widest = max(
-            ((tiles[-1].pairs.columns.stop - tiles[0].pairs.columns.start) for _, tiles in schedule.strips if tiles),
-            default=0,
-        )
-        largest, held = schedule.height * widest, held + 10
-    return once + held * lanes * largest * item
-
-
-def _dense_bytes(asked: Request, logits: Logits) -> int:
-    plane = asked.plane
-    cells = plane.batch * plane.heads * plane.queries * plane.keys
-    return cells * asked.dtype.itemsize * (6 + 2 * logits.score.tile_width)
+def _scaled(number: int, step: int, units: tuple[str, ...]) -> str:
+    size = float(number)
+    for unit in units:
+        if size < step or unit == units[-1]:
+            break
+        size /= step
+    return f"{size:,.0f} {unit}" if unit == units[0] else f"{size:,.1f} {unit}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,7 +1,8 @@
 """Non-finite inputs. A hidden NaN has no influence at all; a visible one shows in the results of the rows that see it.
 
 Rows and keys that hold a NaN or Inf are replaced by zeros, so that no product can spread them (0 · NaN is NaN);
-the scores of their pairs are then put back as they were. Gradients do not flow through a poisoned result.
+the scores of their pairs are then put back as they were. Numbers beyond a quarter of the largest float count as Inf
+here, because an activation of the sum of two may be. Gradients do not flow through a poisoned score or result.
 """
 
 from dataclasses import dataclass
@@ -30,16 +31,14 @@ class Poison:
 def guarded(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Form, Poison | None]:
     """Query and key safe to multiply, their form, and what was taken out."""
     form = score.lower(query, key)
-    if all(_surely_finite(operand.tensor) for operand in form.operands if operand.axis in ("query", "key")):
+    if all(_all_safe(operand.tensor) for operand in form.operands if operand.axis in ("query", "key")):
         return query, key, form, None
-    bad_query, bad_key = ~_finite(query), ~_finite(key)
+    bad_query, bad_key = ~_safe(query), ~_safe(key)
     for operand in form.operands:
         if operand.axis == "query":
-            bad_query = bad_query | ~_finite(operand.tensor)
+            bad_query = bad_query | ~_safe(operand.tensor)
         elif operand.axis == "key":
-            bad_key = bad_key | ~_finite(operand.tensor)
-    if not bool(bad_query.any()) and not bool(bad_key.any()):
-        return query, key, form, None
+            bad_key = bad_key | ~_safe(operand.tensor)
     raw = score.lower(query.detach(), key.detach())
     query = torch.where(bad_query.unsqueeze(-1), 0.0, query)
     key = torch.where(bad_key.unsqueeze(-1), 0.0, key)
@@ -48,7 +47,7 @@ def guarded(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, F
 
 def finite_values(value: Tensor) -> tuple[Tensor, Tensor | None]:
     """The values with zeros for what is not finite, and, if there was any, the values as they came."""
-    if _surely_finite(value):
+    if bool(value.detach().sum().isfinite()):  # one cheap pass; a sum may overflow: then look closer
         return value, None
     finite = value.isfinite()
     if bool(finite.all()):
@@ -69,10 +68,30 @@ def poisoned(visible: Tensor, raw: Tensor) -> Tensor:
     return torch.where(meets(raw.isnan()) | (plus & minus), torch.nan, found)
 
 
-def _surely_finite(tensor: Tensor) -> bool:
-    """One cheap pass: a NaN or Inf anywhere shows in the sum. (A sum may overflow: then look closer.)"""
-    return bool(tensor.detach().sum().isfinite())
+def sound_rows(x: Tensor) -> Tensor:
+    """Rows of logits that hold neither NaN nor +Inf, (…, query, 1)."""
+    return ~(x.isnan() | (x == torch.inf)).any(-1, keepdim=True)
 
 
-def _finite(tensor: Tensor) -> Tensor:
-    return tensor.isfinite().all(-1)
+def over(logits: Tensor, temperature: float | Tensor) -> Tensor:
+    """logits / τ. What is not finite passes by: as 0 · Inf it would reach τ's gradient."""
+    if not isinstance(temperature, Tensor):
+        return logits if temperature == 1.0 else logits / temperature
+    finite = logits.isfinite()
+    return torch.where(finite, torch.where(finite, logits, 0.0) * (1.0 / temperature), logits)
+
+
+def _all_safe(tensor: Tensor) -> bool:
+    """One cheap pass: a NaN fails every comparison."""
+    if tensor.numel() == 0:
+        return True
+    low, high = tensor.detach().aminmax()
+    return bool((low >= -_limit(tensor)) & (high <= _limit(tensor)))
+
+
+def _safe(tensor: Tensor) -> Tensor:
+    return (tensor.detach().abs() <= _limit(tensor)).all(-1)
+
+
+def _limit(tensor: Tensor) -> float:
+    return torch.finfo(tensor.dtype).max / 4

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.engine.shapes import Shapes, fold, starts_of
+from regard.engine.arguments import aux_of, bias_of, mask_of, normalizer_of, score_of, temperature_of, tensors_of
+from regard.engine.shapes import Shapes, fold
 from regard.spec.biases import Bias
-from regard.spec.biases import Dense as DenseBias
 from regard.spec.dropout import Dropout, drawn
-from regard.spec.masks import Causal, Full, Mask
-from regard.spec.masks import Dense as DenseMask
-from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.masks import Mask
+from regard.spec.masks.extent import starts_of
+from regard.spec.normalizers import Normalizer
 from regard.spec.plane import Plane
 from regard.spec.scores import Score
 
@@ -75,7 +75,7 @@ class Request:
     @cached_property
     def temperatures(self) -> float | Tensor:
         """τ as a float, or (kv head, group, 1, 1)."""
-        if isinstance(self.temperature, Tensor) and self.temperature.numel() > 1:
+        if isinstance(self.temperature, Tensor) and self.temperature.numel() != 1:
             return self.temperature.to(self.dtype).view(self.plane.kv_heads, self.plane.group, 1, 1)
         if isinstance(self.temperature, Tensor):
             return self.temperature.to(self.dtype).view(1, 1, 1, 1)
@@ -88,7 +88,7 @@ class Request:
         if sink is None:
             return None
         sink = torch.as_tensor(sink, device=self.query.device).to(self.dtype)
-        return sink.view(self.plane.kv_heads, self.plane.group, 1) if sink.numel() > 1 else sink.view(1, 1, 1)
+        return sink.view(self.plane.kv_heads, self.plane.group, 1) if sink.numel() != 1 else sink.view(1, 1, 1)
 
 
 class Spec(TypedDict, total=False):
@@ -119,20 +119,18 @@ def request(
 ) -> Request:
     """Check a call before any work is done and fold its axes."""
     shapes = Shapes.of(query, key, value)
-    if not isinstance(score, Score):
-        raise TypeError(
-            f"score must be one of regard.scores, got {type(score).__name__}; for 1/√d write scores.ScaledDot()"
-        )
-    if not isinstance(normalizer, Normalizer):
-        raise TypeError(f"normalizer must be one of regard.normalizers, got {type(normalizer).__name__}")
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float, Dropout)):
-        raise TypeError(f"dropout must be a float or Dropout(p, seed), got {type(dropout).__name__}")
+    score, normalizer = score_of(score), normalizer_of(normalizer)
+    visible, added = mask_of(mask, shapes), bias_of(bias, shapes)
+    named = [*tensors_of("score", score), *tensors_of("normalizer", normalizer), *tensors_of("bias", added)]
+    if isinstance(mask, Tensor):
+        named.append(("mask", mask))
+    checks.same_device(named, query.device)
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
     normalizer.check(shapes.heads)
-    aux = _aux(aux, normalizer)
-    visible, added = _mask(mask, shapes), _bias(bias, shapes)
+    aux = aux_of(aux, AUX, normalizer)
+    temperature = temperature_of(temperature, shapes.heads, query.device)
     positional = score.positional or visible.positional or (added is not None and added.positional)
-    starts = starts_of(query_start, shapes, visible, positional or "distance" in aux)
+    starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
     plane = Plane(shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys, starts, 0, query.device)
     visible.check(plane)
     if added is not None:
@@ -144,66 +142,10 @@ def request(
         score=score,
         mask=visible,
         bias=added,
-        temperature=_temperature(temperature, shapes.heads),
+        temperature=temperature,
         normalizer=normalizer,
         dropout=drawn(dropout),
         aux=aux,
         plane=plane,
         shapes=shapes,
     )
-
-
-def _mask(mask: object, shapes: Shapes) -> Mask:
-    if mask is None:
-        return Full()
-    if isinstance(mask, Mask):
-        return mask
-    if isinstance(mask, str):
-        if mask == "causal":
-            return Causal()
-        raise ValueError(f"mask={mask!r} is not known; the one short name is 'causal', the others are in regard.masks")
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        kind = checks.dtype(mask) if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(
-            f"mask must be a Mask or a bool tensor (True = visible), got {kind}; "
-            "numbers that are added to the logits belong in bias="
-        )
-    return DenseMask(shapes.fold_leading(mask))
-
-
-def _bias(bias: object, shapes: Shapes) -> Bias | None:
-    if bias is None or isinstance(bias, Bias):
-        return bias
-    if not isinstance(bias, Tensor):
-        raise TypeError(f"bias must be one of regard.biases or a float tensor, got {type(bias).__name__}")
-    return DenseBias(shapes.fold_leading(bias))
-
-
-def _temperature(temperature: float | Tensor, heads: int) -> float | Tensor:
-    if isinstance(temperature, Tensor):
-        if temperature.ndim > 1 or temperature.numel() not in (1, heads):
-            raise ValueError(
-                f"temperature must be a number or one for each of the {heads} query heads, "
-                f"got shape {checks.shape(temperature)}"
-            )
-        checks.is_float("temperature", temperature)
-        if not bool((temperature > 0).all()):
-            raise ValueError(
-                f"temperature must be above 0, got {float(temperature.detach().min())}; for its limit 0 use normalizers.Hard()"
-            )
-        return temperature
-    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
-        raise TypeError(f"temperature must be a number or a tensor, got {type(temperature).__name__}")
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be above 0, got {temperature}; for its limit 0 use normalizers.Hard()")
-    return float(temperature)
-
-
-def _aux(aux: tuple[str, ...] | str, normalizer: Normalizer) -> tuple[str, ...]:
-    names = (aux,) if isinstance(aux, str) else tuple(aux)
-    for name in names:
-        if name not in AUX:
-            raise ValueError(f"aux knows {', '.join(AUX)}; got {name!r}")
-    if "lse" in names and not isinstance(normalizer, Softmax):
-        raise ValueError(f"aux 'lse' belongs to Softmax, the normalizer is {normalizer!r}")
-    return names

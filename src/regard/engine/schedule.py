@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, Run
@@ -17,8 +18,29 @@ HEIGHT = 256  # most queries at a time
 class Tile:
     """A rectangle to compute; `mixed` if some of its pairs may be hidden."""
 
-    pairs: Pairs
+    plane: Plane
+    rows: slice
+    columns: slice
     mixed: bool
+
+    @property
+    def pairs(self) -> Pairs:
+        """The rectangle itself; made anew, so that a list of tiles does not hold the positions of all their pairs."""
+        return self.plane.pairs(self.rows, self.columns)
+
+
+class Span(NamedTuple):
+    """Where tiles of one strip lie: `times` tiles of `width` columns, the first at `start`, a segment apart."""
+
+    start: int
+    width: int
+    mixed: bool
+    times: int = 1
+
+    @property
+    def stop(self) -> int:
+        """One past the last column."""
+        return self.start + self.times * self.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,37 +62,61 @@ class Schedule:
         height = min(HEIGHT, max(16, CELLS // (lanes * segment)))
         return cls(plane, mask, min(height, 32) if whole_rows else height, segment)
 
+    @property
+    def strips(self) -> Iterator[tuple[slice, list[Tile]]]:
+        """The rows of each strip and its tiles, made anew on every pass: all tiles of a call would be a number that
+        grows with the square of the length."""
+        for rows, spans in self.outline:
+            yield rows, [tile for span in spans for tile in self.tiles(rows, span)]
+
+    @property
+    def outline(self) -> Iterator[tuple[slice, list[Span]]]:
+        """The rows of each strip and where its tiles lie."""
+        for rows, runs in zip(self.plane.strips(self.height), self._runs, strict=True):
+            yield rows, list(self._spans(runs))
+
+    def tiles(self, rows: slice, span: Span) -> Iterator[Tile]:
+        """The tiles of a span."""
+        for first in range(span.start, span.start + span.times * self.segment, self.segment):
+            yield Tile(self.plane, rows, slice(first, first + span.width), span.mixed)
+
     @cached_property
-    def strips(self) -> list[tuple[slice, list[Tile]]]:
-        """The rows of each strip and its tiles."""
-        strips = self.plane.strips(self.height)
+    def _runs(self) -> list[list[Run]]:
         if self.plane.queries == 0:
             return []
-        lists = self.mask.runs(strips).lists(self.plane.key_start)
-        return [(rows, list(self._tiles(rows, runs))) for rows, runs in zip(strips, lists, strict=True)]
+        return self.mask.runs(self.plane.strips(self.height)).lists(self.plane.key_start)
 
-    def _tiles(self, rows: slice, runs: list[Run]) -> Iterator[Tile]:
+    def _spans(self, runs: list[Run]) -> Iterator[Span]:
         """Cut the runs at multiples of the segment and join what falls into one segment."""
-        open_: list[Run] = []
+        open_: list[Span] = []
         for piece in self._pieces(runs):
             if open_ and self._segment(open_[0].start) != self._segment(piece.start):
-                yield self._tile(rows, open_)
+                yield _joined(open_)
                 open_ = []
             open_.append(piece)
         if open_:
-            yield self._tile(rows, open_)
+            yield _joined(open_)
 
-    def _pieces(self, runs: list[Run]) -> Iterator[Run]:
+    def _pieces(self, runs: list[Run]) -> Iterator[Span]:
+        """Of each run what lies before the first cut, the whole segments, and the rest."""
         for run in runs:
-            start = run.start
-            while start < run.stop:
-                stop = min(run.stop, (self._segment(start) + 1) * self.segment - self.plane.key_start)
-                yield Run(start, stop, run.kind)
-                start = stop
+            mixed, start = run.kind != FULL, run.start
+            to_cut = -(start + self.plane.key_start) % self.segment
+            if to_cut:
+                yield Span(start, min(to_cut, run.stop - start), mixed)
+                start += to_cut
+            whole, rest = divmod(max(0, run.stop - start), self.segment)
+            if whole:
+                yield Span(start, self.segment, mixed, whole)
+            if rest:
+                yield Span(start + whole * self.segment, rest, mixed)
 
     def _segment(self, column: int) -> int:
         return (column + self.plane.key_start) // self.segment
 
-    def _tile(self, rows: slice, pieces: list[Run]) -> Tile:
-        mixed = len(pieces) > 1 or pieces[0].kind != FULL
-        return Tile(self.plane.pairs(rows, slice(pieces[0].start, pieces[-1].stop)), mixed)
+
+def _joined(pieces: list[Span]) -> Span:
+    """One span over pieces of the same segment; between two of them something is hidden."""
+    first, last = pieces[0], pieces[-1]
+    width = last.start + last.width - first.start
+    return Span(first.start, width, first.mixed or len(pieces) > 1, first.times)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from regard import checks
 from regard.engine.attend import attend
-from regard.spec.masks import Causal, Dense, Mask
 from regard.spec.scores import ScaledDot
 
 
@@ -20,28 +20,59 @@ def sdpa(
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with the same names, order and meaning: swap the import.
 
-    `is_causal` counts from the top left (query 0 sees key 0 only), `dropout_p` is applied as given, a bool
+    query: (…, head, query, d); key: (…, head, key, d); value: (…, head, key, d_v). `is_causal` counts from the top left
+    (query 0 sees key 0 only) and excludes `attn_mask`; `dropout_p` is applied as given, in training or not; a bool
     `attn_mask` is True where visible, a float one is added. Heads that differ need `enable_gqa=True`.
     """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if checks.is_tensor(name, tensor).ndim < 2:
+            raise ValueError(f"{name} must have at least 2 axes, (length, width), got shape {checks.shape(tensor)}")
+    if attn_mask is not None and is_causal:
+        raise ValueError(
+            "sdpa takes attn_mask or is_causal, not both; for both use attend(mask=masks.Causal() & masks.Dense(...))"
+        )
+    query, key, value = _repeated(query, key, value) if enable_gqa else _broadcast(query, key, value)
+    visible, added = _mask(attn_mask)
+    out = attend(
+        query,
+        key,
+        value,
+        score=ScaledDot(scale),
+        mask="causal" if is_causal else visible,
+        bias=added,
+        dropout=0.0 if dropout_p == 1 else dropout_p,
+        query_start=0,
+    )
+    assert isinstance(out, Tensor)
+    return out * 0.0 if dropout_p == 1 else out
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Heads broadcast like any other axis; one key and value head for many queries needs no widening."""
     heads = [tensor.shape[-3] if tensor.ndim > 2 else 1 for tensor in (query, key, value)]
-    if not enable_gqa and len({head for head in heads if head != 1}) > 1:
+    if len({head for head in heads if head != 1}) > 1:
         raise ValueError(
             f"query, key and value have {heads[0]}, {heads[1]} and {heads[2]} heads; "
             "pass enable_gqa=True if query heads share key heads"
         )
-    if not enable_gqa and query.ndim > 2:
-        query = _widened(query, max(heads))
-        if heads[1] != heads[2]:
-            key, value = _widened(key, max(heads)), _widened(value, max(heads))
-    mask: Mask | None = Causal() if is_causal else None
-    bias = None
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        mask = Dense(attn_mask) if mask is None else mask & Dense(attn_mask)
-    else:
-        bias = attn_mask
-    out = attend(query, key, value, score=ScaledDot(scale), mask=mask, bias=bias, dropout=dropout_p, query_start=0)
-    assert isinstance(out, Tensor)
-    return out
+    if heads[1] == heads[2] == 1:
+        return query, key, value
+    return _widened(query, max(heads)), _widened(key, max(heads)), _widened(value, max(heads))
+
+
+def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Grouped heads are `attend`'s own; only key and value heads that differ in number must be copied."""
+    heads = [tensor.shape[-3] if tensor.ndim > 2 else 1 for tensor in (query, key, value)]
+    if any(head == 0 or heads[0] % head for head in heads[1:]):
+        raise ValueError(
+            f"the heads of key and value must divide the query's {heads[0]}, got {heads[1]} and {heads[2]}"
+        )
+    if heads[1] == heads[2]:
+        return query, key, value
+    return query, *(
+        tensor.repeat_interleave(heads[0] // head, -3) if head > 1 else _widened(tensor, heads[0])
+        for tensor, head in ((key, heads[1]), (value, heads[2]))
+    )
 
 
 def _widened(tensor: Tensor, heads: int) -> Tensor:
@@ -49,3 +80,18 @@ def _widened(tensor: Tensor, heads: int) -> Tensor:
     if tensor.ndim == 2:
         tensor = tensor.unsqueeze(0)
     return tensor.expand(*tensor.shape[:-3], heads, *tensor.shape[-2:])
+
+
+def _mask(attn_mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """(visible, added), at most one of the two."""
+    if attn_mask is None:
+        return None, None
+    mask = torch.atleast_2d(checks.is_tensor("attn_mask", attn_mask))
+    if mask.dtype == torch.bool:
+        return mask, None
+    if mask.is_floating_point():
+        return None, mask
+    raise TypeError(
+        "attn_mask must be bool (True = visible) or float (added to the scores), "
+        f"got {checks.dtype(mask)}; convert it with attn_mask.bool()"
+    )

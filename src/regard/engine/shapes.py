@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.spec.masks import Lengths, Mask
+
+AXES = "axes are (batch, head, length, width)"
 
 
 @dataclass(frozen=True)
@@ -44,38 +45,36 @@ class Shapes:
                 )
             checks.is_float(name, tensor)
         checks.same_kind(named)
-        if key.shape[-2] != value.shape[-2]:
-            raise ValueError(
-                "key and value must have the same length, "
-                f"got key {checks.shape(key)} and value {checks.shape(value)}; axes are (batch, head, length, width)"
-            )
-        heads = {name: tensor.shape[-3] if tensor.ndim > 2 else 1 for name, tensor in named.items()}
-        _check_heads(heads, named)
-        sizes = [tensor.shape[:-3] for tensor in named.values()]
+        if query.is_meta:
+            raise ValueError("query, key and value are on the device meta, which holds shapes but no numbers")
+        _check_lengths(named)
+        _check_heads(named)
         try:
-            leading = torch.broadcast_shapes(*sizes)
+            leading = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in named.values()))
         except RuntimeError as error:
-            listed = ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())
-            raise ValueError(f"the batch axes of {listed} do not broadcast; make them equal or 1") from error
+            raise ValueError(f"the batch axes of {_listed(named)} do not broadcast; make them equal or 1") from error
+        kv_heads = _heads(key)
         return cls(
             leading=tuple(leading),
-            kv_heads=heads["key"],
-            group=heads["query"] // heads["key"] if heads["key"] else 1,
+            kv_heads=kv_heads,
+            group=_heads(query) // kv_heads if kv_heads else 1,
             queries=query.shape[-2],
             keys=key.shape[-2],
             d_value=value.shape[-1],
             rank=max(tensor.ndim for tensor in named.values()),
         )
 
-    def fold_leading(self, tensor: Tensor) -> Tensor:
-        """A mask or bias with more than one batch axis, as (batch, head, query, key)."""
-        if tensor.ndim <= 4:
+    def fold_leading(self, name: str, tensor: Tensor) -> Tensor:
+        """A mask or bias as (batch, head, query, key); its batch axes broadcast to those of the inputs."""
+        axes, rest = tensor.shape[:-3], tensor.shape[-3:]
+        if len(axes) < 2 and (len(self.leading) < 2 or axes.numel() == 1):
             return tensor
         try:
-            return tensor.expand(*self.leading, *tensor.shape[-3:]).reshape(-1, *tensor.shape[-3:])
+            return tensor.expand(*self.leading, *rest).reshape(self.batch, *rest)
         except RuntimeError as error:
             raise ValueError(
-                f"a mask or bias of shape {checks.shape(tensor)} does not broadcast to the batch axes {self.leading}"
+                f"the batch axes of {name} {checks.shape(tensor)} do not broadcast to those of the inputs, "
+                f"{self.leading}; axes are (batch, head, query, key), each of them 1 or equal"
             ) from error
 
     def unfold(self, tensor: Tensor) -> Tensor:
@@ -93,41 +92,47 @@ def fold(tensor: Tensor, shapes: Shapes, group: int) -> Tensor:
     return tensor.reshape(shapes.batch, shapes.kv_heads, group, *tensor.shape[-2:])
 
 
-def starts_of(query_start: int | Tensor | None, shapes: Shapes, mask: Mask, positional: bool) -> Tensor:
-    """Where the first query of each batch row stands; refuses to guess where a guess could be wrong."""
-    if query_start is None:
-        queries, keys = shapes.queries, shapes.keys
-        ragged = any(isinstance(leaf, Lengths) for leaf in mask.leaves())
-        if queries != keys and (queries > keys or ragged) and positional:
-            why = "there are more queries than keys" if queries > keys else "the keys have Lengths"
-            raise ValueError(
-                f"query_start is ambiguous: {queries} queries, {keys} keys, and {why}; pass query_start=0 if the first "
-                "query stands at the first key, or the position of the first query (an int, or one per batch row)"
-            )
-        return torch.tensor([max(keys - queries, 0)])
-    if isinstance(query_start, Tensor):
-        starts = query_start.detach().reshape(-1).cpu()
-        if starts.dtype not in (torch.int64, torch.int32) or starts.numel() not in (1, shapes.batch):
-            raise ValueError(
-                f"query_start must be an int, or integers for each of the {shapes.batch} batch rows, "
-                f"got {checks.dtype(query_start)} of shape {checks.shape(query_start)}"
-            )
-        return starts.to(torch.int64)
-    return torch.tensor([checks.whole("query_start", query_start)])
+def _check_lengths(named: dict[str, Tensor]) -> None:
+    query, key, value = named.values()
+    if key.shape[-2] == value.shape[-2]:
+        return
+    hint = _swapped(named)
+    if key.shape[-1] == value.shape[-2] and key.shape[-2] == query.shape[-1]:
+        hint = "key looks like (…, width, length): pass key.mT"
+    elif key.shape[-1] == value.shape[-1] and key.shape[-2] == query.shape[-2]:
+        hint = "they look like (…, width, length): pass query.mT, key.mT and value.mT"
+    raise ValueError(f"key and value must have the same length, got {_listed(named)}; {hint or AXES}")
 
 
-def _check_heads(heads: dict[str, int], named: dict[str, Tensor]) -> None:
-    q, k, v = heads["query"], heads["key"], heads["value"]
-    listed = ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())
-    hint = "axes are (batch, head, length, width)"
-    query, key = named["query"], named["key"]
-    if query.ndim > 3 and q != k and query.shape[-2] == key.shape[-2]:
-        hint = (
-            "axes are (batch, head, length, width), these look like (batch, length, head, width): call .transpose(1, 2)"
-        )
+def _check_heads(named: dict[str, Tensor]) -> None:
+    q, k, v = map(_heads, named.values())
+    hint = _swapped(named) or AXES
     if k != v:
-        raise ValueError(f"key and value must have the same number of heads, got {k} and {v} ({listed}); {hint}")
+        raise ValueError(
+            f"key and value must have the same number of heads, got {k} and {v} ({_listed(named)}); {hint}"
+        )
     if (q % k if k else q) != 0:
         raise ValueError(
-            f"the key's heads must divide the query's, got {q} query heads and {k} key heads ({listed}); {hint}"
+            f"the key's heads must divide the query's, got {q} query heads and {k} key heads ({_listed(named)}); {hint}"
         )
+
+
+def _swapped(named: dict[str, Tensor]) -> str | None:
+    """What to do if the shapes would fit with heads and lengths exchanged in some of the inputs."""
+    if min(tensor.ndim for tensor in named.values()) < 3:
+        return None
+    for names in (("query", "key", "value"), ("query",), ("key", "value"), ("key",), ("value",)):
+        turned = {name: tensor.transpose(-3, -2) if name in names else tensor for name, tensor in named.items()}
+        q, k, v = map(_heads, turned.values())
+        if k and k == v and q % k == 0 and turned["key"].shape[-2] == turned["value"].shape[-2]:
+            what = f"{names[0]} looks" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} look"
+            return f"{what} like (batch, length, head, width): call .transpose(-3, -2)"
+    return None
+
+
+def _heads(tensor: Tensor) -> int:
+    return tensor.shape[-3] if tensor.ndim > 2 else 1
+
+
+def _listed(named: dict[str, Tensor]) -> str:
+    return ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())

@@ -1,5 +1,6 @@
 """Kernel: one call of the tiled engine, ready to run strip by strip; Rows: what a strip gives."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from regard.engine.logits import Logits
 from regard.engine.schedule import Schedule
 from regard.spec.dropout import Dropout
-from regard.spec.normalizers import Normalizer
+from regard.spec.normalizers import Normalizer, Softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,10 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Results of some queries, (batch, kv head, group, query) each; `out` has d_v behind."""
+    """Results of some queries, (batch, kv head, group, query) each; `out` has d_v behind.
+
+    `rest` is what rounding took from the lse: of a large lse so much that it would show in the gradients.
+    """
 
     out: Tensor
     state: Tensor
@@ -41,27 +45,50 @@ class Rows:
     peak_at: Tensor
     distance: Tensor
     max_logit: Tensor
+    rest: Tensor
 
 
 def empty_rows(kernel: Kernel, rows: slice) -> Rows:
-    """Queries that see no key."""
+    """Queries that see no key. Statistics that nobody asked for take no memory."""
     size = (*kernel.lanes, rows.stop - rows.start)
     device, dtype = kernel.schedule.plane.device, kernel.logits.dtype
-    zero = torch.zeros(size, dtype=dtype, device=device)
-    none = torch.full(size, -torch.inf, dtype=dtype, device=device)
+
+    def filled(name: str, number: float, kind: torch.dtype = dtype) -> Tensor:
+        if name in kernel.aux:
+            return torch.full(size, number, dtype=kind, device=device)
+        return torch.full((), number, dtype=kind, device=device).expand(size)
+
+    state = torch.full(size, -torch.inf, dtype=dtype, device=device)
+    rest = torch.zeros_like(state)
+    if not isinstance(kernel.normalizer, Softmax):
+        state = kernel.normalizer.weights(state.unsqueeze(-1)[..., :0])[1]
     return Rows(
         out=torch.zeros((*size, kernel.d_value), dtype=dtype, device=device),
-        state=none,
-        entropy=zero,
-        peak=zero,
-        peak_at=torch.full(size, -1, device=device),
-        distance=zero,
-        max_logit=none,
+        state=state,
+        entropy=filled("entropy", 0.0),
+        peak=filled("peak", 0.0),
+        peak_at=filled("peak_at", -1, torch.int64),
+        distance=filled("distance", 0.0),
+        max_logit=filled("max_logit", -torch.inf),
+        rest=rest,
     )
 
 
-def joined(strips: list[Rows], kernel: Kernel) -> Rows:
-    """The strips one after another."""
+def joined(kernel: Kernel, strips: list[Rows]) -> Rows:
+    """The strips one after another, as a graph."""
     if not strips:
         return empty_rows(kernel, slice(0, 0))
     return Rows(**{f.name: torch.cat([getattr(rows, f.name) for rows in strips], 3) for f in fields(Rows)})
+
+
+def collected(kernel: Kernel, strips: Iterable[tuple[slice, Rows]]) -> Rows:
+    """The same without a graph, each strip written to its place, so that none is held twice."""
+    whole = empty_rows(kernel, slice(0, kernel.schedule.plane.queries))
+    for place, rows in strips:
+        whole.out[..., place, :] = rows.out
+        whole.state[..., place] = rows.state
+        whole.rest[..., place] = rows.rest
+        for name in kernel.aux - {"lse", "received"}:
+            getattr(whole, name)[..., place] = getattr(rows, name)
+        del rows  # or it would be held while the next strip is computed
+    return whole

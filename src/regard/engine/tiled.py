@@ -16,9 +16,9 @@ from regard.engine.partial import Partial, merge
 from regard.engine.poison import finite_values, guarded
 from regard.engine.request import Aux, Request, Result
 from regard.engine.running import softmax_rows
-from regard.engine.schedule import Schedule
-from regard.engine.strip import Kernel, Rows, joined
-from regard.engine.whole import strip_logits, weights_of, whole_rows
+from regard.engine.schedule import Schedule, Tile
+from regard.engine.strip import Kernel, Rows, collected, joined
+from regard.engine.whole import span, strip_logits, weights_of, whole_rows
 from regard.spec.normalizers import Softmax
 
 NAME = "tiled"
@@ -31,6 +31,18 @@ def supports(request: Request) -> str | None:
 
 def run(request: Request) -> Result:
     """Attention tile by tile."""
+    kernel, value, operands = ready(request)
+    rows = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
+    rows = with_sink(rows, request)
+    found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
+    if "received" in request.aux:
+        with torch.no_grad():
+            found["received"] = _received(kernel, rows.state, operands)
+    return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
+
+
+def ready(request: Request) -> tuple[Kernel, Tensor, Tensors]:
+    """The call with everything lowered that strips share, the values, and the operands of the logits."""
     value, raw_value = finite_values(request.value.to(request.dtype))
     logits = logits_of(request)
     softmax = isinstance(request.normalizer, Softmax)
@@ -38,15 +50,7 @@ def run(request: Request) -> Result:
     kernel = Kernel(
         logits, schedule, request.normalizer, request.dropout, frozenset(request.aux), raw_value, value.shape[-1]
     )
-    operands = tuple(operand.tensor for operand in logits.operands)
-    rows = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
-    if request.sink is not None:
-        rows = _with_sink(rows, request.sink)
-    found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
-    if "received" in request.aux:
-        with torch.no_grad():
-            found["received"] = _received(kernel, rows.state, operands)
-    return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
+    return kernel, value, tuple(operand.tensor for operand in logits.operands)
 
 
 def logits_of(request: Request) -> Logits:
@@ -66,9 +70,17 @@ def logits_of(request: Request) -> Logits:
     )
 
 
-def _forward(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+def strip(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> Rows:
+    """The results of one strip."""
     one = softmax_rows if isinstance(kernel.normalizer, Softmax) else whole_rows
-    return joined([one(kernel, rows, tiles, value, operands) for rows, tiles in kernel.schedule.strips], kernel)
+    return one(kernel, rows, tiles, value, operands)
+
+
+def _forward(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+    strips = ((rows, strip(kernel, rows, tiles, value, operands)) for rows, tiles in kernel.schedule.strips)
+    if torch.is_grad_enabled():  # for second derivatives; `forward` of a Function runs without
+        return joined(kernel, [found for _, found in strips])
+    return collected(kernel, strips)
 
 
 class _Attention(torch.autograd.Function):
@@ -78,6 +90,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, kernel: Kernel, value: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         rows = _forward(kernel, value, operands)
         ctx.kernel = kernel
+        ctx.set_materialize_grads(False)  # zeros of full size for every statistic that no loss looks at
         ctx.save_for_backward(value, *operands, *(getattr(rows, f.name) for f in fields(Rows)))
         if not isinstance(kernel.normalizer, Softmax):
             ctx.mark_non_differentiable(rows.state)
@@ -85,11 +98,17 @@ class _Attention(torch.autograd.Function):
         return tuple(getattr(rows, f.name) for f in fields(Rows))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         kernel: Kernel = ctx.kernel
         count = 1 + len(kernel.logits.operands)
-        inputs, rows = ctx.saved_tensors[:count], Rows(*ctx.saved_tensors[count:])
+        saved = ctx.saved_tensors  # once only: checkpointing refuses to unpack a tensor twice
+        inputs, rows = saved[:count], Rows(*saved[count:])
         needed = list(ctx.needs_input_grad[1:])
+        nothing = rows.out.new_zeros(())
+        results = (rows.out, rows.state, rows.entropy)
+        grads = tuple(
+            nothing.expand_as(result) if grad is None else grad for result, grad in zip(results, given, strict=False)
+        )
         if torch.is_grad_enabled():
             return (None, *_differentiable(kernel, inputs, needed, grads))
         value, operands = inputs[0], inputs[1:]
@@ -126,18 +145,21 @@ def _differentiable(
     return [next(found) if need else None for need in needed]
 
 
-def _with_sink(rows: Rows, sink: Tensor) -> Rows:
+def with_sink(rows: Rows, request: Request) -> Rows:
     """Merge the sink as one more part that has no value, and rescale the statistics by what it leaves."""
-    none = Partial(torch.zeros_like(rows.out), sink.expand_as(rows.state))
+    if request.sink is None:
+        return rows
+    none = Partial(rows.out.new_zeros(()).expand_as(rows.out), request.sink.expand_as(rows.state))
     both = merge(Partial(rows.out, rows.state), none)
+    merged = replace(rows, out=both.out, state=both.lse)
+    if not {"entropy", "peak", "distance"} & set(request.aux):
+        return merged
     empty = rows.state == -torch.inf
     logs = torch.where(empty, 0.0, rows.state - torch.where(empty, 0.0, both.lse))
     share = torch.where(empty, 0.0, logs.exp())
     fixed = share.detach()
     return replace(
-        rows,
-        out=both.out,
-        state=both.lse,
+        merged,
         entropy=share * rows.entropy - share * logs,
         peak=rows.peak * fixed,
         distance=rows.distance * fixed,
@@ -149,15 +171,21 @@ def _received(kernel: Kernel, state: Tensor, operands: Tensors) -> Tensor:
     plane = kernel.schedule.plane
     total = torch.zeros((*kernel.lanes, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
     for rows, tiles in kernel.schedule.strips:
-        if tiles and not isinstance(kernel.normalizer, Softmax):
-            x = strip_logits(kernel, rows, tiles, operands, raw=True)[0]
-            first = tiles[0].pairs.columns.start
-            total[..., first : first + x.shape[-1]] += weights_of(kernel, x)[0].sum(-2)
-            continue
-        lse = state[..., rows].unsqueeze(-1)
-        lse = torch.where(lse == -torch.inf, 0.0, lse)
-        for tile in tiles:
-            x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)[0]
-            w = torch.where(x == -torch.inf, 0.0, (x - lse).exp())
-            total[..., tile.pairs.columns] += w.sum(-2)
+        if isinstance(kernel.normalizer, Softmax):
+            lse = state[..., rows].unsqueeze(-1)
+            lse = torch.where(lse == -torch.inf, 0.0, lse)
+            for tile in tiles:
+                total[..., tile.columns] += _tile_sums(kernel, tile, lse, operands)
+        elif tiles:
+            total[..., span(tiles)] += _strip_sums(kernel, rows, tiles, operands)
     return total
+
+
+def _tile_sums(kernel: Kernel, tile: Tile, lse: Tensor, operands: Tensors) -> Tensor:
+    x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)[0]
+    return torch.where(x == -torch.inf, 0.0, (x - lse).exp()).sum(-2)
+
+
+def _strip_sums(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors) -> Tensor:
+    x = strip_logits(kernel, rows, tiles, operands, raw=True)[0]
+    return weights_of(kernel, x)[0].sum(-2)

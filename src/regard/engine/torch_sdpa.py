@@ -21,7 +21,7 @@ def supports(request: Request) -> str | None:
     if not isinstance(request.normalizer, Softmax) or request.normalizer.sink is not None:
         return f"torch has a plain softmax only, not {request.normalizer!r}"
     if isinstance(request.temperature, Tensor):
-        return "torch takes one scale, not a temperature per head"
+        return "torch takes its scale as one number, not a temperature as a tensor"
     if request.dropout is not None:
         return "torch draws another dropout pattern"
     if request.aux:

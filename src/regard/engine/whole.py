@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.logits import Tensors
-from regard.engine.poison import poisoned
+from regard.engine.poison import poisoned, sound_rows
 from regard.engine.schedule import Tile
 from regard.engine.strip import Kernel, Rows, empty_rows
 from regard.spec.forms import weights_times_values
@@ -32,10 +32,10 @@ def strip_logits(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tenso
 
 
 def weights_of(kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and row state; a row that saw NaN or +Inf has NaN weights and passes no gradient."""
-    bad = (x.isnan() | (x == torch.inf)).any(-1, keepdim=True)
-    weights, state = kernel.normalizer.weights(torch.where(bad, -torch.inf, x))
-    return torch.where(bad, torch.nan, weights), state
+    """Weights and row state; a row that saw NaN or +Inf has weight NaN on all it sees."""
+    sound = sound_rows(x)
+    weights, state = kernel.normalizer.weights(torch.where(sound, x, -torch.inf))
+    return torch.where(sound | (x == -torch.inf), weights, torch.nan), state
 
 
 def whole_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> Rows:
@@ -44,27 +44,30 @@ def whole_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, op
     if not tiles:
         return blank
     x, logits = strip_logits(kernel, rows, tiles, operands, raw=True)
-    weights, state = weights_of(kernel, x)
+    shown, state = weights_of(kernel, x)
+    # the product gets zeros for NaN, which would come back as 0 · NaN from rows that no loss looks at
+    weights, bad = torch.where(shown.isnan(), 0.0, shown), shown.isnan().any(-1)
     columns = span(tiles)
     pairs = kernel.schedule.plane.pairs(rows, columns)
     visible = x != -torch.inf
     kept = weights
     if kernel.dropout is not None:
         kept = weights * kernel.dropout.factors(pairs, weights.dtype)
-    out = weights_times_values(torch.where(visible, kept, 0.0), value[..., columns, :])
+    out = weights_times_values(kept, value[..., columns, :])
     if kernel.raw_value is not None:
-        out = out + poisoned(visible, kernel.raw_value[..., columns, :])
-    fixed = torch.where(visible, weights, 0.0).detach()
-    some = visible & (weights != 0)
-    logs = torch.where(some, weights, 1.0).log()
+        stain = poisoned(visible, kernel.raw_value[..., columns, :])
+        out = torch.where(stain == 0, out, stain)
+    logs = torch.where(weights != 0, weights, 1.0).log()
+    fixed = shown.detach()
     found = torch.where(visible.any(-1), x.detach().argmax(-1) + columns.start, -1)
     shifted = torch.where(state < 0, state, state + columns.start) if not state.is_floating_point() else state
     return Rows(
-        out=out,
+        out=torch.where(bad.unsqueeze(-1), torch.nan, out),
         state=shifted,
-        entropy=-torch.where(some, weights * logs, 0.0).sum(-1),
+        entropy=torch.where(bad, torch.nan, -(weights * logs).sum(-1)),
         peak=fixed.amax(-1),
         peak_at=found,
         distance=(fixed * (pairs.i - pairs.j).abs()).sum(-1),
         max_logit=logits.detach().amax(-1),
+        rest=blank.rest,
     )

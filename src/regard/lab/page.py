@@ -8,10 +8,10 @@ from typing import Any
 
 from regard import show
 from regard.inspection.records import Picture, Table
+from regard.inspection.text import display_width
 from regard.lab.report import Report
 from regard.show import data
 from regard.show.save import replace
-from regard.show.text import display_width
 
 NARROWEST = 40
 

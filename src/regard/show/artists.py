@@ -12,12 +12,22 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from regard.inspection.records import Bars, Grid, Lines
+from regard.inspection.text import display_width, fit, visible
 from regard.show import grids
 from regard.show.color import RAMP, RGB, ramp, readable_on
 from regard.show.number import alike, nonfinite, short, uniform
 from regard.show.series import checked_bars, checked_lines, series_color
-from regard.show.size import LONGEST_LABEL, box_aspect, labels_fit_across
-from regard.show.text import display_width, fit, visible
+from regard.show.size import (
+    LETTER,
+    LONGEST_LABEL,
+    NUMBERED_BARS,
+    box_aspect,
+    labels_fit_across,
+    note_lines,
+    sides,
+    size,
+    title_lines,
+)
 
 _NUMBERED = 400  # cells; more, and numbers are too small to read
 _LABELED = 60
@@ -34,8 +44,9 @@ def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
     values = grids.cells(grid)
     height, width = grids.shape(values)
     axes = figure.subplots()
-    axes.set_title(visible(grid.title))
-    axes.set_xlabel(visible(grid.note), fontsize="small")
+    axes.set_title("\n".join(title_lines(grid)))
+    axes.set_xlabel("\n".join(note_lines(grid)), fontsize="small")
+    axes.set_anchor("N")
     if not height or not width:
         axes.set_axis_off()
         axes.text(0.5, 0.5, f"empty: {height} rows, {width} columns", ha="center", va="center")
@@ -60,8 +71,12 @@ def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
     if not labels_fit_across(grid):
         for text in axes.get_xticklabels():
             text.set(rotation=45, ha="left", rotation_mode="anchor")
-    _write_numbers(axes, values, limits)
-    figure.colorbar(image, ax=axes, shrink=0.8, aspect=25).outline.set_visible(False)
+    if not grids.is_pattern(values):
+        _write_numbers(axes, values, limits)
+        # an inset stays beside the cells wherever the layout puts them
+        across = sides(grid)[0]
+        scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
+        figure.colorbar(image, cax=scale).outline.set_visible(False)
 
 
 def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
@@ -142,7 +157,7 @@ def bars(figure: Figure | SubFigure, record: Bars) -> None:
     axes.set_axisbelow(True)
     width = 0.8 / max(len(record.series), 1)
     numbers = iter(alike([float(height) for heights in record.series.values() for height in heights]))
-    few = len(record.labels) * len(record.series) <= 16
+    few = len(record.labels) * len(record.series) <= NUMBERED_BARS
     handles: list[Artist | tuple[Artist, ...]] = []
     for index, heights in enumerate(record.series.values()):
         places = [place + (index - (len(record.series) - 1) / 2) * width for place in range(len(heights))]
@@ -153,20 +168,24 @@ def bars(figure: Figure | SubFigure, record: Bars) -> None:
         axes.bar_label(container, texts, fontsize="small", padding=2)
     labels = [fit(visible(label), LONGEST_LABEL) for label in record.labels]
     axes.set_xticks(range(len(labels)), labels)
-    if sum(map(display_width, labels)) > 45:
+    if (sum(map(display_width, labels)) + 2 * len(labels)) * LETTER > size(record, part=True)[0] - 0.9:
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right", rotation_mode="anchor")
+    axes.margins(y=0.1)  # of the numbers on the bars
     axes.axhline(0, color="black", linewidth=0.8)
     _legend(axes, handles, list(record.series))
 
 
 def _frame(axes: Axes, record: Lines | Bars) -> None:
-    axes.set_title(visible(record.title))
+    axes.set_title("\n".join(title_lines(record)))
     axes.set_ylabel(visible(record.y_label))
     axes.set_box_aspect(box_aspect(record))
+    axes.set_anchor("N")
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(axes: Axes, handles: Sequence[Artist | tuple[Artist, ...]], names: Sequence[str]) -> None:
     if len(names) > 1 or any(names):
-        axes.legend(list(handles), [visible(name) for name in names], frameon=False)
+        axes.legend(
+            list(handles), [visible(name) for name in names], fontsize="small", edgecolor="none", framealpha=0.7
+        )

@@ -8,6 +8,7 @@ from itertools import pairwise
 from regard.show.number import short, uniform
 
 _LONGEST = 9  # characters of a tick's label
+_HAIR = 0.05  # of a step
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ class Axis:
         step = self._step(count)
         if self.log or step <= 0:
             return self
-        low, high = math.floor(self.low / step) * step, math.ceil(self.high / step) * step
-        # a value of rounding size beyond a round one stays on the axis too
+        low = math.floor(self.low / step + _HAIR) * step
+        high = math.ceil(self.high / step - _HAIR) * step
+        # a value a hair beyond a round one stays on the axis without a whole step for it
         low, high = min(low, self.low), max(high, self.high)
         return Axis(low, high) if math.isfinite(low) and math.isfinite(high) else self
 

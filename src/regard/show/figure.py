@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
-from regard.show.size import PER_ROW, size
-from regard.show.text import visible
+from regard.inspection.text import visible
+from regard.show.size import rows_of, size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -59,9 +59,8 @@ def _draw_panel(figure: Figure | SubFigure, panel: Panel) -> None:
         figure.suptitle(visible(panel.title), fontsize="large")
     if not panel.pictures:
         return
-    sizes = [size(picture) for picture in panel.pictures]
-    columns = min(len(sizes), PER_ROW)
-    rows = [sizes[start : start + columns] for start in range(0, len(sizes), columns)]
+    rows = rows_of(panel)
+    columns = len(rows[0])
     parts = figure.subfigures(
         len(rows),
         columns,

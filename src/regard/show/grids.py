@@ -38,6 +38,11 @@ def shown(values: Cells) -> Iterator[float]:
     return (float(value) for row in values for value in row if value is not None)
 
 
+def is_pattern(values: Cells) -> bool:
+    """Whether every visible value is 1, as in the picture of a mask: where cells are says all, numbers add nothing."""
+    return all(value == 1 for value in shown(values))
+
+
 @dataclass(frozen=True)
 class Limits:
     """The values at the weak and the strong end of the colors.
@@ -94,6 +99,12 @@ def pooled(values: Cells, rows: int, columns: int) -> Cells:
         ]
         for top in range(0, height, rows)
     ]
+
+
+def shares(values: Cells, rows: int, columns: int) -> Cells:
+    """One cell for every `rows` × `columns` cells of a pattern: the share that is visible, None where none is."""
+    full = pooled([[0.0 if value is None else value for value in row] for row in values], rows, columns)
+    return [[value or None for value in row] for row in full]
 
 
 def _mean(values: Sequence[float]) -> float | None:

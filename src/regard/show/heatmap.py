@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 
 from regard.inspection.records import Grid
+from regard.inspection.text import center, clusters, display_width, fit, left, right
 from regard.show import grids
 from regard.show.color import Depth, ramp, readable_on
 from regard.show.grids import Cells, Limits
-from regard.show.layout import Layout, choose, column_labels, row_labels
+from regard.show.layout import Layout, are_positions, choose, column_labels, row_labels
 from regard.show.number import nonfinite, short
 from regard.show.span import Line, Span, line_width, paragraph
-from regard.show.text import center, clusters, display_width, fit, left
 
 _SHADES = "·░▒▓█"  # the weakest is a dot, so that a weight of zero differs from a hidden pair
+_PLAIN_SHADES = ".:+*#"
 _SIGNS = {"nan": "?", "inf": "+", "-inf": "-"}
 _TALLEST_LABEL = 10
 _GRADIENT = 16
@@ -21,13 +22,21 @@ _GRADIENT = 16
 def heatmap(grid: Grid, width: int, depth: Depth) -> list[Line]:
     """The grid in at most `width` columns."""
     everything = grids.cells(grid)
+    if not all(grids.shape(everything)):
+        return heatmap_in(Layout(margin=0, cell=1), grid, width, depth)
+    return heatmap_in(choose(grid, everything, width, depth), grid, width, depth)
+
+
+def heatmap_in(layout: Layout, grid: Grid, width: int, depth: Depth) -> list[Line]:
+    """The grid in this layout, its prose in at most `width` columns."""
+    everything = grids.cells(grid)
     height, columns = grids.shape(everything)
     title = paragraph(grid.title, width, depth)
     note = paragraph(grid.note, width, depth)
     if not height or not columns:
         return [*title, *paragraph(f"(empty: {height} rows, {columns} columns)", width, depth), *note]
-    layout = choose(grid, everything, width, depth)
-    values = grids.pooled(everything, layout.rows, layout.columns)
+    pool = grids.shares if grids.is_pattern(everything) else grids.pooled
+    values = pool(everything, layout.rows, layout.columns)
     limits = grids.limits(grid, values)
     edges = _row_edges(grid, layout, depth)
     starts = range(0, len(values), layout.stacked)
@@ -39,8 +48,8 @@ def heatmap(grid: Grid, width: int, depth: Depth) -> list[Line]:
         *title,
         *_header(grid, layout, depth),
         *body,
-        *_scale(values, limits, width, depth),
-        *paragraph(_remark(everything, layout, depth), width, depth),
+        *_scale(values, layout, limits, width, depth),
+        *paragraph(_remark(everything, layout), width, depth),
         *note,
     ]
 
@@ -49,7 +58,8 @@ def _row_edges(grid: Grid, layout: Layout, depth: Depth) -> list[str]:
     """What stands left of each line: the label of its first row, with the row's number if rows share the line."""
     numbered = not layout.labels_each_row and len(grid.row_labels) > 0
     labels = [f"{index} {label}" if numbered else label for index, label in enumerate(row_labels(grid, depth))]
-    return [left(fit(label, layout.margin - 1), layout.margin) for label in labels[:: layout.rows * layout.stacked]]
+    place = right if are_positions(labels) else left
+    return [place(label, layout.margin - 1) + " " for label in labels[:: layout.rows * layout.stacked]]
 
 
 def _header(grid: Grid, layout: Layout, depth: Depth) -> list[Line]:
@@ -57,11 +67,13 @@ def _header(grid: Grid, layout: Layout, depth: Depth) -> list[Line]:
     margin = Span(" " * layout.margin)
     labels = column_labels(grid, depth)
     named = len(grid.column_labels) > 0 and layout.columns == 1
-    if layout.columns == 1 and layout.format is not None:
+    roomy = named and max(map(display_width, labels)) < layout.cell
+    if layout.columns == 1 and (layout.format is not None or (roomy and not are_positions(labels))):
         return [[margin, Span("".join(center(fit(label, layout.cell - 1), layout.cell) for label in labels))]]
-    if named and layout.cell >= 2:
+    if named and layout.cell >= 2 and not are_positions(labels):
         return [[margin, Span(line)] for line in _downward(labels, layout.cell)]
-    return [[margin, Span(_ruler(len(labels), layout))]]
+    positions = labels if named else [str(index) for index in range(0, len(labels), layout.columns)]
+    return [[margin, Span(_ruler(positions, layout.cell))]]
 
 
 def _downward(labels: Sequence[str], cell: int) -> list[str]:
@@ -71,15 +83,15 @@ def _downward(labels: Sequence[str], cell: int) -> list[str]:
     return ["".join(center(letter, cell) for letter in letters) for letters in zip(*lowered, strict=True)]
 
 
-def _ruler(count: int, layout: Layout) -> str:
-    """Column numbers that begin above their column, as many as stand apart."""
-    width = math.ceil(count / layout.columns) * layout.cell
-    apart = math.ceil((len(str(count)) + 2) / layout.cell)
+def _ruler(positions: Sequence[str], cell: int) -> str:
+    """Positions that begin above their column, as many as stand apart."""
+    width = len(positions) * cell
+    apart = math.ceil((max(map(len, positions)) + 1) / cell)
     power = 10 ** math.floor(math.log10(apart))
-    cells = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= apart)
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= apart)
     line = ""
-    for index in range(0, count, cells * layout.columns):
-        mark = line.ljust(index // layout.columns * layout.cell) + str(index)
+    for index in range(0, len(positions), step):
+        mark = line.ljust(index * cell) + positions[index]
         if len(mark) <= width or not line:
             line = mark
     return fit(line, max(width, 1))
@@ -97,16 +109,21 @@ def _cell(value: float | None, layout: Layout, limits: Limits, depth: Depth) -> 
         return Span(" " * layout.cell)
     text = layout.format.text(value) if layout.format else "" if math.isfinite(value) else _SIGNS[nonfinite(value)]
     fraction = limits.fraction(value)
-    if math.isnan(fraction) or depth is Depth.PLAIN:
+    if math.isnan(fraction) or (depth is Depth.PLAIN and layout.format):
         return Span(center(text, layout.cell))
     if depth.colored:
         paper = ramp(fraction, depth)
         return Span(center(text, layout.cell), readable_on(paper), paper)
-    shade = _SHADES[min(int(fraction * len(_SHADES)), len(_SHADES) - 1)]
-    if layout.format and shade == _SHADES[0]:
+    shades = _shades(depth)
+    shade = shades[min(int(fraction * len(shades)), len(shades) - 1)]
+    if layout.format and shade == shades[0]:
         shade = " "
     space = layout.cell - display_width(text)
     return Span(shade * (space - space // 2) + text + shade * (space // 2))
+
+
+def _shades(depth: Depth) -> str:
+    return _PLAIN_SHADES if depth is Depth.PLAIN else _SHADES
 
 
 def _half_blocks(upper: float | None, lower: float | None, limits: Limits, depth: Depth) -> Span:
@@ -119,11 +136,11 @@ def _half_blocks(upper: float | None, lower: float | None, limits: Limits, depth
     return Span("▀", above, below)
 
 
-def _scale(values: Cells, limits: Limits, width: int, depth: Depth) -> list[Line]:
-    """The colors with the values at their ends, and what blanks mean if there are any."""
+def _scale(values: Cells, layout: Layout, limits: Limits, width: int, depth: Depth) -> list[Line]:
+    """The colors with the values at their ends, if there is more than one, and what blanks mean if there are any."""
     blanks = any(value is None for row in values for value in row)
     remark = "; ".join(["square root scale"] * (limits.power != 1) + ["blank: hidden"] * blanks)
-    if depth is Depth.PLAIN:
+    if grids.is_pattern(values) or (depth is Depth.PLAIN and layout.format):
         return [[Span("blank: hidden")]] if blanks else []
     low, high = short(limits.low), short(limits.high)
     room = width - len(low) - len(high) - 2
@@ -131,7 +148,7 @@ def _scale(values: Cells, limits: Limits, width: int, depth: Depth) -> list[Line
         count = max(min(_GRADIENT, room), 1)
         bar = [Span(" ", paper=ramp(step / max(count - 1, 1), depth)) for step in range(count)]
     else:
-        bar = [Span(_SHADES)]
+        bar = [Span(_shades(depth))]
     if line_width(bar) > room:
         return paragraph(f"{low} to {high} {remark}", width, depth)
     scale = [Span(f"{low} "), *bar, Span(f" {high}")]
@@ -140,18 +157,20 @@ def _scale(values: Cells, limits: Limits, width: int, depth: Depth) -> list[Line
     return [scale, *paragraph(remark, width, depth)]
 
 
-def _remark(everything: Cells, layout: Layout, depth: Depth) -> str:
+def _remark(everything: Cells, layout: Layout) -> str:
     """What the picture leaves out: values averaged in a cell, and rows that share a line."""
     remarks: list[str] = []
-    if layout.rows > 1 or layout.columns > 1:
-        by = "x" if depth is Depth.PLAIN else "×"
+    pooled = f"{layout.rows} × {layout.columns}"
+    if layout.rows == layout.columns == 1:
+        if layout.stacked > 1:
+            remarks.append("Each line holds two rows.")
+    elif grids.is_pattern(everything):
+        remarks.append(f"Each cell is the visible share of {pooled} pairs (rows × columns).")
+    else:
         largest = max((v for v in grids.shown(everything) if math.isfinite(v)), default=math.nan)
         remarks.append(
-            f"Each cell is the mean of {layout.rows} {by} {layout.columns} values (rows {by} columns); "
-            f"the largest single value is {short(largest)}."
+            f"Each cell is the mean of {pooled} values (rows × columns); the largest single value is {short(largest)}."
         )
-    elif layout.stacked > 1:
-        remarks.append("Each line holds two rows.")
     signs = sorted({nonfinite(v) for v in grids.shown(everything) if not math.isfinite(v)})
     if signs and layout.format is None:
         remarks.append("Not finite: " + ", ".join(f"{_SIGNS[sign]} {sign}" for sign in signs) + ".")

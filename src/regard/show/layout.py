@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.inspection.records import Grid
+from regard.inspection.text import display_width, visible
 from regard.show.color import Depth
-from regard.show.grids import Cells, shape, shown
+from regard.show.grids import Cells, is_pattern, shape, shown
 from regard.show.number import Format, uniform
-from regard.show.text import display_width, visible
 
 TALLEST = 64  # lines; longer pictures are pooled rather than scrolled
 _WIDEST_LABEL = 16
@@ -85,17 +85,34 @@ def choose(grid: Grid, values: Cells, width: int, depth: Depth) -> Layout:
     label = max(map(display_width, row_labels(grid, depth)))
     number = len(f"{height} ") if len(grid.row_labels) else 0
     space = _Space(label, number, height, columns, width)
+    pattern = is_pattern(values)
     possible = columns * _TIGHTEST_CELL <= width or depth is Depth.PLAIN
-    numbered = _number_layouts(grid, values, space, depth) if possible else []
+    numbered = _number_layouts(grid, values, space, depth) if possible and not pattern else []
     for layout in numbered:
         if layout.columns == 1 and (layout.rows == 1 or not depth.colored):
             return layout
-    if depth is Depth.PLAIN:
+    if depth is Depth.PLAIN and not pattern:
         return numbered[-1]
+    if pattern and (named := _named_cell(grid, depth)):
+        layout = space.layout(named)
+        if layout.columns == layout.rows == 1:
+            return layout
     squares = space.layout(cell=2)
     if squares.columns == squares.rows == 1 or not depth.colored:
         return squares
     return space.layout(cell=1, stacked=2)
+
+
+def _named_cell(grid: Grid, depth: Depth) -> int:
+    """The cell without a number above which a name fits, or 0 where columns have positions or long names."""
+    labels = column_labels(grid, depth)
+    cell = max(map(display_width, labels)) + 1
+    return max(cell, 2) if cell <= _WIDEST_CELL and not are_positions(labels) else 0
+
+
+def are_positions(labels: Sequence[str]) -> bool:
+    """Whether the labels are whole numbers, of which a few tell the others."""
+    return all(label.removeprefix("-").isdecimal() for label in labels)
 
 
 def equally_clear(grid: Grid, narrow: int, wide: int, depth: Depth) -> bool:

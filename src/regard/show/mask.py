@@ -1,52 +1,107 @@
-"""A mask in a terminal: which keys each query sees."""
+"""A mask in a terminal: which keys each query sees, and how many pairs that makes."""
 
 import math
 import shutil
+from itertools import pairwise
 
-from regard.show.color import SERIES, Depth
+from regard.inspection.records import Grid
 from regard.show.color import depth as chosen_depth
-from regard.show.layout import TALLEST
-from regard.show.span import Line, Span, paragraph, written
+from regard.show.heatmap import heatmap_in
+from regard.show.layout import TALLEST, Layout
+from regard.show.span import written
 from regard.spec.masks.base import Mask
+from regard.spec.masks.count import count_cells
 from regard.spec.plane import Plane
 
-_CELLS = {"all": "██", "some": "▒▒", "none": "··"}
-_PLAIN_CELLS = {"all": "##", "some": "::", "none": ".."}
+_CELL = 2  # columns: about square
 
 
-def print_mask(mask: Mask, plane: Plane) -> None:
+def print_mask(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0) -> None:
     """Print `mask_text` at the width of the terminal."""
-    print(mask_text(mask, plane))
+    print(mask_text(mask, plane, batch_row=batch_row, head=head))
 
 
-def mask_text(mask: Mask, plane: Plane, *, width: int | None = None, color: str = "auto") -> str:
-    """The mask over the first batch row and head of the plane, in at most `width` columns.
+def mask_text(
+    mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0, width: int | None = None, color: str = "auto"
+) -> str:
+    """The mask for one batch row and head, in at most `width` columns, with its name and its exact number of pairs.
 
-    A block is a visible pair, a dot a hidden one; in a mask too large for that, a cell holds several pairs and is
-    gray where it hides some. Rows are numbered by the absolute position of the query.
+    A block is a visible pair, a blank a hidden one; in a mask too large for that, a cell holds several pairs and its
+    shade is the share that is visible. Rows are labeled with the positions of queries, columns with those of keys.
     """
     depth = chosen_depth(color)
     width = max(shutil.get_terminal_size().columns, 20) if width is None else width
-    first = int(plane.starts[0])
-    margin = max(len(str(first)), len(str(first + plane.queries))) + 1
-    pool = max(math.ceil(plane.keys / max((width - margin) // 2, 1)), math.ceil(plane.queries / TALLEST), 1)
-    cells = _PLAIN_CELLS if depth is Depth.PLAIN else _CELLS
-    body: list[Line] = [
-        [
-            Span(f"{first + row:>{margin - 1}} "),
-            *(Span(cells[kind], SERIES[0]) for kind in _kinds(mask, plane, row, pool)),
-        ]
-        for row in range(0, plane.queries, pool)
-    ]
-    remark = f"Each cell is {pool} queries by {pool} keys." if pool > 1 else ""
-    lines = [*paragraph(repr(mask), width, depth), *body, *paragraph(remark, width, depth)]
-    return written(lines, depth)
+    start = _start(plane, batch_row)
+    margin = max(len(str(start)), len(str(start + plane.queries))) + 1
+    across = max((width - margin) // _CELL, 1)
+    grid = mask_grid(mask, plane, batch_row=batch_row, head=head, across=across, down=TALLEST)
+    return written(heatmap_in(Layout(margin, _CELL), grid, width, depth), depth)
 
 
-def _kinds(mask: Mask, plane: Plane, row: int, pool: int) -> list[str]:
-    """Whether each cell of one line shows all, some or none of its pairs."""
-    rows = slice(row, min(row + pool, plane.queries))
-    shape = plane.batch, plane.kv_heads, plane.group, rows.stop - rows.start, plane.keys
-    seen = mask.visible(plane.pairs(rows, slice(0, plane.keys))).expand(shape)[0, 0, 0]
-    parts = seen.split(pool, dim=1) if plane.keys else ()
-    return ["all" if part.all() else "some" if part.any() else "none" for part in parts]
+def mask_grid(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0, across: int = 64, down: int = 64) -> Grid:
+    """The share of visible pairs in each cell, None where it is 0, in at most `down` rows and `across` columns.
+
+    Shares are exact. A cell is one pair if there is room, else a square of several.
+    """
+    for name, index, count in (("batch_row", batch_row, plane.batch), ("head", head, plane.heads)):
+        if not 0 <= index < max(count, 1):
+            raise ValueError(f"{name} must be one of 0 to {count - 1}, got {index}")
+    pool = _round_up(max(math.ceil(plane.keys / across), math.ceil(plane.queries / down), 1))
+    rows, columns = ([*range(0, length, pool), length] for length in (plane.queries, plane.keys))
+    counts = count_cells(mask, plane, rows, columns)
+    lane = counts[batch_row, head] if counts.numel() else counts.sum((0, 1))
+    sizes = [[(bottom - top) * (right - left) for left, right in pairwise(columns)] for top, bottom in pairwise(rows)]
+    start = _start(plane, batch_row)
+    return Grid(
+        values=[
+            [seen / size if seen else None for seen, size in zip(line, row, strict=True)]
+            for line, row in zip(lane.tolist(), sizes, strict=True)
+        ],
+        row_labels=[str(start + row) for row in rows[:-1]],
+        column_labels=[str(plane.key_start + column) for column in columns[:-1]],
+        title=repr(mask),
+        note=_note(plane, int(lane.sum()), int(counts.sum()), pool, batch_row, head),
+        limits=(0.0, 1.0),
+    )
+
+
+def _note(plane: Plane, lane: int, total: int, pool: int, batch_row: int, head: int) -> str:
+    pairs, lanes = plane.queries * plane.keys, plane.batch * plane.heads
+    queries, keys = _many(plane.queries, "query", "queries"), _many(plane.keys, "key", "keys")
+    parts = [f"{queries} (rows) × {keys} (columns): {_visible(lane, pairs)}"]
+    if lanes > 1:
+        which = [(plane.batch, f"batch row {batch_row}"), (plane.heads, f"head {head}")]
+        where = ", ".join(f"{text} (of 0 to {count - 1})" for count, text in which if count > 1)
+        parts += [f"shown: {where}", f"over all batch rows and heads: {_visible(total, pairs * lanes)}"]
+    if pool > 1:
+        parts.append(f"each cell: {pool:,} × {pool:,} pairs")
+    return "; ".join(parts)
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _visible(seen: int, pairs: int) -> str:
+    return f"{seen:,} of {_many(pairs, 'pair', 'pairs')} visible" + (f" ({_percent(seen, pairs)})" if pairs else "")
+
+
+def _percent(seen: int, pairs: int) -> str:
+    """Three digits; 0% and 100% only where they are exact."""
+    share = 100 * seen / pairs
+    text = f"{share:.3g}"
+    if text in ("0", "100") and 0 < seen < pairs:
+        return "less than 100%" if seen > pairs / 2 else "more than 0%"
+    return f"{text}%"
+
+
+def _start(plane: Plane, batch_row: int) -> int:
+    if plane.starts.numel() == 0:
+        return 0
+    return int(plane.starts[batch_row if plane.starts.numel() > 1 else 0])
+
+
+def _round_up(pool: int) -> int:
+    """The next number that makes round labels: 9 stays, 22 becomes 25, 21,740 becomes 25,000."""
+    step = 5 * 10 ** (len(str(pool)) - 2) if pool >= 10 else 1
+    return -(-pool // step) * step

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from regard.inspection.records import Bars, Lines
+from regard.inspection.text import fit
 from regard.show.color import RGB, SERIES, Depth
 from regard.show.span import Line, Span, line_width, prose
-from regard.show.text import fit
 
 _MARKERS = "●▲■◆○△□"
 _FILLS = "█▒░▓"

@@ -4,8 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from regard.inspection.text import display_width, visible, wrap
 from regard.show.color import RGB, Depth, nearest_256
-from regard.show.text import display_width, visible, wrap
+
+_PLAIN_SIGNS = str.maketrans(
+    {"×": "x", "÷": "/", "√": "sqrt ", "²": "^2", "−": "-", "·": "*", "∂": "d", "τ": "tau", "≤": "<=", "≥": ">="}
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,10 @@ def paragraph(text: str, width: int, depth: Depth) -> list[Line]:
 
 
 def prose(text: str, depth: Depth) -> str:
-    """Untrusted text made safe to print at this depth; only plain terminals are limited to ASCII."""
-    return visible(text.replace("\n", " "), ascii_only=depth is Depth.PLAIN)
+    """Untrusted text made safe to print at this depth; on a plain terminal, signs of formulas are spelled in ASCII."""
+    plain = depth is Depth.PLAIN
+    text = text.replace("\n", " ")
+    return visible(text.translate(_PLAIN_SIGNS) if plain else text, ascii_only=plain)
 
 
 def padded(block: Block, width: int) -> list[Line]:

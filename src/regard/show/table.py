@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.inspection.records import Cell, Estimate, Table
+from regard.inspection.text import display_width, left, right, visible
 from regard.show.number import alike, interval
-from regard.show.text import display_width, left, right, visible
 
 _GAP = "  "
 

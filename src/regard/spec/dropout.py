@@ -10,7 +10,7 @@ The number of pair (i, j) in batch row b and query head h under `seed` is, in un
 
 mod 2³², with mix64 the finalizer of splitmix64 after adding 0x9e3779b97f4a7c15. The pair is dropped when
 x < ⌊p · 2³²⌋. The second row key enters between the multiplications: with one key alone, rows would be
-shifts of each other.
+shifts of each other. Negative seeds and positions count modulo 2⁶⁴. docs/dropout.md has the tests it was put to.
 """
 
 from dataclasses import dataclass
@@ -41,12 +41,19 @@ class Dropout(Part):
         """The 32-bit random number of every pair as int64, (batch, kv head, group, query, key)."""
         start = _mix64(torch.tensor(_signed(self.seed), device=pairs.plane.device))
         row = _mix64(_mix64(_mix64(start + pairs.b) + pairs.h) + pairs.i)
-        x = ((pairs.j & LOW32) + (row & LOW32)) & LOW32
-        x = ((x ^ (x >> 17)) * 0xED5AD4BB) & LOW32
-        x = (x ^ (x >> 11)) ^ _shift(row, 32)
-        x = (x * 0xAC4C1B51) & LOW32
-        x = ((x ^ (x >> 15)) * 0x31848BAB) & LOW32
-        return x ^ (x >> 14)
+        # a product may overflow int64, but its low half, all that is kept, is right; in place, because nothing in a
+        # tile is larger
+        x = (pairs.j & LOW32) + (row & LOW32)
+        x &= LOW32
+        x ^= x >> 17
+        x = x.mul_(0xED5AD4BB).bitwise_and_(LOW32)
+        x ^= x >> 11
+        x ^= _shift(row, 32)
+        x = x.mul_(0xAC4C1B51).bitwise_and_(LOW32)
+        x ^= x >> 15
+        x = x.mul_(0x31848BAB).bitwise_and_(LOW32)
+        x ^= x >> 14
+        return x
 
     def kept(self, pairs: Pairs) -> Tensor:
         """True where the weight stays."""
@@ -71,7 +78,7 @@ def drawn(p: "float | Dropout") -> Dropout | None:
 def check_rate(p: object) -> None:
     """Refuse what is not a probability below 1."""
     if isinstance(p, bool) or not isinstance(p, (int, float)):
-        raise TypeError(f"dropout must be a float or Dropout(p, seed), got {type(p).__name__}")
+        raise TypeError(f"dropout must be a float or Dropout(p, seed), got {type(p).__name__}; write dropout=0.1")
     if not 0 <= p < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, got {p}; at 1 nothing would be left")
 

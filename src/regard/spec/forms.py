@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.checks import dtype, shape
 from regard.spec.plane import Pairs
 
 Axis = Literal["query", "key", "pair", "offset", "whole", "captured"]
@@ -66,6 +67,11 @@ class Form:
     def tile_width(self) -> int:
         """Numbers held per pair while a rectangle is evaluated."""
         return 1
+
+    @property
+    def hides(self) -> bool:
+        """Whether it may give −inf on purpose, which hides the pair."""
+        return False
 
     def flops(self, pairs: Pairs) -> int:
         """Operations in matrix products for one lane (batch row and head) of the rectangle."""
@@ -164,7 +170,7 @@ class Capped(Form):
         return self.form.operands
 
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        return self.cap * torch.tanh(self.form.evaluate(pairs, visible, cut) / self.cap)
+        return self.cap * torch.tanh(_shown(self.form.evaluate(pairs, visible, cut), visible) / self.cap)
 
     @property
     def tile_width(self) -> int:
@@ -188,18 +194,41 @@ class Function(Form):
 
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         inner = cut[: len(cut) - len(self.captured)]
-        score = self.form.evaluate(pairs, visible, inner)
-        if visible is not None:
-            # what the function does with a hidden pair must not come back as 0 · NaN in its gradient
-            score = torch.where(visible, score, 0.0)
-        return torch.as_tensor(self.fn(score, pairs.b, pairs.h, pairs.i, pairs.j))
+        score = _shown(self.form.evaluate(pairs, visible, inner), visible)
+        return called(self.fn, score, pairs)
 
     @property
     def tile_width(self) -> int:
         return self.form.tile_width + 2
 
+    @property
+    def hides(self) -> bool:
+        return True
+
     def flops(self, pairs: Pairs) -> int:
         return self.form.flops(pairs)
+
+
+def called(fn: Callable[..., object], score: Tensor, pairs: Pairs) -> Tensor:
+    """What a user's function of (score, b, h, i, j) returns, in the precision of the scores."""
+    found = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
+    if not isinstance(found, Tensor | int | float) or isinstance(found, bool):
+        raise TypeError(f"Modified's function must return the new scores as a tensor, got {type(found).__name__}")
+    found = torch.as_tensor(found, device=score.device)
+    if found.dtype == torch.bool or found.is_complex():
+        raise TypeError(f"Modified's function must return numbers, got {dtype(found)}; to hide pairs use masks.Where")
+    sizes = zip(reversed(found.shape), reversed(score.shape), strict=False)
+    if found.ndim > score.ndim or any(size not in (1, wanted) for size, wanted in sizes):
+        raise ValueError(
+            f"Modified's function must return one number per pair, (batch, kv head, group, query, key) = "
+            f"{shape(score)}, got {shape(found)}"
+        )
+    return found.to(score.dtype)
+
+
+def _shown(score: Tensor, visible: Tensor | None) -> Tensor:
+    """0 for hidden pairs: what a function does with them must not come back as 0 · NaN in its gradient."""
+    return score if visible is None else torch.where(visible, score, 0.0)
 
 
 def rows_times_keys(query: Tensor, key: Tensor) -> Tensor:
@@ -212,14 +241,14 @@ def weights_times_values(weights: Tensor, value: Tensor) -> Tensor:
     return (weights.flatten(2, 3) @ value.squeeze(2)).reshape(*weights.shape[:4], value.shape[4])
 
 
-def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str) -> Tensor:
+def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str, kind: str = "query") -> Tensor:
     """A parameter of `axes` axes, or one per query head in front of them, as (1 or kv head, 1 or group, …)."""
     if tensor.ndim == axes:
         return tensor[None, None]
     heads = kv_heads * group
     if tensor.ndim != axes + 1 or tensor.shape[0] not in (1, heads):
         raise ValueError(
-            f"{name} must have {axes} axes, or {axes + 1} with one entry for each of the {heads} query heads, "
+            f"{name} must have {axes} axes, or {axes + 1} with one entry for each of the {heads} {kind} heads, "
             f"got shape {tuple(tensor.shape)}"
         )
     return tensor[None] if tensor.shape[0] == 1 else tensor.reshape(kv_heads, group, *tensor.shape[1:])

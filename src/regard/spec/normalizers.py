@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checks import shape
+from regard.checks import is_float, number, shape
 from regard.spec.part import Part
 
 
@@ -35,6 +35,12 @@ class Softmax(Normalizer):
     sink: Tensor | float | None = None
 
     mergeable = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sink, Tensor):
+            is_float("Softmax's sink", self.sink)
+        elif self.sink is not None:
+            number("Softmax's sink", self.sink)
 
     def check(self, heads: int) -> None:
         if isinstance(self.sink, Tensor) and (self.sink.ndim > 1 or self.sink.numel() not in (1, heads)):

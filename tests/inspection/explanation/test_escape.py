@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inspection.explanation.escape import display_width, fitted, latex_text, markdown_text, spelled_out
+from regard.inspection.explanation.escape import latex_text, markdown_text
+from regard.inspection.text import visible
 
 HOSTILE = [
     r"\input{/etc/passwd}",
@@ -35,27 +36,11 @@ HOSTILE = [
 ]
 
 
-@given(st.text())
-def test_spelled_out_text_is_one_printable_line(text: str) -> None:
-    assert spelled_out(text).isprintable()
-
-
-def test_line_breaks_and_escapes_are_spelled_out() -> None:
-    assert spelled_out("a\nb\x1b[31m\u202e") == r"a\nb\x1b[31m\u202e"
-    assert spelled_out("\u0301x") == "\N{DOTTED CIRCLE}\u0301x"
-
-
-def test_width_and_fitting() -> None:
-    assert display_width("你好a") == 5
-    assert fitted("你好你好", 5) == "你好…"
-    assert fitted("abc", 3) == "abc"
-
-
 @pytest.mark.parametrize("token", HOSTILE)
 def test_markdown_has_no_markup_left(token: str) -> None:
     escaped = markdown_text(token)
     assert not re.search(r"(?<!\\)(?:\\\\)*[`*_\[\]<>|$&]", escaped), escaped
-    assert re.sub(r"\\([\\`*_{}\[\]<>#!|~$&@:.^])", r"\1", escaped) == spelled_out(token)
+    assert re.sub(r"\\([\\`*_{}\[\]<>#!|~$&@:.^])", r"\1", escaped) == visible(token)
 
 
 @pytest.mark.parametrize("token", HOSTILE)

@@ -3,7 +3,7 @@
 import torch
 
 from regard.inspection.explain import explain
-from regard.inspection.explanation.escape import display_width
+from regard.inspection.text import display_width
 
 
 def numbers(*size: int) -> torch.Tensor:

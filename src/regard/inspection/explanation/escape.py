@@ -1,4 +1,4 @@
-r"""Escapes: token text that a terminal, Markdown or LaTeX shows and never obeys.
+r"""Escapes: token text that Markdown or LaTeX shows and never obeys.
 
 Tokens come from documents nobody has read. First everything unprintable is spelled out (a line break becomes `\n`),
 then what is special in the format is escaped.
@@ -7,7 +7,8 @@ then what is special in the format is escaped.
 import re
 import unicodedata
 
-_SPELLED_OUT = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+from regard.inspection.text import visible
+
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~$&@:.^])")
 
 _LATEX = {
@@ -80,47 +81,14 @@ _ACCENTS = {
 }
 
 
-def spelled_out(text: str) -> str:
-    r"""Printable on one line: a line break becomes `\n`, an escape `\x1b`, reordering characters their number."""
-    shown = "".join(
-        each.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(each) in _SPELLED_OUT or (each != " " and unicodedata.category(each) == "Zs")
-        else each
-        for each in text
-    )
-    return "\N{DOTTED CIRCLE}" + shown if shown and unicodedata.combining(shown[0]) else shown
-
-
-def display_width(text: str) -> int:
-    """Columns that printable text takes in a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(_columns(each) for each in text)
-
-
-def _columns(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def fitted(text: str, width: int) -> str:
-    """The text itself if it takes at most `width` columns, else its beginning and `…`."""
-    if display_width(text) <= width:
-        return text
-    while text and display_width(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
-
-
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in a table cell too; nothing in it becomes markup, HTML or a link."""
-    return _MARKDOWN.sub(r"\\\1", spelled_out(text))
+    return _MARKDOWN.sub(r"\\\1", visible(text))
 
 
 def latex_text(text: str) -> str:
     """Text that any LaTeX shows, pdfLaTeX included; a letter without a command appears by its number, U+4F60."""
-    return "".join(_latex_character(each) for each in unicodedata.normalize("NFC", spelled_out(text)))
+    return "".join(_latex_character(each) for each in unicodedata.normalize("NFC", visible(text)))
 
 
 def _latex_character(character: str) -> str:

@@ -2,11 +2,12 @@
 
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
-from regard.inspection.explanation.escape import display_width, fitted, spelled_out
 from regard.inspection.explanation.notation import typeset
 from regard.inspection.explanation.record import Explanation, Matrix, Step, Worked
 from regard.inspection.explanation.tables import Cells, cells
+from regard.inspection.text import display_width, fit, left, right, visible
 
 _INDENT = "   "
 _GAP = "    "
@@ -20,7 +21,7 @@ def text(explanation: Explanation, width: int = 100) -> str:
     lines = [explanation.title, "=" * display_width(explanation.title)]
     for note in explanation.notes:
         lines += textwrap.wrap(note, width)
-    lines.append(f"Worked out below: the query {fitted(spelled_out(explanation.row_label), _LONGEST_LABEL)}.")
+    lines.append(f"Worked out below: the query {fit(visible(explanation.row_label), _LONGEST_LABEL)}.")
     for index, step in enumerate(explanation.steps, 1):
         lines += ["", *_step(index, step, width, explanation.digits)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -42,7 +43,7 @@ def _table(matrix: Matrix, digits: int, room: int) -> list[list[str]]:
     """The matrix as blocks of lines, cut into groups of columns where it is too wide."""
     shown = cells(matrix, digits)
     name, named = shown.name.text, any(shown.rows)
-    labels = [name, *(fitted(spelled_out(label), _LONGEST_LABEL) for label in shown.rows)] if named else []
+    labels = [name, *(fit(visible(label), _LONGEST_LABEL) for label in shown.rows)] if named else []
     corner = max(map(display_width, labels), default=0)
     columns = [_column(shown, at) for at in range(shown.width)]
     blocks, start = [], 0
@@ -51,7 +52,7 @@ def _table(matrix: Matrix, digits: int, room: int) -> list[list[str]]:
         while stop < len(columns) and (stop == start or used + 2 + display_width(columns[stop][0]) <= room):
             used += 2 + display_width(columns[stop][0])
             stop += 1
-        part = [[_left(label, corner) for label in labels]] if named else []
+        part = [[left(label, corner) for label in labels]] if named else []
         lines = ["  ".join(texts) for texts in zip(*part, *columns[start:stop], strict=True)]
         blocks.append(lines if named else [name, *lines[1:]])
         start = stop
@@ -60,14 +61,10 @@ def _table(matrix: Matrix, digits: int, room: int) -> list[list[str]]:
 
 def _column(shown: Cells, at: int) -> list[str]:
     """The heading and the numbers of one column, all of one width."""
-    heading = fitted(spelled_out(shown.columns[at]), _LONGEST_LABEL) if shown.columns else ""
+    heading = fit(visible(shown.columns[at]), _LONGEST_LABEL) if shown.columns else ""
     texts = [heading, *(typeset(row[at]).text for row in shown.values)]
     width = max(map(display_width, texts))
-    return [" " * (width - display_width(each)) + each for each in texts]
-
-
-def _left(label: str, width: int) -> str:
-    return label + " " * (width - display_width(label))
+    return [right(each, width) for each in texts]
 
 
 def _arranged(blocks: Sequence[list[str]], room: int) -> list[list[str]]:
@@ -82,18 +79,17 @@ def _arranged(blocks: Sequence[list[str]], room: int) -> list[list[str]]:
     return arranged
 
 
-def _beside(left: list[str], right: list[str]) -> list[str]:
-    width, height = max(map(display_width, left)), max(len(left), len(right))
-    padded = [*left, *[""] * (height - len(left))]
-    return [_left(a, width) + _GAP + b for a, b in zip(padded, [*right, *[""] * (height - len(right))], strict=True)]
+def _beside(one: list[str], other: list[str]) -> list[str]:
+    width = max(map(display_width, one))
+    return [left(a, width) + _GAP + b for a, b in zip_longest(one, other, fillvalue="")]
 
 
 def _worked(worked: Sequence[Worked], room: int) -> list[str]:
-    labels = [fitted(spelled_out(each.label), room // 2) for each in worked]
+    labels = [fit(visible(each.label), room // 2) for each in worked]
     width = max(map(display_width, labels))
     lines = []
     for label, each in zip(labels, worked, strict=True):
-        first = _INDENT + _left(label, width) + "  "
+        first = _INDENT + left(label, width) + "  "
         lines += textwrap.wrap(
             each.math.text,
             room + len(_INDENT),

@@ -81,7 +81,7 @@ def sums(random: Draws) -> Table:
     rows: list[tuple[Cell, ...]] = [(_size(printed), *_extremes(printed)) for printed in MAPS]
     measured = (random.row_low, random.row_high, random.column_low, random.column_high)
     rows.append((f"random {TOKENS} × {TOKENS}", *(mean(each) for each in measured)))
-    columns = ("map", "least row sum", "greatest", "least column sum", "greatest ")
+    columns = ("map", "least row sum", "greatest row sum", "least column sum", "greatest column sum")
     return Table(columns, rows, "Sums of weights: a row is what a token gives, a column what it receives")
 
 

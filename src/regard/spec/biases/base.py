@@ -86,8 +86,8 @@ class Dense(Bias):
     def __post_init__(self) -> None:
         if not is_tensor("biases.Dense", self.tensor).is_floating_point():
             kind = dtype(self.tensor)
-            hint = "; a bool tensor is a mask: pass it as mask=" if kind == "bool" else ""
-            raise TypeError(f"biases.Dense takes a float tensor, got {kind}{hint}")
+            hint = "a bool tensor is a mask: pass it as mask=" if kind == "bool" else "convert it with .float()"
+            raise TypeError(f"biases.Dense takes a float tensor, got {kind}; {hint}")
         if self.tensor.ndim == 1:
             object.__setattr__(self, "tensor", self.tensor.unsqueeze(0))
 
@@ -126,7 +126,7 @@ class DenseForm(Form):
 def head_table(table: Tensor, plane: Plane, name: str) -> Tensor:
     """A (…, heads) or (heads, …) table was already turned to (head or 1, entries): split its heads."""
     if table.shape[0] not in (1, plane.heads):
-        raise ValueError(f"{name} has {table.shape[0]} heads, the call has {plane.heads}; they must agree")
+        raise ValueError(f"{name} is for {table.shape[0]} heads, the call has {plane.heads}; give one entry for each")
     if table.shape[0] == 1:
         return table[None]
     return table.reshape(plane.kv_heads, plane.group, table.shape[1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checks import is_tensor, shape, whole
+from regard.checks import is_float, is_tensor, shape, whole
 from regard.spec.biases.base import Bias, head_table
 from regard.spec.forms import Form, Operand
 from regard.spec.plane import Pairs, Plane
@@ -31,7 +31,10 @@ class ALiBi(Bias):
 
     def check(self, plane: Plane) -> None:
         if self.heads != plane.heads:
-            raise ValueError(f"ALiBi({self.heads}) has {self.heads} slopes, the call has {plane.heads} query heads")
+            raise ValueError(
+                f"ALiBi({self.heads}) has {self.heads} slopes, the call has {plane.heads} query heads; "
+                f"write ALiBi({plane.heads})"
+            )
 
     def _slopes(self, plane: Plane) -> Tensor:
         return self.slopes.to(plane.device).view(plane.kv_heads, plane.group, 1, 1)
@@ -68,6 +71,7 @@ class Distance(Bias):
 
     def __post_init__(self) -> None:
         table = is_tensor("Distance's table", self.table)
+        is_float("Distance's table", table)
         if table.ndim not in (1, 2) or table.shape[-1] % 2 == 0:
             raise ValueError(
                 f"Distance's table must be (2R + 1,) or (heads, 2R + 1), offsets −R to R, got shape {shape(table)}"
@@ -81,7 +85,7 @@ class Distance(Bias):
         return head_table(self.table.reshape(-1, self.table.shape[-1]), plane, "Distance's table")
 
     def check(self, plane: Plane) -> None:
-        self._table(plane)
+        head_table(self.table.reshape(-1, self.table.shape[-1]), plane, "Distance's table (heads, offsets)")
 
     def values(self, pairs: Pairs) -> Tensor:
         reach = self.table.shape[-1] // 2
@@ -121,6 +125,7 @@ class T5(Bias):
 
     def __post_init__(self) -> None:
         table = is_tensor("T5's table", self.table)
+        is_float("T5's table", table)
         if table.ndim != 2 or table.shape[0] < (4 if self.bidirectional else 2) or table.shape[0] % 2:
             raise ValueError(f"T5's table must be (buckets, heads) with an even number of buckets, got {shape(table)}")
         exact = table.shape[0] // (4 if self.bidirectional else 2)
@@ -131,7 +136,7 @@ class T5(Bias):
         return bool(self.table.isneginf().any())
 
     def check(self, plane: Plane) -> None:
-        head_table(self.table.mT, plane, "T5's table")
+        head_table(self.table.mT, plane, "T5's table (buckets, heads)")
 
     def bucket(self, offset: Tensor) -> Tensor:
         """The bucket of each offset i − j."""

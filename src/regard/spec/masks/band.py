@@ -10,6 +10,8 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import Pairs, Strips
 
+WIDEST = 1 << 61  # positions reach to ±2**62, and their sum with a width must stay an int64
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Full(Mask):
@@ -46,12 +48,17 @@ class Window(Mask):
 
     def __post_init__(self) -> None:
         for name, value in (("before", self.before), ("after", self.after)):
-            if value is not None:
-                whole(f"Window's {name}", value)
+            if value is not None and abs(whole(f"Window's {name}", value)) > WIDEST:
+                raise ValueError(f"Window's {name} must lie within ±2**61, got {value}; None leaves that side open")
         if self.before is not None and self.after is not None and self.before + self.after < 0:
             raise ValueError(
-                f"Window(before, after) must leave at least one key, got before={self.before}, after={self.after}"
+                "Window(before, after) sees keys i − before to i + after and must leave at least one, "
+                f"got before={self.before}, after={self.after}; before + after must not be negative"
             )
+
+    @property
+    def positional(self) -> bool:
+        return self.before is not None or self.after is not None
 
     def visible(self, pairs: Pairs) -> Tensor:
         seen = torch.ones((1, 1), dtype=torch.bool, device=pairs.plane.device)
@@ -67,7 +74,10 @@ class Window(Mask):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dilated(Mask):
-    """`width` keys, `step` apart, centered on the query (odd widths): |i − j| ≤ step · (width // 2), a multiple of step."""
+    """`width` keys, `step` apart, centered on the query: i − j is a multiple of step and |i − j| ≤ step · (width // 2).
+
+    Widths are odd; `step=1` is `Window(width // 2, width // 2)`.
+    """
 
     width: int
     step: int
@@ -75,7 +85,12 @@ class Dilated(Mask):
     def __post_init__(self) -> None:
         whole("Dilated's step", self.step, least=1)
         if whole("Dilated's width", self.width, least=1) % 2 == 0:
-            raise ValueError(f"Dilated's width must be odd, so that the band has a center; got {self.width}")
+            raise ValueError(
+                f"Dilated's width must be odd, so that the band has a center, got {self.width}; "
+                f"take {self.width - 1} or {self.width + 1}"
+            )
+        if self.step * self.width > WIDEST:
+            raise ValueError(f"Dilated's step times its width must not exceed 2**61, got {self.step * self.width}")
 
     def visible(self, pairs: Pairs) -> Tensor:
         offset = pairs.i - pairs.j
@@ -87,12 +102,12 @@ class Dilated(Mask):
 
 
 def _band(strips: Strips, before: int | None, after: int | None, core: int) -> Runs:
-    """Keys that some row of the strip sees lie in [outer_low, outer_high), those that all see in [low, high)."""
+    """What some row of the strip sees lies in [outer_low, outer_high), what all rows see in [low, high)."""
     first_key, past_keys = (torch.tensor(edge) for edge in strips.key_span)
     outer_low = first_key if before is None else strips.first - before
     low = first_key if before is None else strips.last - before
     high = past_keys if after is None else strips.first + after + 1
     outer_high = past_keys if after is None else strips.last + after + 1
-    none = low >= high
-    low, high = torch.where(none, outer_high, low), torch.where(none, outer_high, high)
+    some = low < high  # not if the band is narrower than the strip is high
+    low, high = (torch.where(some, edge, outer_high) for edge in (low, high))
     return cut(strips, (EMPTY, MIXED, core, MIXED, EMPTY), outer_low, low, high, outer_high)

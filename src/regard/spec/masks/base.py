@@ -2,23 +2,33 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from regard.spec.masks.count import count_visible
+from regard.spec.masks.extent import Extent, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
 from regard.spec.plane import Pairs, Plane, Strips
+
+__all__ = ["And", "Mask", "Not", "Or", "plane_of"]
 
 
 class Mask(Part):
     """A set of visible pairs over absolute positions i (query) and j (key)."""
 
+    ragged: ClassVar[bool] = False  # whether the keys end at different places, so that no default start fits
+
     @property
     def positional(self) -> bool:
-        """Whether the answer depends on where the queries stand (so `query_start` must be known)."""
+        """Whether the answer may depend on where the queries stand (so `query_start` must be known)."""
         return True
+
+    @property
+    def extent(self) -> Extent:
+        """The sizes this mask was made for, as far as it has any."""
+        return Extent()
 
     def visible(self, pairs: Pairs) -> Tensor:
         """True where the pair is visible; broadcasts to (batch, kv head, group, query, key)."""
@@ -37,21 +47,35 @@ class Mask(Part):
 
     def pairs(
         self,
-        queries: int,
+        queries: int | None = None,
         keys: int | None = None,
         *,
-        batch: int = 1,
-        heads: int = 1,
+        batch: int | None = None,
+        heads: int | None = None,
         query_start: int | Tensor | None = None,
     ) -> int:
-        """Exact number of visible pairs, over all batch rows and heads."""
+        """Exact number of visible pairs, over all batch rows and heads.
+
+        There are as many keys as queries if only these are given. What is not given is taken from the
+        mask where it has a size of its own. Without a closed form, all pairs that may be visible are looked at.
+        """
         return count_visible(self, plane_of(self, queries, keys, batch, heads, query_start))
 
-    def show(self, queries: int = 16, keys: int | None = None, *, query_start: int | None = None) -> None:
-        """Print a picture of the mask in the terminal."""
+    def show(
+        self,
+        queries: int | None = None,
+        keys: int | None = None,
+        *,
+        query_start: int | Tensor | None = None,
+        batch_row: int = 0,
+        head: int = 0,
+    ) -> None:
+        """Print a picture of the mask in the terminal; sizes as in `pairs`, 16 queries for a mask that has none."""
         from regard.show.mask import print_mask
 
-        print_mask(self, plane_of(self, queries, keys, 1, 1, query_start))
+        if queries is None and keys is None and not self.extent.sized:
+            queries = 16
+        print_mask(self, plane_of(self, queries, keys, None, None, query_start), batch_row=batch_row, head=head)
 
     def __and__(self, other: "Mask") -> "Mask":
         return And(self, _mask(other))
@@ -64,8 +88,8 @@ class Mask(Part):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class And(Mask):
-    """Visible in both."""
+class _Two(Mask):
+    """What `And` and `Or` share."""
 
     left: Mask
     right: Mask
@@ -74,11 +98,9 @@ class And(Mask):
     def positional(self) -> bool:
         return self.left.positional or self.right.positional
 
-    def visible(self, pairs: Pairs) -> Tensor:
-        return self.left.visible(pairs) & self.right.visible(pairs)
-
-    def runs(self, strips: Strips) -> Runs:
-        return self.left.runs(strips) & self.right.runs(strips)
+    @property
+    def extent(self) -> Extent:
+        return Extent(*map(max, self.left.extent, self.right.extent))
 
     def check(self, plane: Plane) -> None:
         self.left.check(plane)
@@ -88,12 +110,28 @@ class And(Mask):
         yield from self.left.leaves()
         yield from self.right.leaves()
 
-    def __repr__(self) -> str:
-        return f"{_bracketed(self.left, Or)} & {_bracketed(self.right, Or)}"
+    def _joined(self, sign: str) -> str:
+        """Brackets wherever a reader could doubt, and where `eval` would group differently."""
+        left = _bracketed(self.left) if type(self.left) is not type(self) else repr(self.left)
+        return f"{left} {sign} {_bracketed(self.right)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Or(And):
+class And(_Two):
+    """Visible in both."""
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        return self.left.visible(pairs) & self.right.visible(pairs)
+
+    def runs(self, strips: Strips) -> Runs:
+        return self.left.runs(strips) & self.right.runs(strips)
+
+    def __repr__(self) -> str:
+        return self._joined("&")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Or(_Two):
     """Visible in at least one."""
 
     def visible(self, pairs: Pairs) -> Tensor:
@@ -103,7 +141,7 @@ class Or(And):
         return self.left.runs(strips) | self.right.runs(strips)
 
     def __repr__(self) -> str:
-        return f"{self.left!r} | {self.right!r}"
+        return self._joined("|")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,6 +153,10 @@ class Not(Mask):
     @property
     def positional(self) -> bool:
         return self.mask.positional
+
+    @property
+    def extent(self) -> Extent:
+        return self.mask.extent
 
     def visible(self, pairs: Pairs) -> Tensor:
         return ~self.mask.visible(pairs)
@@ -129,18 +171,7 @@ class Not(Mask):
         yield from self.mask.leaves()
 
     def __repr__(self) -> str:
-        return f"~{_bracketed(self.mask, And)}"
-
-
-def plane_of(
-    mask: Mask, queries: int, keys: int | None, batch: int, heads: int, query_start: int | Tensor | None
-) -> Plane:
-    """A plane of the given sizes, for looking at a mask without tensors."""
-    keys = queries if keys is None else keys
-    start = max(keys - queries, 0) if query_start is None else query_start
-    plane = Plane(batch, heads, 1, queries, keys, torch.as_tensor(start, dtype=torch.int64).reshape(-1).cpu())
-    mask.check(plane)
-    return plane
+        return f"~{_bracketed(self.mask)}"
 
 
 def _mask(other: object) -> Mask:
@@ -151,5 +182,5 @@ def _mask(other: object) -> Mask:
     return other
 
 
-def _bracketed(mask: Mask, kinds: type[Mask]) -> str:
-    return f"({mask!r})" if isinstance(mask, kinds) else repr(mask)
+def _bracketed(mask: Mask) -> str:
+    return f"({mask!r})" if isinstance(mask, _Two) else repr(mask)

@@ -1,48 +1,62 @@
 """Masks that look at the key alone (prefix, lengths), and global positions, which see and are seen by all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from regard.checks import shape
+from regard.checks import dtype, shape
 from regard.spec.masks.base import Mask
-from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
+from regard.spec.masks.extent import Extent
+from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
 from regard.spec.plane import Pairs, Plane, Strips
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+GROUPS = 64  # most groups of global positions that high strips tell apart; nearer ones are joined as MIXED
 
-def per_batch_row(name: str, value: Tensor | int, plane: Plane) -> None:
-    """Refuse a tensor that has not one entry, or one per batch row."""
-    if isinstance(value, Tensor) and value.numel() not in (1, plane.batch):
+
+def integers(name: str, value: Tensor | Sequence[int] | Sequence[Sequence[int]] | int, axes: tuple[int, ...]) -> Tensor:
+    """An int64 tensor with one of these numbers of axes; floats and bools are refused."""
+    tensor = torch.as_tensor(value)
+    if tensor.numel() and tensor.dtype not in INTEGERS:
+        raise TypeError(f"{name} must be integers, got {dtype(tensor)}; convert them with .long() if they are whole")
+    if tensor.ndim not in axes:
+        wanted = " or ".join(map(str, axes))
+        raise ValueError(f"{name} must have {wanted} axes, got shape {shape(tensor)}; squeeze or flatten it first")
+    return tensor.detach().to(torch.int64)
+
+
+def _per_batch_row(name: str, value: Tensor, plane: Plane) -> None:
+    if value.numel() not in (1, plane.batch):
         raise ValueError(
             f"{name} needs one entry per batch row: the inputs have {plane.batch}, got {value.numel()}; "
             "inputs are (batch, head, length, width), so give a batch axis with unsqueeze(0) if it is missing"
         )
 
 
-def integers(name: str, value: Tensor | int | list[int]) -> Tensor:
-    """An int64 tensor; floats and bools are refused."""
-    tensor = torch.as_tensor(value)
-    if tensor.numel() and tensor.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-        raise TypeError(f"{name} must be integers, got {str(tensor.dtype).removeprefix('torch.')}")
-    return tensor.to(torch.int64)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Lengths(Mask):
     """Hides the padding: key j of batch row b is visible while j < lengths[b]."""
 
     lengths: Tensor
+    ragged: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        lengths = integers("Lengths", self.lengths).reshape(-1)
-        if bool((lengths < 0).any()):
-            raise ValueError(f"Lengths must not be negative, got {int(lengths.min())}")
-        object.__setattr__(self, "lengths", lengths)
+    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
+        tensor = integers("Lengths", lengths, axes=(0, 1)).reshape(-1)
+        if bool((tensor < 0).any()):
+            raise ValueError(f"Lengths must not be negative, got {int(tensor.min())}; an empty row has length 0")
+        object.__setattr__(self, "lengths", tensor)
 
     @property
     def positional(self) -> bool:
         return False
+
+    @property
+    def extent(self) -> Extent:
+        longest = int(self.lengths.max()) if self.lengths.numel() else 0
+        return Extent(batch=self.lengths.numel(), keys=longest)
 
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j < self.lengths.to(pairs.plane.device).view(-1, 1, 1, 1, 1)
@@ -51,66 +65,80 @@ class Lengths(Mask):
         return cut(strips, (FULL, EMPTY), self.lengths.cpu().view(-1, 1, 1))
 
     def check(self, plane: Plane) -> None:
-        per_batch_row("Lengths", self.lengths, plane)
-        if bool((self.lengths > plane.key_start + plane.keys).any()):
+        _per_batch_row("Lengths", self.lengths, plane)
+        stop = plane.key_start + plane.keys
+        if bool((self.lengths > stop).any()):
             raise ValueError(
-                f"Lengths must not exceed the number of keys, got {int(self.lengths.max())} for {plane.keys} keys"
+                f"Lengths must not exceed the number of keys, got {int(self.lengths.max())} for {stop} keys; "
+                "they count keys, not queries"
             )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Prefix(Mask):
     """j < p: the first p keys. A prefix language model is `Causal() | Prefix(p)`; p may be one per batch row."""
 
     p: int | Tensor
 
-    def __post_init__(self) -> None:
-        if isinstance(self.p, Tensor):
-            object.__setattr__(self, "p", integers("Prefix", self.p).reshape(-1))
-        elif isinstance(self.p, bool) or not isinstance(self.p, int):
-            raise TypeError(f"Prefix takes an int, or a tensor with one per batch row, got {type(self.p).__name__}")
+    def __init__(self, p: int | Tensor | Sequence[int]) -> None:
+        object.__setattr__(self, "p", p if type(p) is int else integers("Prefix", p, axes=(0, 1)).reshape(-1))
 
     @property
     def positional(self) -> bool:
         return False
 
+    @property
+    def extent(self) -> Extent:
+        return Extent(batch=self.p.numel()) if isinstance(self.p, Tensor) else Extent()
+
     def visible(self, pairs: Pairs) -> Tensor:
-        p = self.p.to(pairs.plane.device).view(-1, 1, 1, 1, 1) if isinstance(self.p, Tensor) else self.p
-        return (pairs.j < p) if isinstance(p, Tensor) else (pairs.j < p).view(1, -1)
+        return pairs.j < torch.as_tensor(self.p, device=pairs.plane.device).view(-1, 1, 1, 1, 1)
 
     def runs(self, strips: Strips) -> Runs:
         return cut(strips, (FULL, EMPTY), torch.as_tensor(self.p).cpu().view(-1, 1, 1))
 
     def check(self, plane: Plane) -> None:
-        per_batch_row("Prefix", self.p, plane)
+        if isinstance(self.p, Tensor):
+            _per_batch_row("Prefix", self.p, plane)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Global(Mask):
     """The rows and columns of these positions: they see all keys, and all queries see them."""
 
     positions: Tensor
 
-    def __post_init__(self) -> None:
-        positions = integers("Global", self.positions)
-        if positions.ndim > 1:
-            raise ValueError(f"Global takes a list of positions, got a tensor of shape {shape(positions)}")
-        object.__setattr__(self, "positions", positions.reshape(-1).unique())
+    def __init__(self, positions: Tensor | Sequence[int]) -> None:
+        object.__setattr__(self, "positions", integers("Global", positions, axes=(0, 1)).reshape(-1).unique())
 
     def visible(self, pairs: Pairs) -> Tensor:
         chosen = self.positions.to(pairs.plane.device)
         return torch.isin(pairs.i, chosen) | torch.isin(pairs.j, chosen)
 
     def runs(self, strips: Strips) -> Runs:
-        chosen = self.positions.cpu()
+        chosen, (low, high) = self.positions.cpu(), strips.key_span
         rows = torch.searchsorted(chosen, strips.last, right=True) - torch.searchsorted(chosen, strips.first)
         every = rows == strips.last - strips.first + 1
         others = torch.where(every, FULL, torch.where(rows > 0, MIXED, EMPTY))
-        breaks = torch.nonzero(chosen.diff() > 1).flatten()
-        starts = chosen[torch.cat([torch.zeros(min(len(chosen), 1), dtype=torch.int64), breaks + 1])]
-        stops = chosen[torch.cat([breaks, torch.full((min(len(chosen), 1),), len(chosen) - 1)])] + 1
-        edges = torch.stack([starts, stops], 1).flatten()
-        kinds = [others if k % 2 == 0 else FULL for k in range(len(edges) + 1)]
-        return cut(strips, kinds, *edges)
+        columns = chosen[(chosen >= low) & (chosen < high)]
+        edges, own = _groups(columns, GROUPS if strips.height > 1 else len(columns))
+        # a strip has one of three lists: the global columns among others that are EMPTY, MIXED or FULL
+        kinds = torch.arange(3).view(-1, 1).repeat(1, len(edges) + 1)
+        kinds[:, 1::2] = torch.maximum(kinds[:, 1::2], own)
+        return tabled(strips, kinds[None, None], edges, others[:, 0])
 
 
+def _groups(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Rising positions cut where there is a gap, at the widest gaps if there would be more groups than `most`.
+
+    Returns the first position and one past the last of each group, in one row, and the kinds of the groups.
+    """
+    if len(chosen) == 0:
+        return chosen, chosen
+    gaps = chosen.diff() - 1
+    widest = gaps.topk(min(most - 1, len(gaps))).indices
+    ends = torch.cat([widest[gaps[widest] > 0].sort().values, torch.tensor([len(gaps)])])
+    begins = torch.cat([torch.tensor([0]), ends[:-1] + 1])
+    start, stop = chosen[begins], chosen[ends] + 1
+    solid = stop - start == ends - begins + 1
+    return torch.stack([start, stop], 1).flatten(), torch.where(solid, FULL, MIXED)

@@ -1,127 +1,169 @@
 """Documents: packed sequences that must not see each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.checks import shape
 from regard.spec.masks.base import Mask
 from regard.spec.masks.columns import integers
+from regard.spec.masks.extent import Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import Pairs, Plane, Strips
 
+Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
-@dataclass(frozen=True, eq=False, repr=False)
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Documents(Mask):
     """Visible within one document: `key_ids[j] == query_ids[i]`.
 
     `key_ids` is (key,) or (batch, key). Without `query_ids` the query at position i is in document
     `key_ids[i]`. With them: one per query row, or one per absolute position, (query,) or (batch, query).
+    Ids may come in any order; documents whose keys stand together have the shortest runs.
     """
 
     key_ids: Tensor
     query_ids: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("key_ids", "query_ids"):
-            ids = getattr(self, name)
-            if ids is None:
-                continue
-            ids = integers(f"Documents' {name}", ids)
-            if ids.ndim not in (1, 2):
-                raise ValueError(f"Documents' {name} must be (length,) or (batch, length), got {shape(ids)}")
-            object.__setattr__(self, name, ids if ids.ndim == 2 else ids.unsqueeze(0))
+    def __init__(self, key_ids: Ids, query_ids: Ids | None = None) -> None:
+        object.__setattr__(self, "key_ids", integers("Documents' key_ids", key_ids, axes=(1, 2)))
+        if query_ids is not None:
+            query_ids = integers("Documents' query_ids", query_ids, axes=(1, 2))
+        object.__setattr__(self, "query_ids", query_ids)
 
     @property
-    def positional(self) -> bool:
-        return self.query_ids is None
+    def extent(self) -> Extent:
+        rows = [_rows(ids) for ids in (self.key_ids, self.query_ids) if ids is not None]
+        return Extent(batch=max(len(ids) for ids in rows), queries=rows[-1].shape[1], keys=rows[0].shape[1])
 
     def check(self, plane: Plane) -> None:
         for name, ids in (("key_ids", self.key_ids), ("query_ids", self.query_ids)):
-            if ids is not None and ids.shape[0] not in (1, plane.batch):
+            if ids is not None and len(_rows(ids)) not in (1, plane.batch):
                 raise ValueError(
-                    f"Documents' {name} has {ids.shape[0]} batch rows, the inputs have {plane.batch}; "
+                    f"Documents' {name} has {len(ids)} batch rows, the inputs have {plane.batch}; "
                     "give one row, or one per batch row"
                 )
-        if self.key_ids.shape[1] < plane.key_start + plane.keys:
+        named, past_keys = self.key_ids.shape[-1], plane.key_start + plane.keys
+        if plane.keys and (plane.key_start < 0 or past_keys > named):
             raise ValueError(
-                f"Documents' key_ids must name a document for each of the {plane.keys} keys, "
-                f"got {self.key_ids.shape[1]}"
+                f"Documents' key_ids must name a document for each of the {plane.keys} keys at positions "
+                f"{plane.key_start} to {past_keys - 1}, got {named}; give one id per key, padding included"
             )
-        first, stop = int(plane.starts.min()), int(plane.starts.max()) + plane.queries
+        self._check_queries(plane)
+
+    def _check_queries(self, plane: Plane) -> None:
+        first, stop = query_span(plane)
         if self.query_ids is None:
-            if plane.queries and (first < 0 or stop > self.key_ids.shape[1]):
+            if first < 0 or stop > self.key_ids.shape[-1]:
                 raise ValueError(
-                    f"Documents has no id for queries at positions {first} to {stop - 1} "
-                    f"({self.key_ids.shape[1]} key_ids); pass query_ids"
+                    f"Documents has no id for queries at positions {first} to {stop - 1}, "
+                    f"its key_ids name positions 0 to {self.key_ids.shape[-1] - 1}; pass query_ids, one per query"
                 )
-        elif self.query_ids.shape[1] != plane.queries and (first < 0 or stop > self.query_ids.shape[1]):
+        elif self.query_ids.shape[-1] != plane.queries and (first < 0 or stop > self.query_ids.shape[-1]):
             raise ValueError(
                 f"Documents' query_ids must name a document for each of the {plane.queries} queries, "
-                f"got {self.query_ids.shape[1]}"
+                f"or for each position up to {stop - 1}, got {self.query_ids.shape[-1]}"
             )
 
     def visible(self, pairs: Pairs) -> Tensor:
-        keys = self.key_ids.to(pairs.plane.device)[:, pairs.j]
-        queries = self._query_ids(pairs.plane).to(pairs.plane.device)[:, pairs.rows]
+        device, start = pairs.plane.device, pairs.plane.key_start
+        keys = _rows(self.key_ids)[:, start + pairs.columns.start : start + pairs.columns.stop].to(device)
+        queries = self._query_rows(pairs.plane, pairs.rows).to(device)
         return queries[:, None, None, :, None] == keys[:, None, None, None, :]
 
-    def _query_ids(self, plane: Plane) -> Tensor:
-        """The document of each query row, (batch or 1, query)."""
-        ids = self.query_ids
-        if ids is not None and ids.shape[1] == plane.queries:
-            return ids
-        ids = self.key_ids if ids is None else ids
-        rows = plane.starts.view(-1, 1) + torch.arange(plane.queries)
-        if ids.shape[0] == 1:
-            return ids.cpu()[0][rows]
-        return ids.cpu().gather(1, rows.expand(ids.shape[0], -1))
+    def _query_rows(self, plane: Plane, rows: slice) -> Tensor:
+        """The document of each of these query rows, (batch or 1, rows)."""
+        if self.query_ids is not None and self.query_ids.shape[-1] == plane.queries:
+            return _rows(self.query_ids)[:, rows]
+        ids = _rows(self.key_ids if self.query_ids is None else self.query_ids)
+        if plane.starts.numel() == 1:
+            start = int(plane.starts)
+            return ids[:, start + rows.start : start + rows.stop]
+        places = plane.starts.view(-1, 1) + torch.arange(rows.start, rows.stop)
+        return ids.expand(len(places), -1).gather(1, places.to(ids.device))
 
     def runs(self, strips: Strips) -> Runs:
         low, high = strips.key_span
-        keys = self.key_ids.cpu()[:, low:high].contiguous()
-        queries = self._query_ids(strips.plane).cpu()[:, strips.start : strips.stop].contiguous()
-        if _sorted(keys) and _sorted(queries):
-            start, stop, one = _packed(keys, queries, strips)
-        else:
-            start, stop, one = _scattered(keys, queries, strips)
-        stop = torch.maximum(start, stop)
-        kinds = torch.where(one, FULL, MIXED).unsqueeze(1)
-        return cut(strips, (EMPTY, kinds, EMPTY), (start + low).unsqueeze(1), (stop + low).unsqueeze(1))
+        keys = _rows(self.key_ids)[:, low:high].cpu().contiguous()
+        queries = self._query_rows(strips.plane, slice(strips.start, strips.stop)).cpu()
+        if keys.numel() == 0:
+            return cut(strips, (EMPTY,))
+        find = _packed if _rising(keys) and _rising(queries) else _scattered
+        start, stop, one = (part.unsqueeze(1) for part in find(keys, queries, strips))
+        kind = torch.where(one, FULL, MIXED)
+        return cut(strips, (EMPTY, kind, EMPTY), start + low, torch.maximum(start, stop) + low)
 
 
-Spans = tuple[Tensor, Tensor, Tensor]  # first key, one past the last, one document without a gap: (batch or 1, strips)
+class _Spans(NamedTuple):
+    """First key and one past the last that a strip may see; whether it sees them all. (batch or 1, strips) each."""
+
+    start: Tensor
+    stop: Tensor
+    one: Tensor
 
 
-def _sorted(ids: Tensor) -> bool:
+def _rows(ids: Tensor) -> Tensor:
+    return ids if ids.ndim == 2 else ids.unsqueeze(0)
+
+
+def _rising(ids: Tensor) -> bool:
     return bool((ids[:, 1:] >= ids[:, :-1]).all())
 
 
-def _packed(keys: Tensor, queries: Tensor, strips: Strips) -> Spans:
-    first = queries[:, strips.first_row - strips.start].contiguous()
-    last = queries[:, strips.last_row - strips.start].contiguous()
-    batch = max(keys.shape[0], queries.shape[0])
-    keys = keys.expand(batch, -1).contiguous()
-    first, last = first.expand(batch, -1).contiguous(), last.expand(batch, -1).contiguous()
-    return torch.searchsorted(keys, first), torch.searchsorted(keys, last, right=True), first == last
+def _packed(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
+    """Ids that rise: a strip sees from its first row's document to its last row's."""
+    first = queries[:, strips.first_row - strips.start]
+    last = queries[:, strips.last_row - strips.start]
+    one = first == last
+    if len(keys) > 1:
+        first, last = (ids.expand(len(keys), -1).contiguous() for ids in (first, last))
+    else:
+        keys = keys[0]
+    return _Spans(torch.searchsorted(keys, first), torch.searchsorted(keys, last, right=True), one)
 
 
-def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> Spans:
-    """Any order of ids: from the first occurrence of any document in the strip to the last of any."""
-    batch = max(keys.shape[0], queries.shape[0])
-    keys, queries = keys.expand(batch, -1), queries.expand(batch, -1)
-    names, numbers = torch.unique(torch.cat([keys, queries], 1), return_inverse=True)
-    keys, queries = numbers[:, : keys.shape[1]], numbers[:, keys.shape[1] :]
-    place = torch.arange(keys.shape[1]).expand(batch, -1)
-    shape_ = (batch, len(names))
-    first = torch.full(shape_, keys.shape[1]).scatter_reduce(1, keys, place, "amin")
-    last = torch.full(shape_, -1).scatter_reduce(1, keys, place, "amax")
-    solid = last - first + 1 == torch.zeros(shape_, dtype=torch.int64).scatter_add(1, keys, torch.ones_like(place))
-    missing = strips.count * strips.height - queries.shape[1]
-    rows = torch.cat([queries, queries[:, -1:].expand(-1, missing)], 1).unflatten(1, (strips.count, strips.height))
-    flat = rows.flatten(1)
-    start = first.gather(1, flat).view_as(rows).amin(-1)
-    stop = last.gather(1, flat).view_as(rows).amax(-1) + 1
-    same = rows.amin(-1) == rows.amax(-1)
-    return start, stop, same & solid.gather(1, rows[..., 0])
+def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
+    """Any order: from the first key of any document in the strip to the last of any."""
+    if len(keys) > 1:
+        queries = queries.expand(len(keys), -1)
+    row, start, stop, name = _segments(keys, keys.shape[1])
+    names, number = name.unique(return_inverse=True)
+    size = (len(keys), len(names) + 1)  # the last is any document that no key is in
+    first = _extreme("amin", size, keys.shape[1], row, number, start)
+    last = _extreme("amax", size, 0, row, number, stop)
+    held = torch.zeros(size, dtype=torch.int64).index_put_((row, number), stop - start, accumulate=True)
+    solid = last - first == held
+
+    row, begin, _, name = _segments(queries, strips.height)
+    strip = begin // strips.height
+    number = torch.searchsorted(names, name)
+    number[names[number.clamp(max=len(names) - 1)] != name] = len(names)
+    at = (row if len(keys) > 1 else torch.zeros_like(row), number)
+    size = (len(queries), strips.count)
+    least = _extreme("amin", size, len(names), row, strip, number)
+    most = _extreme("amax", size, 0, row, strip, number)
+    broken = _extreme("amax", size, 0, row, strip, (~solid[at]).to(torch.int64))
+    return _Spans(
+        _extreme("amin", size, keys.shape[1], row, strip, first[at]),
+        _extreme("amax", size, 0, row, strip, last[at]),
+        (least == most) & (broken == 0),
+    )
+
+
+def _segments(ids: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Stretches of one id, also cut at multiples of `height`: batch row, first place, one past the last, id."""
+    breaks = torch.ones(ids.shape, dtype=torch.bool)
+    torch.ne(ids[:, 1:], ids[:, :-1], out=breaks[:, 1:])
+    breaks[:, ::height] = True
+    row, start = breaks.nonzero(as_tuple=True)
+    ends = torch.cat([(row * ids.shape[1] + start)[1:], torch.tensor([ids.numel()])[: len(row)]])
+    return row, start, ends - row * ids.shape[1], ids[row, start]
+
+
+def _extreme(how: str, size: tuple[int, int], start: int, row: Tensor, column: Tensor, values: Tensor) -> Tensor:
+    """The least or greatest of the values that fall on each cell, or `start`."""
+    flat = torch.full((size[0] * size[1],), start)
+    return flat.scatter_reduce(0, row * size[1] + column, values, how).view(size)

@@ -3,10 +3,14 @@
 Every strip's keys are cut at `edges`; between two edges all pairs are hidden (EMPTY), all are
 visible (FULL), or it must be looked at (MIXED). EMPTY and FULL are promises, MIXED may be cautious.
 With EMPTY < MIXED < FULL, "and" is the minimum, "or" the maximum and "not" the mirror.
+
+Several lists become one by their changes: sort all edges together, give each the step by which its list's
+kind changes there, and running sums tell what every list says between any two edges.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -44,62 +48,121 @@ class Runs:
 
     def merged(self) -> "Runs":
         """One list for all batch rows and heads: EMPTY and FULL only where all agree."""
-        if self.edges.shape[:2] == self.kinds.shape[:2] == (1, 1):
+        lanes = _lanes(self.edges, self.kinds)
+        batch, heads, strips = lanes
+        if batch * heads == 1:
             return self
-        strips = self.edges.shape[2]
-        every = torch.movedim(self.edges, 2, 0)
-        edges = every.reshape(strips, -1).sort(-1).values[None, None]
-        kinds = _kinds_at(self, edges[..., :-1])
-        low, high = kinds.amin((0, 1), keepdim=True), kinds.amax((0, 1), keepdim=True)
-        return Runs(edges, torch.where(low == high, low, torch.full_like(low, MIXED)))
+        if batch * heads == 0:
+            return Runs(self.edges.new_zeros(1, 1, strips, 2), self.kinds.new_full((1, 1, strips, 1), EMPTY))
+        kinds = self.kinds.to(torch.int32)
+        if self.edges.shape[:2] == (1, 1):
+            return Runs(self.edges, _unanimous(kinds.sum((0, 1), keepdim=True), batch * heads))
+        inner, changes = (
+            part.expand(*lanes, -1).movedim(2, 0).flatten(1)[None, None]
+            for part in (self.edges[..., 1:-1], kinds.diff(dim=-1))
+        )
+        first = kinds[..., :1].expand(*lanes, -1).sum((0, 1), keepdim=True)
+        edges, totals = _in_order(self.edges[:1, :1], inner, first, changes)
+        return Runs(edges, _unanimous(totals, batch * heads))
 
     def lists(self, key_start: int) -> list[list[Run]]:
         """For each strip (batch rows and heads merged) its visible runs in key columns, EMPTY left out."""
         whole = self.merged()
-        edges = (whole.edges[0, 0] - key_start).tolist()
-        kinds = whole.kinds[0, 0].tolist()
-        return [_tidy(row, kind) for row, kind in zip(edges, kinds, strict=True)]
+        edges, kinds = whole.edges[0, 0] - key_start, whole.kinds[0, 0]
+        strip, place = ((edges.diff(dim=-1) > 0) & (kinds != EMPTY)).nonzero(as_tuple=True)
+        start, stop, kind = edges[strip, place], edges[strip, place + 1], kinds[strip, place]
+        breaks = (start[1:] != stop[:-1]) | (kind[1:] != kind[:-1]) | (strip[1:] != strip[:-1])
+        edge = breaks.new_ones(min(len(start), 1))
+        first, last = torch.cat([edge, breaks]), torch.cat([breaks, edge])
+        found = list(map(Run._make, zip(start[first].tolist(), stop[last].tolist(), kind[first].tolist(), strict=True)))
+        ends = torch.bincount(strip[first], minlength=len(edges)).cumsum(0).tolist()
+        return [found[begin:end] for begin, end in pairwise([0, *ends])]
 
 
-def cut(strips: Strips, kinds: Sequence[int | Tensor], *edges: Tensor | int) -> Runs:
-    """Runs from the inner edges (clipped to the keys, made to rise) and the kinds between them."""
+def cut(strips: Strips, kinds: Sequence[int | Tensor], *edges: Tensor) -> Runs:
+    """Runs from inner edges that rise (clipped to the keys here) and the kinds between them.
+
+    Edges and kinds broadcast to (batch, head, strips).
+    """
     low, high = strips.key_span
-    rows = [torch.as_tensor(edge) for edge in (low, *edges, high)]
-    sizes = torch.broadcast_shapes((1, 1, strips.count), *(row.shape for row in rows))
-    stacked = torch.stack([row.expand(sizes) for row in rows], -1).clamp(low, high)
-    between = [torch.as_tensor(kind, dtype=torch.int8) for kind in kinds]
-    sizes = torch.broadcast_shapes(sizes, *(kind.shape for kind in between))
-    inner = torch.stack([kind.expand(sizes) for kind in between], -1)
-    return Runs(stacked.cummax(-1).values, inner)
+    rows = [torch.as_tensor(edge).clamp(low, high) for edge in (low, *edges, high)]
+    kept = _used(rows)
+    shape = strips.first_row.view(1, 1, -1)
+    rows = [rows[interval] for interval in (*kept, -1)]
+    between = [torch.as_tensor(kinds[interval], dtype=torch.int8) for interval in kept]
+    stacked = [torch.stack(torch.broadcast_tensors(shape, *parts)[1:], -1) for parts in (rows, between)]
+    return Runs(stacked[0], stacked[1])
+
+
+def tabled(strips: Strips, kinds: Tensor, edges: Tensor, which: Tensor | None = None) -> Runs:
+    """Runs from a table: `kinds` (batch or 1, head or 1, rows, k) between the same rising inner edges (k − 1,) for all.
+
+    The table has one row, or one per strip, or `which` (batch or 1, strips) tells the row of each strip.
+    """
+    low, high = strips.key_span
+    edges = torch.cat([torch.tensor([low]), edges.clamp(low, high), torch.tensor([high])])
+    edges, kinds = _joined(edges.expand(*kinds.shape[:3], -1), kinds.to(torch.int8))
+    if which is None:
+        parts = [part.expand(-1, -1, strips.count, -1) for part in (edges, kinds)]
+    elif len(which) == 1:
+        parts = [part[:, :, which[0]] for part in (edges, kinds)]
+    else:
+        row = torch.arange(len(which)).unsqueeze(-1)
+        parts = [
+            part.expand(len(which), -1, -1, -1).transpose(1, 2)[row, which].transpose(1, 2) for part in (edges, kinds)
+        ]
+    return Runs(parts[0], parts[1])
+
+
+def _joined(edges: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    """Neighbors of one kind become one interval; rows that then have fewer than others end in empty ones."""
+    changes = kinds[..., 1:] != kinds[..., :-1]
+    if changes.numel() == 0:
+        return edges, kinds
+    place = changes.cumsum(-1)
+    last = int(place[..., -1].max()) + 1
+    place = torch.where(changes, place, last)  # no change: a place that is overwritten or cut off
+    new_edges = edges[..., -1:].repeat(1, 1, 1, last + 1).scatter_(-1, place, edges[..., 1:-1])
+    new_kinds = kinds.new_zeros((*kinds.shape[:-1], last + 1)).scatter_(-1, place, kinds[..., 1:])
+    new_edges[..., 0], new_edges[..., -1] = edges[..., 0], edges[..., -1]
+    new_kinds[..., 0] = kinds[..., 0]
+    return new_edges, new_kinds[..., :last]
 
 
 def _combine(left: Runs, right: Runs, choose: Callable[[Tensor, Tensor], Tensor]) -> Runs:
-    sizes = torch.broadcast_shapes(left.edges.shape[:-1], right.edges.shape[:-1])
-    sizes = torch.broadcast_shapes(sizes, left.kinds.shape[:-1], right.kinds.shape[:-1])
-    both = [part.edges.expand(*sizes, -1) for part in (left, right)]
-    edges = torch.cat([both[0], both[1][..., 1:-1]], -1).sort(-1).values
-    used = (edges.diff(dim=-1) > 0).flatten(0, -2).any(0)  # an interval that no strip uses is dropped
-    starts = edges[..., :-1][..., used]
-    edges = torch.cat([starts, edges[..., -1:]], -1)
-    return Runs(edges, choose(_kinds_at(left, starts), _kinds_at(right, starts)))
+    lanes = _lanes(left.edges, left.kinds, right.edges, right.kinds)
+    inner = [part.edges[..., 1:-1].expand(*lanes, -1) for part in (left, right)]
+    codes = [left.kinds << 2, right.kinds]  # their sum holds both kinds, two bits each
+    changes = [code.diff(dim=-1).expand(*lanes, -1) for code in codes]
+    first = (codes[0][..., :1] + codes[1][..., :1]).expand(*lanes, -1)
+    edges, both = _in_order(left.edges.expand(*lanes, -1), torch.cat(inner, -1), first, torch.cat(changes, -1))
+    kept = _used(edges.unbind(-1))
+    if len(kept) < both.shape[-1]:
+        index = torch.tensor([*kept, both.shape[-1]])
+        edges, both = edges.index_select(-1, index), both.index_select(-1, index[:-1])
+    # among equal edges the order is open, so what an empty interval holds may be out of range
+    return Runs(edges, choose(both >> 2, both & 3).clamp(EMPTY, FULL))
 
 
-def _kinds_at(runs: Runs, positions: Tensor) -> Tensor:
-    """The kind of the interval that each position falls into."""
-    sizes = torch.broadcast_shapes(runs.edges.shape[:-1], runs.kinds.shape[:-1], positions.shape[:-1])
-    inner = runs.edges[..., 1:-1].expand(*sizes, -1).contiguous()
-    index = torch.searchsorted(inner, positions.expand(*sizes, -1).contiguous(), right=True)
-    return runs.kinds.expand(*sizes, -1).gather(-1, index)
+def _in_order(ends: Tensor, inner: Tensor, first: Tensor, changes: Tensor) -> tuple[Tensor, Tensor]:
+    """All edges in order (those of `ends` outside), and between them `first` plus the changes so far."""
+    inner, index = inner.sort(-1)
+    steps = torch.cat([first, changes.gather(-1, index)], -1)
+    return torch.cat([ends[..., :1], inner, ends[..., -1:]], -1), steps.cumsum(-1, dtype=steps.dtype)
 
 
-def _tidy(edges: list[int], kinds: list[int]) -> list[Run]:
-    """Drop what is empty, join neighbors of one kind."""
-    found: list[Run] = []
-    for start, stop, kind in zip(edges[:-1], edges[1:], kinds, strict=True):
-        if start == stop or kind == EMPTY:
-            continue
-        if found and found[-1].kind == kind and found[-1].stop == start:
-            found[-1] = Run(found[-1].start, stop, kind)
-        else:
-            found.append(Run(start, stop, kind))
-    return found
+def _used(edges: Sequence[Tensor]) -> list[int]:
+    """The intervals that are not empty in every strip, and the last in any case."""
+    unequal = [c for c, (left, right) in enumerate(pairwise(edges[:-1])) if not torch.equal(left, right)]
+    return [*unequal, len(edges) - 2]
+
+
+def _lanes(*parts: Tensor) -> torch.Size:
+    """(batch, head, strips) of edges and kinds together."""
+    first: Tensor = torch.broadcast_tensors(*(part[..., 0] for part in parts))[0]
+    return first.shape
+
+
+def _unanimous(total: Tensor, count: int) -> Tensor:
+    """The kind that `count` kinds with this sum share, or MIXED."""
+    return (total > 0).to(torch.int8) + (total == FULL * count).to(torch.int8)

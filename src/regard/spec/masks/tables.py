@@ -1,17 +1,17 @@
-"""Masks given by a table (blocks, a dense tensor) or by a function."""
+"""Masks given by a table: squares of positions (blocks), or every pair (dense)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
-from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
+from regard.spec.masks.extent import Extent, query_span
+from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
 from regard.spec.plane import Pairs, Plane, Strips, split_heads
-
-Indices = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 COLUMNS = 64  # keys that a dense mask is classified by
 
@@ -29,38 +29,34 @@ class Blocks(Mask):
     def __post_init__(self) -> None:
         whole("Blocks' size", self.size, least=1)
         _bool_table("Blocks' layout", self.layout, least=2)
+        if 0 in self.layout.shape[-2:]:
+            raise ValueError(f"Blocks' layout must have at least one block, got shape {shape(self.layout)}")
+
+    @property
+    def extent(self) -> Extent:
+        batch, heads, rows, columns = four(self.layout).shape
+        return Extent(batch, heads, rows * self.size, columns * self.size)
 
     def visible(self, pairs: Pairs) -> Tensor:
-        layout = split_heads(_four(self.layout.to(pairs.plane.device)), pairs.plane)
-        rows, columns = pairs.i // self.size, pairs.j // self.size
-        if rows.ndim == 2:
-            return layout[..., rows, columns]
-        b = torch.arange(layout.shape[0], device=layout.device).view(-1, 1, 1, 1, 1)
-        k = torch.arange(layout.shape[1], device=layout.device).view(-1, 1, 1, 1)
-        g = torch.arange(layout.shape[2], device=layout.device).view(-1, 1, 1)
-        return layout[b, k, g, rows, columns]
+        layout = split_heads(four(self.layout.to(pairs.plane.device)), pairs.plane)
+        return at_blocks(layout, pairs.i // self.size, pairs.j // self.size)
 
     def runs(self, strips: Strips) -> Runs:
-        layout = _four(self.layout.cpu())
-        above = torch.nn.functional.pad(layout.to(torch.int32).cumsum(2), (0, 0, 1, 0))
-        top, bottom = strips.first // self.size, strips.last // self.size + 1
-        size = torch.broadcast_shapes(above.shape[:2], top.shape[:2])
-        index = [edge.expand(*size, -1).unsqueeze(-1).expand(*size, -1, above.shape[3]) for edge in (bottom, top)]
-        above = above.expand(*size, -1, -1)
-        seen = above.gather(2, index[0]) - above.gather(2, index[1])
-        kinds = torch.where(seen == 0, EMPTY, torch.where(seen == (bottom - top).unsqueeze(-1), FULL, MIXED))
-        edges = torch.arange(1, above.shape[3]) * self.size
-        return cut(strips, kinds.unbind(-1), *edges)
+        layout = four(self.layout.cpu())
+        edges = torch.arange(1, layout.shape[3]) * self.size
+        return block_runs(strips, layout, layout, strips.first // self.size, strips.last // self.size + 1, edges)
 
     def check(self, plane: Plane) -> None:
         rows, columns = (side * self.size for side in self.layout.shape[-2:])
-        first, stop = int(plane.starts.min()), int(plane.starts.max()) + plane.queries
-        if plane.queries and (first < 0 or stop > rows or plane.key_start + plane.keys > columns):
+        first, stop = query_span(plane)
+        past_keys = plane.key_start + plane.keys
+        if first < 0 or stop > rows or (plane.keys and (plane.key_start < 0 or past_keys > columns)):
             raise ValueError(
                 f"Blocks covers query positions 0 to {rows - 1} and key positions 0 to {columns - 1}, the call has "
-                f"queries {first} to {stop - 1} and {plane.keys} keys; enlarge the layout"
+                f"queries at {first} to {stop - 1} and keys at {plane.key_start} to {past_keys - 1}; "
+                "enlarge the layout or pass query_start"
             )
-        _leading("Blocks' layout", _four(self.layout), plane)
+        fits_lanes("Blocks' layout", four(self.layout), plane)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,91 +74,76 @@ class Dense(Mask):
     def positional(self) -> bool:
         return False
 
+    @property
+    def extent(self) -> Extent:
+        batch, heads, queries, keys = four(self.tensor).shape
+        return Extent(batch, heads, queries if queries > 1 else 0, keys if keys > 1 else 0)
+
     def visible(self, pairs: Pairs) -> Tensor:
-        return pairs.cut(self.tensor.to(pairs.plane.device))
+        return pairs.cut(self.tensor).to(pairs.plane.device)
 
     def runs(self, strips: Strips) -> Runs:
-        table = _four(self.tensor.cpu())
-        if table.shape[2] == 1:
-            kinds = _classes(table[..., 0, :]).unsqueeze(2)
-        else:
-            rows = [_classes(table[:, :, first : last + 1]) for first, last in _bounds(strips)]
-            kinds = torch.stack([torch.where(_agree(r), r.amax(2), MIXED) for r in rows], 2) if rows else EMPTY_KINDS
-        width = table.shape[3] if table.shape[3] == 1 else COLUMNS
-        edges = strips.key_span[0] + torch.arange(1, kinds.shape[-1]) * width
-        return cut(strips, kinds.unbind(-1), *edges)
+        table = four(self.tensor.cpu()).view(torch.uint8)
+        if table.shape[2] > 1:
+            table = table[:, :, strips.start : strips.stop]
+        # rows first, which is many times faster; the greatest is any, the least is all, their sum the kind
+        some, every = (
+            grouped(grouped(table, 2, strips.height, reduce), 3, COLUMNS, reduce) for reduce in (torch.amax, torch.amin)
+        )
+        return tabled(strips, some + every, strips.key_span[0] + torch.arange(1, some.shape[3]) * COLUMNS)
 
     def check(self, plane: Plane) -> None:
         fits_plane("mask", self.tensor, plane)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Where(Mask):
-    """A function of (b, h, i, j), absolute positions, that works on whole index tensors and returns bools."""
-
-    fn: Indices
-
-    def __post_init__(self) -> None:
-        if not callable(self.fn):
-            raise TypeError(f"Where takes a function of (b, h, i, j), got {type(self.fn).__name__}")
-
-    def visible(self, pairs: Pairs) -> Tensor:
-        return self._bools(self.fn(pairs.b, pairs.h, pairs.i, pairs.j), pairs)
-
-    def _bools(self, seen: object, pairs: Pairs) -> Tensor:
-        seen = torch.as_tensor(seen, device=pairs.plane.device)
-        if seen.dtype != torch.bool:
-            raise TypeError(f"Where's function must return bools (True = visible), got {dtype(seen)}")
-        return seen if seen.ndim >= 2 else seen.reshape(1, -1)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RowWhere(Where):
-    """A function of (b, h, row, column), numbered from 0 within the call: FlexAttention's `mask_mod`."""
-
-    @property
-    def positional(self) -> bool:
-        return False
-
-    def visible(self, pairs: Pairs) -> Tensor:
-        return self._bools(self.fn(pairs.b, pairs.h, pairs.row, pairs.column), pairs)
-
-
-EMPTY_KINDS = torch.zeros((1, 1, 0, 1), dtype=torch.int8)
-
-
-def _bounds(strips: Strips) -> list[tuple[int, int]]:
-    return list(zip(strips.first_row.tolist(), strips.last_row.tolist(), strict=True))
-
-
-def _agree(kinds: Tensor) -> Tensor:
-    return kinds.amin(2) == kinds.amax(2)
-
-
-def _classes(rows: Tensor) -> Tensor:
-    """The class of every `COLUMNS` keys, row by row."""
-    if rows.shape[-1] == 0:
-        return torch.zeros((*rows.shape[:-1], 1), dtype=torch.int8)
-    groups = rows.split(COLUMNS, -1)
-    return torch.stack([g.any(-1).to(torch.int8) + g.all(-1).to(torch.int8) for g in groups], -1)
-
-
-def _four(table: Tensor) -> Tensor:
+def four(table: Tensor) -> Tensor:
+    """(…, row, column) as (batch, head, row, column)."""
     return table[(None,) * (4 - table.ndim)]
 
 
-def _bool_table(name: str, table: object, least: int) -> None:
-    tensor = is_tensor(name, table)
-    if tensor.dtype != torch.bool:
-        raise TypeError(
-            f"{name} must be bool (True = visible), got {dtype(tensor)}; "
-            "numbers that are added to the logits belong in bias="
-        )
-    if not least <= tensor.ndim <= 4:
-        raise ValueError(f"{name} must have {least} to 4 axes, got shape {shape(tensor)}")
+def at_blocks(layout: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Entries of a (batch, kv head, group, query block, key block) layout at these block numbers.
+
+    `rows` is (query, 1), or (batch, 1, 1, query, 1); `columns` is (key,).
+    """
+    if rows.ndim == 2:
+        return layout[..., rows, columns]
+    b, k, g = (torch.arange(size, device=layout.device) for size in layout.shape[:3])
+    return layout[b.view(-1, 1, 1, 1, 1), k.view(-1, 1, 1, 1), g.view(-1, 1, 1), rows, columns]
 
 
-def _leading(name: str, table: Tensor, plane: Plane) -> None:
+def block_runs(strips: Strips, some: Tensor, every: Tensor, top: Tensor, bottom: Tensor, edges: Tensor) -> Runs:
+    """Runs of strips that reach from block row `top` to before `bottom`, (batch or 1, 1, strips) each.
+
+    `some` and `every` (batch, head, query block, key block) say of each block whether it shows any pair, and all.
+    """
+    # strips that lie in the same rows of blocks share their runs
+    span, which = torch.unique_consecutive(torch.stack([top, bottom]).flatten(1), dim=1, return_inverse=True)
+    counts = []
+    for table in (some,) if every is some else (some, every):
+        above = pad(table.to(torch.int32).cumsum(2), (0, 0, 1, 0))
+        counts.append(above[:, :, span[1]] - above[:, :, span[0]])
+    full = counts[-1] == (span[1] - span[0]).unsqueeze(-1)
+    kinds = torch.where(counts[0] == 0, EMPTY, torch.where(full, FULL, MIXED))
+    return tabled(strips, kinds, edges, which.view(top.shape[0], top.shape[2]))
+
+
+def grouped(table: Tensor, axis: int, size: int, reduce: Callable[..., Tensor]) -> Tensor:
+    """`reduce` (amax, amin) over every `size` entries of an axis; the last group may be shorter. An axis of 1 stays."""
+    length = table.shape[axis]
+    if length == 1:
+        return table
+    if length == 0:
+        return table.sum(axis, keepdim=True, dtype=table.dtype)
+    groups = length // size
+    parts = [reduce(table.narrow(axis, 0, groups * size).unflatten(axis, (groups, size)), axis + 1)]
+    if groups * size < length:
+        parts.append(reduce(table.narrow(axis, groups * size, length - groups * size), axis, keepdim=True))
+    return torch.cat(parts, axis)
+
+
+def fits_lanes(name: str, table: Tensor, plane: Plane) -> None:
+    """Refuse a (batch, head, …) table whose leading axes fit neither 1 nor the call."""
     batch, heads = table.shape[:2]
     if batch not in (1, plane.batch) or heads not in (1, plane.heads):
         raise ValueError(
@@ -175,14 +156,27 @@ def fits_plane(name: str, table: Tensor, plane: Plane) -> None:
     """Refuse a dense mask or bias that does not broadcast to (batch, head, query, key)."""
     wanted = (plane.batch, plane.heads, plane.queries, plane.keys)
     have = (1,) * (4 - table.ndim) + tuple(table.shape)
-    if any(size not in (1, want) for size, want in zip(have, wanted, strict=True)):
-        hint = "name the axes that are missing with unsqueeze"
-        if have[2:] == (plane.keys, plane.queries):
-            hint = "rows are queries and columns are keys: transpose it"
-        elif table.ndim == 3 and have[1] == plane.batch != plane.heads:
-            hint = f"for one {name} per batch row give it a head axis with .unsqueeze(1)"
-        elif table.ndim == 2 and have[2:] == (plane.batch, plane.keys):
-            hint = f"for one row of keys per batch row write [:, None, None, :], or use masks.Lengths"
+    if all(size in (1, want) for size, want in zip(have, wanted, strict=True)):
+        return
+    hint = "name the axes that are missing with unsqueeze"
+    if have[2:] == (plane.keys, plane.queries):
+        hint = "rows are queries and columns are keys: transpose it"
+    elif table.ndim == 3 and have[1] == plane.batch != plane.heads:
+        hint = f"for one {name} per batch row give it a head axis with .unsqueeze(1)"
+    elif table.ndim == 2 and have[2:] == (plane.batch, plane.keys):
+        hint = "for one row of keys per batch row write [:, None, None, :], or use masks.Lengths"
+    raise ValueError(f"{name} must broadcast to (batch, head, query, key) = {wanted}, got {shape(table)}; {hint}")
+
+
+def _bool_table(name: str, table: object, least: int) -> None:
+    tensor = is_tensor(name, table)
+    if tensor.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be bool (True = visible), got {dtype(tensor)}; "
+            "numbers that are added to the logits belong in bias="
+        )
+    if not least <= tensor.ndim <= 4:
         raise ValueError(
-            f"{name} must broadcast to (batch, head, query, key) = {wanted}, got {shape(table)}; {hint}"
+            f"{name} must have {least} to 4 axes, the last two (query, key), got shape {shape(tensor)}; "
+            "fold several batch axes into one with flatten"
         )

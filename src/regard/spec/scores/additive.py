@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.checks import float_tensors
 from regard.spec.forms import Form, Sum, per_head
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
@@ -39,7 +40,7 @@ class SumScore(Score):
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         name = type(self).__name__
         per_head(self.w_query, 2, kv_heads, group, f"{name}'s w_query")
-        per_head(self.w_key, 2, kv_heads, 1, f"{name}'s w_key")
+        per_head(self.w_key, 2, kv_heads, 1, f"{name}'s w_key", "key")
         per_head(self.v, 1, kv_heads, group, f"{name}'s v")
         hidden = self.w_query.shape[-2]
         for what, tensor, wanted in (
@@ -86,6 +87,9 @@ class Additive(SumScore):
     w_key: Tensor
     v: Tensor
 
+    def __post_init__(self) -> None:
+        float_tensors("Additive", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConcatMLP(SumScore):
@@ -101,6 +105,9 @@ class ConcatMLP(SumScore):
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
+        float_tensors("ConcatMLP", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
+        if self.b is not None:
+            float_tensors("ConcatMLP", {"b": self.b})
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"ConcatMLP's activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
 
@@ -114,5 +121,8 @@ class ConcatMLP(SumScore):
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         super().check(d_query, d_key, kv_heads, group)
-        if self.b is not None and self.b.shape[-1] != self.v.shape[-1]:
+        if self.b is None:
+            return
+        per_head(self.b, 1, kv_heads, group, "ConcatMLP's b")
+        if self.b.shape[-1] != self.v.shape[-1]:
             raise ValueError(f"ConcatMLP's b must end in ({self.v.shape[-1]},), got shape {tuple(self.b.shape)}")

@@ -9,21 +9,28 @@ import torch
 from torch import Tensor
 
 from regard.checks import positive
-from regard.spec.forms import Capped, Form, Function
+from regard.spec.forms import Capped, Form, Function, called
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-class _Wrapped(Score):
-    """What a score that wraps another takes over from it."""
+class Wrapped(Score):
+    """A score that changes another, and what it takes over from it."""
 
     score: Score
 
     @property
     def positional(self) -> bool:
         return self.score.positional
+
+    def change(self, score: Tensor, pairs: Pairs) -> Tensor:
+        """The scores made from the inner ones."""
+        raise NotImplementedError(f"{type(self).__name__} must define change(score, pairs)")
+
+    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
+        return self.change(self.score.formula(query, key, pairs), pairs)
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         self.score.check(d_query, d_key, kv_heads, group)
@@ -40,28 +47,29 @@ class _Wrapped(Score):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SoftCapped(_Wrapped):
+class SoftCapped(Wrapped):
     """cap · tanh(score / cap): never beyond ±cap (Gemma 2)."""
 
     score: Score
     cap: float
 
     def __post_init__(self) -> None:
+        _inner("SoftCapped(score, cap)", self.score)
         positive("SoftCapped's cap", self.cap)
 
     @property
     def form(self) -> str:  # type: ignore[override]
         return self.score.form
 
-    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        return self.cap * torch.tanh(self.score.formula(query, key, pairs) / self.cap)
+    def change(self, score: Tensor, pairs: Pairs) -> Tensor:
+        return self.cap * torch.tanh(score / self.cap)
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Capped(self.score.lower(query, key), self.cap)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Modified(_Wrapped):
+class Modified(Wrapped):
     """fn(score, b, h, i, j), FlexAttention's `score_mod`, with absolute positions i and j.
 
     The function works on whole tensors that broadcast to (batch, kv head, group, query, key). Tensors that it
@@ -74,6 +82,7 @@ class Modified(_Wrapped):
     form = "function"
 
     def __post_init__(self) -> None:
+        _inner("Modified(score, fn)", self.score)
         if not callable(self.fn):
             raise TypeError(f"Modified takes a function of (score, b, h, i, j), got {type(self.fn).__name__}")
 
@@ -81,12 +90,16 @@ class Modified(_Wrapped):
     def positional(self) -> bool:
         return True
 
-    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        score = self.score.formula(query, key, pairs)
-        return torch.as_tensor(self.fn(score, pairs.b, pairs.h, pairs.i, pairs.j))
+    def change(self, score: Tensor, pairs: Pairs) -> Tensor:
+        return called(self.fn, score, pairs)
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Function(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
+
+
+def _inner(name: str, score: object) -> None:
+    if not isinstance(score, Score):
+        raise TypeError(f"{name} changes one of regard.scores, got {type(score).__name__}; it comes first")
 
 
 def captured_tensors(fn: Any) -> tuple[Tensor, ...]:

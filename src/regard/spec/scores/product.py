@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.checks import float_tensors, number
 from regard.spec.forms import Form, Product, per_head
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
@@ -29,8 +30,8 @@ class ScaledDot(Score):
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        if self.scale is not None and not math.isfinite(self.scale):
-            raise ValueError(f"ScaledDot's scale must be finite, got {self.scale}")
+        if self.scale is not None:
+            number("ScaledDot's scale", self.scale)
 
     def factor(self, width: int) -> float:
         """The number the dot product is multiplied by."""
@@ -49,12 +50,15 @@ class General(Score):
 
     weight: Tensor
 
+    def __post_init__(self) -> None:
+        float_tensors("General", {"weight": self.weight})
+
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         per_head(self.weight, 2, kv_heads, group, "General's weight")
         if tuple(self.weight.shape[-2:]) != (d_query, d_key):
             raise ValueError(
                 f"General's weight must be (query width, key width) = ({d_query}, {d_key}), "
-                f"got {tuple(self.weight.shape[-2:])}"
+                f"got {tuple(self.weight.shape[-2:])}; a Linear's weight is (out, in): pass weight.mT"
             )
 
     def _weight(self, query: Tensor) -> Tensor:
@@ -75,6 +79,9 @@ class Cosine(Score):
     """scale · q̂ · k̂, bounded by ±scale; a zero vector scores 0 and gets gradient 0."""
 
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("Cosine's scale", self.scale)
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return self.scale * (unit(query) @ unit(key).mT)

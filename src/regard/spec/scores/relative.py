@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from regard.checks import float_tensors, number
 from regard.spec.forms import Form, RelativeProduct, per_head
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score, same_width
@@ -26,6 +27,12 @@ class Relative(Score):
 
     form = "relative"
 
+    def __post_init__(self) -> None:
+        float_tensors("Relative", {"keys": self.keys})
+        float_tensors("Relative", {name: value for name, value in (("u", self.u), ("v", self.v)) if value is not None})
+        if self.scale is not None:
+            number("Relative's scale", self.scale)
+
     @property
     def positional(self) -> bool:
         return True
@@ -41,7 +48,10 @@ class Relative(Score):
                     f"Relative's {name} must have the keys' width {d_key}, got shape {tuple(tensor.shape)}"
                 )
         if self.keys.shape[-2] % 2 == 0:
-            raise ValueError(f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}")
+            raise ValueError(
+                f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}; "
+                "the middle row belongs to offset 0"
+            )
 
     def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(q + u) · scale, (q + v) · scale and the table with its head axes."""

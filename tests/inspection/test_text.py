@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.show.text import center, clusters, display_width, fit, left, right, visible, wrap
+from regard.inspection.text import center, clusters, display_width, fit, left, right, visible, wrap
 
 widths = st.integers(0, 30)
 
@@ -39,6 +39,7 @@ def test_nothing_visible_is_a_control_or_a_format_character(text: str) -> None:
     shown = visible(text)
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert visible(text, ascii_only=True).isascii()
+    assert shown.isprintable()
     assert visible(shown) == shown
 
 
@@ -66,6 +67,7 @@ def test_fitted_text_is_a_beginning(text: str, width: int) -> None:
 
 def test_a_wide_character_is_never_cut_in_half() -> None:
     assert left("猫猫猫", 4) == "猫… "
+    assert fit("你好你好", 5) == "你好…"
 
 
 @given(st.text())
