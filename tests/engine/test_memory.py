@@ -51,8 +51,8 @@ def extra(setting: Setting, n: int, tiles: dict[str, int]) -> tuple[int, int]:
     inputs, spec, leaves = setting.call(n)
 
     def work() -> object:
-        found = attend(*inputs, **spec, aux=setting.aux, engine="tiled")
-        out, aux = found if isinstance(found, tuple) else (found, Aux())
+        found: Any = attend(*inputs, **spec, aux=setting.aux, engine="tiled")
+        out, aux = found if setting.aux else (found, Aux())
         results = [out, *(tensor for name in AUX if (tensor := getattr(aux, name)) is not None)]
         loss = torch.stack([tensor.sum() for tensor in results if tensor.requires_grad]).sum()
         grads = torch.autograd.grad(loss, leaves, allow_unused=True)

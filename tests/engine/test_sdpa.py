@@ -28,6 +28,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
+def three(*shapes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = (draw(*shape, seed=at) for at, shape in enumerate(shapes))
+    return query, key, value
+
+
 def same(query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Tensor:
     """Values and gradients agree with torch's; the result is ours."""
     leaves = [tensor for tensor in (query, key, value, *args, *options.values()) if isinstance(tensor, Tensor)]
@@ -81,7 +86,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str) -> None:
-    inputs = [draw(*shape, seed=at) for at, shape in enumerate(SHAPES[name])]
+    inputs = three(*SHAPES[name])
     same(*inputs)
     same(*inputs, is_causal=True)
     same(*inputs, scale=0.7)
@@ -120,7 +125,7 @@ MASK_SHAPES: dict[str, list[tuple[int, ...]]] = {
 
 @pytest.mark.parametrize(("name", "shape"), [(name, shape) for name in MASK_SHAPES for shape in MASK_SHAPES[name]])
 def test_masks_broadcast(name: str, shape: tuple[int, ...]) -> None:
-    inputs = [draw(*size, seed=at) for at, size in enumerate(SHAPES[name])]
+    inputs = three(*SHAPES[name])
     added = draw(*shape, seed=9)
     same(*inputs, added)
     same(*inputs, attn_mask=added.detach().float())
@@ -139,16 +144,17 @@ def test_rows_without_a_key_are_zero(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_precision_of_the_result_is_that_of_the_query(dtype: torch.dtype) -> None:
-    inputs = [draw(2, 3, 9, 8, seed=at).detach().to(dtype) for at in range(3)]
-    out = sdpa(*inputs)
-    truth = sdpa(*(tensor.double() for tensor in inputs))
+    query, key, value = (tensor.detach().to(dtype) for tensor in three(*[(2, 3, 9, 8)] * 3))
+    out = sdpa(query, key, value)
+    truth = sdpa(query.double(), key.double(), value.double())
     assert out.dtype == dtype
-    assert error(out, truth) <= 2 * error(scaled_dot_product_attention(*inputs), truth) + torch.finfo(dtype).eps
+    plain = scaled_dot_product_attention(query, key, value)
+    assert error(out, truth) <= 2 * error(plain, truth) + torch.finfo(dtype).eps
 
 
 def test_dropout_is_applied_as_given() -> None:
     """In training or not: the function does not know. What is kept is scaled, so the mean over seeds stays."""
-    query, key, value = (draw(1, 2, 6, 4, seed=at).detach() for at in range(3))
+    query, key, value = (tensor.detach() for tensor in three(*[(1, 2, 6, 4)] * 3))
     torch.manual_seed(0)
     runs = torch.stack([sdpa(query, key, value, dropout_p=0.3) for _ in range(2000)])
     plain = sdpa(query, key, value)
@@ -157,7 +163,7 @@ def test_dropout_is_applied_as_given() -> None:
 
 
 def test_dropout_follows_torchs_generator() -> None:
-    inputs = [draw(1, 2, 6, 4, seed=at).detach() for at in range(3)]
+    inputs = three(*[(1, 2, 6, 4)] * 3)
     torch.manual_seed(3)
     first = sdpa(*inputs, dropout_p=0.5)
     torch.manual_seed(3)
@@ -199,6 +205,6 @@ def test_dropping_everything_leaves_zeros() -> None:
     ids=lambda value: "" if not isinstance(value, str) else value[:20],
 )
 def test_wrong_calls(shapes: list[tuple[int, ...]], options: dict[str, Any], kind: type[Exception], text: str) -> None:
-    inputs = [draw(*shape) for shape in shapes]
+    inputs = three(*shapes)
     with pytest.raises(kind, match=text):
         sdpa(*inputs, **options)

@@ -1,5 +1,7 @@
 """Memory counts what torch's allocator counts, and bytes found by weighing a part are those of the whole."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -38,7 +40,13 @@ def test_what_outlives_the_block_is_still_followed() -> None:
 
 def test_it_sees_casts_that_torch_makes_unseen() -> None:
     whole, mask = torch.zeros(1000, dtype=torch.int64), torch.zeros(1000, dtype=torch.bool)
-    for work in (lambda: torch.ones(1000) * whole, lambda: 0.5 * whole, lambda: mask.sum(), lambda: mask.cumsum(0)):
+    works: list[Callable[[], object]] = [
+        lambda: torch.ones(1000) * whole,
+        lambda: 0.5 * whole,
+        lambda: mask.sum(),
+        lambda: mask.cumsum(0),
+    ]
+    for work in works:
         with Memory() as memory:
             work()
         assert memory.peak == pytest.approx(peak_bytes(work)[0], abs=SCALARS)

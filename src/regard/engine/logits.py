@@ -51,32 +51,31 @@ class Logits:
     def tile(self, tile: Tile, cut: Tensors, *, raw: bool) -> tuple[Tensor, Tensor]:
         """(logits / τ with −inf where hidden, logits before τ). `raw` puts non-finite inputs back in."""
         pairs = tile.pairs
-        visible = self.mask.visible(pairs) if tile.mixed else None
-        bias, at = None, len(self.score.operands)
-        for form in self.biases:
-            stop = at + len(form.operands)
-            term = form.evaluate(pairs, None, cut[at:stop])
-            if self.bias_hides:
-                shown = term != -torch.inf
-                visible = shown if visible is None else visible & shown
-                term = torch.where(shown, term, 0.0)
-            bias = term if bias is None else bias + term
-            at = stop
+        bias, visible = self._bias(tile, cut)
         logits = self.score.evaluate(pairs, visible, cut[: len(self.score.operands)])
         if raw and self.poison is not None:
             logits = self._with_poison(tile, visible, logits)
         if self.score.hides:
-            shown = logits != -torch.inf
-            visible = shown if visible is None else visible & shown
+            visible = _both(visible, logits != -torch.inf)
         if bias is not None:
             logits = logits + bias
-        if visible is not None:
-            # before the division too: 0 · Inf would reach τ's gradient
-            logits = torch.where(visible, logits, 0.0)
         x = over(logits, self._tau(cut))
         if visible is None:
             return x, logits
         return torch.where(visible, x, -torch.inf), torch.where(visible, logits, -torch.inf)
+
+    def _bias(self, tile: Tile, cut: Tensors) -> tuple[Tensor | None, Tensor | None]:
+        """The sum of the biases, and which pairs neither the mask nor a bias hides; None for nothing and for all."""
+        visible = self.mask.visible(tile.pairs) if tile.mixed else None
+        bias, at = None, len(self.score.operands)
+        for form in self.biases:
+            stop = at + len(form.operands)
+            term = form.evaluate(tile.pairs, None, cut[at:stop])
+            if self.bias_hides:
+                visible = _both(visible, term != -torch.inf)
+            bias = term if bias is None else bias + term
+            at = stop
+        return bias, visible
 
     def _tau(self, cut: Tensors) -> float | Tensor:
         return cut[-1] if self.temperature is None else self.temperature
@@ -91,3 +90,7 @@ class Logits:
         with torch.no_grad():
             scores = raw.evaluate(tile.pairs, visible, cut)
         return torch.where(self.poison.pairs(tile.pairs), scores, logits)
+
+
+def _both(visible: Tensor | None, shown: Tensor) -> Tensor:
+    return shown if visible is None else visible & shown

@@ -69,10 +69,14 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
         )
     if heads[1] == heads[2]:
         return query, key, value
-    return query, *(
-        tensor.repeat_interleave(heads[0] // head, -3) if head > 1 else _widened(tensor, heads[0])
-        for tensor, head in ((key, heads[1]), (value, heads[2]))
-    )
+    return query, _copied(key, heads[0]), _copied(value, heads[0])
+
+
+def _copied(tensor: Tensor, heads: int) -> Tensor:
+    """Each head as often as it takes to have `heads`."""
+    if tensor.ndim == 2 or tensor.shape[-3] == 1:
+        return _widened(tensor, heads)
+    return tensor.repeat_interleave(heads // tensor.shape[-3], -3)
 
 
 def _widened(tensor: Tensor, heads: int) -> Tensor:

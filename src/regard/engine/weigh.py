@@ -67,7 +67,7 @@ def dense_bytes(asked: Request, lowering: Memory) -> int:
 def _running_peak(kernel: Kernel, value: Tensor, operands: Tensors) -> int:
     """A tile of the running softmax, taken twice, so that it meets the sums of a tile before it."""
     strips = [(tile.rows, [tile, tile]) for tile in _largest(kernel.schedule)]
-    nothing = slice(0, kernel.schedule.height), list[Tile]()
+    nothing = slice(0, min(kernel.schedule.height, kernel.schedule.plane.queries)), list[Tile]()
     return max(_strip_peak(kernel, *strip, value, operands) for strip in strips or [nothing])
 
 
