@@ -27,7 +27,7 @@ def outcome(case: Case, engine: str, nudge: float = 0.0) -> dict[str, Tensor]:
         for tensor in [out, *(part for part in (more.entropy, more.lse) if part is not None)]:
             weight = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
             loss = loss + (weight * torch.where(tensor.isfinite(), tensor, 0.0)).sum()
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     grads = {
         f"grad {name}": torch.zeros_like(leaf) if grad is None else grad
         for (name, leaf), grad in zip(leaves.items(), found, strict=True)

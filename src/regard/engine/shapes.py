@@ -49,13 +49,9 @@ class Shapes:
             raise ValueError("query, key and value are on the device meta, which holds shapes but no numbers")
         _check_lengths(named)
         _check_heads(named)
-        try:
-            leading = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in named.values()))
-        except RuntimeError as error:
-            raise ValueError(f"the batch axes of {_listed(named)} do not broadcast; make them equal or 1") from error
         kv_heads = _heads(key)
         return cls(
-            leading=tuple(leading),
+            leading=_leading(named),
             kv_heads=kv_heads,
             group=_heads(query) // kv_heads if kv_heads else 1,
             queries=query.shape[-2],
@@ -136,3 +132,14 @@ def _heads(tensor: Tensor) -> int:
 
 def _listed(named: dict[str, Tensor]) -> str:
     return ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())
+
+
+def _leading(named: dict[str, Tensor]) -> tuple[int, ...]:
+    """The batch axes that all three broadcast to (torch.broadcast_shapes would load sympy, half a second, first)."""
+    sizes = [tuple(tensor.shape[:-3]) for tensor in named.values()]
+    rank = max(map(len, sizes))
+    aligned = [(1,) * (rank - len(size)) + size for size in sizes]
+    found = [{size for size in axis if size != 1} or {1} for axis in zip(*aligned, strict=True)]
+    if any(len(axis) > 1 for axis in found):
+        raise ValueError(f"the batch axes of {_listed(named)} do not broadcast; make them equal or 1")
+    return tuple(axis.pop() for axis in found)

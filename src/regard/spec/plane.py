@@ -116,8 +116,9 @@ class Pairs:
 
     def offset_span(self, reach: int) -> tuple[int, int]:
         """The table entries [first, last) that clip(i − j, −reach, reach) + reach takes in this rectangle."""
-        starts = self.plane.starts
-        base = self.plane.key_start
+        starts, base = self.plane.starts, self.plane.key_start
+        if starts.numel() == 0:
+            return reach, reach + 1
         low = int(starts.min()) + self.rows.start - (base + self.columns.stop - 1)
         high = int(starts.max()) + self.rows.stop - 1 - (base + self.columns.start)
         return max(-reach, min(low, reach)) + reach, max(-reach, min(high, reach)) + reach + 1
