@@ -296,14 +296,20 @@ def test_the_lowest_number_in_a_bias_does_not_hide(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_one_bias_hides_what_another_cannot_compute(engine: str) -> None:
-    hiding = torch.zeros(11, 11).masked_fill(torch.ones(11, 11).triu(1).bool(), -torch.inf)
-    broken = torch.zeros(11, 11).masked_fill(hiding == -torch.inf, torch.nan)
+@pytest.mark.parametrize("other", ["mask", "bias"])
+@pytest.mark.parametrize("broken", ["dense", "table"])
+def test_a_bias_may_fail_where_something_else_hides(broken: str, other: str, engine: str) -> None:
+    future = torch.ones(11, 11).triu(1).bool()
+    hiding = biases.Dense(torch.zeros(11, 11).masked_fill(future, -torch.inf))
+    places = future if broken == "dense" else torch.arange(7) < 3  # offsets i − j from −3 to 3
     runs = []
-    for table in (torch.zeros(11, 11), broken):
-        leaves = [*inputs(), table.requires_grad_()]
+    for number in (0.0, torch.nan):
+        table = torch.zeros(places.shape).masked_fill(places, number).requires_grad_()
+        bias = biases.Dense(table) if broken == "dense" else biases.Distance(table)
+        leaves = [*inputs(), table]
+        spec: dict[str, Any] = {"bias": hiding + bias} if other == "bias" else {"mask": "causal", "bias": bias}
         with small_tiles():
-            out = attend(*leaves[:3], bias=biases.Dense(hiding) + biases.Dense(leaves[3]), engine=engine)
+            out = attend(*leaves[:3], **spec, engine=engine)
         runs.append((out, *gradients(out.square().sum(), *leaves)))
     for clean, found in zip(*runs, strict=True):
         same_bits(found, clean, "two biases")

@@ -26,9 +26,8 @@ class Plan:
     """What `attend` would do.
 
     `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does.
-    `bytes` is the most memory that the forward pass holds beyond inputs and outputs, rounded up to whole KiB, which
-    covers the scalars that torch makes in passing; None where only torch knows. Both are those of finite inputs: NaN
-    and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
+    `bytes` is the most memory that the forward pass holds beyond inputs and outputs; None where only torch knows. Both
+    are those of finite inputs: NaN and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
     """
 
     engine: str
@@ -56,6 +55,7 @@ class Plan:
         return "\n".join(lines)
 
 
+SCALARS = 256  # bytes for the single numbers that torch makes in passing
 FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -116,7 +116,7 @@ def plan(
         computed_pairs=everything if lowered is None else _computed(lowered[0]),
         all_pairs=everything,
         flops=_dense_flops(asked) if lowered is None else _tiled_flops(asked, lowered[0]),
-        bytes=None if held is None else -(-max(0, held) // 1024) * 1024,
+        bytes=None if held is None else max(0, held) + SCALARS,
         second_order=_second_order(name),
     )
 

@@ -129,7 +129,7 @@ def request(
     normalizer.check(shapes.heads)
     aux = aux_of(aux, AUX, normalizer)
     temperature = temperature_of(temperature, shapes.heads, query.device)
-    positional = score.positional or visible.positional or (added is not None and added.positional)
+    positional = score.positional or visible.positional_for(shapes.queries) or (added is not None and added.positional)
     starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
     plane = Plane(shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys, starts, 0, query.device)
     visible.check(plane)

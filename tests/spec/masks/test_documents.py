@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.engine.attend import attend
 from regard.spec import masks
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, MIXED, Run
@@ -154,3 +155,12 @@ def test_no_batch(seen: Seen) -> None:
 def test_wrong_arguments(make: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         make()
+
+
+def test_ids_by_row_need_no_start() -> None:
+    query, key = torch.randn(1, 2, 5, 3), torch.randn(1, 2, 3, 3)
+    mask = masks.Documents([0, 0, 1], [0, 0, 1, 1, 2])
+    out = attend(query, key, key, mask=mask & ~masks.Documents([7, 7, 7], [0, 0, 0, 0, 0]))
+    assert torch.equal(out, attend(query, key, key, mask=mask, query_start=0))
+    with pytest.raises(ValueError, match="query_start is ambiguous"):
+        attend(query, key, key, mask=masks.Documents([0, 0, 1], [0, 0, 1, 1, 2, 2]))

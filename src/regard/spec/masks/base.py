@@ -25,6 +25,10 @@ class Mask(Part):
         """Whether the answer may depend on where the queries stand (so `query_start` must be known)."""
         return True
 
+    def positional_for(self, queries: int) -> bool:
+        """The same for a call with that many queries."""
+        return self.positional
+
     @property
     def extent(self) -> Extent:
         """The sizes this mask was made for, as far as it has any."""
@@ -98,6 +102,9 @@ class _Two(Mask):
     def positional(self) -> bool:
         return self.left.positional or self.right.positional
 
+    def positional_for(self, queries: int) -> bool:
+        return self.left.positional_for(queries) or self.right.positional_for(queries)
+
     @property
     def extent(self) -> Extent:
         return Extent(*map(max, self.left.extent, self.right.extent))
@@ -153,6 +160,9 @@ class Not(Mask):
     @property
     def positional(self) -> bool:
         return self.mask.positional
+
+    def positional_for(self, queries: int) -> bool:
+        return self.mask.positional_for(queries)
 
     @property
     def extent(self) -> Extent:

@@ -34,6 +34,10 @@ class Documents(Mask):
             query_ids = integers("Documents' query_ids", query_ids, axes=(1, 2))
         object.__setattr__(self, "query_ids", query_ids)
 
+    def positional_for(self, queries: int) -> bool:
+        """Ids that come one per query row need no positions."""
+        return self.query_ids is None or self.query_ids.shape[-1] != queries
+
     @property
     def extent(self) -> Extent:
         rows = [_rows(ids) for ids in (self.key_ids, self.query_ids) if ids is not None]

@@ -50,7 +50,7 @@ def plane_of(
     heads = extent.heads if heads is None else heads
     for name, size in (("queries", queries), ("keys", keys), ("batch", batch), ("heads", heads)):
         whole(name, size, least=0)
-    starts = starts_of(query_start, queries, keys, batch, mask, mask.positional)
+    starts = starts_of(query_start, queries, keys, batch, mask, mask.positional_for(queries))
     plane = Plane(batch, heads, 1, queries, keys, starts)
     mask.check(plane)
     return plane
