@@ -55,12 +55,11 @@ class Memory(TorchDispatchMode):
 
 def _casts(func: Any, given: list[Tensor], made: list[Tensor]) -> int:
     """Bytes of the copies in another type that torch makes unseen: of mixed operands, of bools to be summed."""
-    kind = func.overloadpacket
-    casts = torch.Tag.pointwise in func.tags and kind is not torch.ops.aten.where
-    casts = casts or kind in (torch.ops.aten.sum, torch.ops.aten.cumsum)
-    if not (casts and given and made):
+    kind, aten = func.overloadpacket, torch.ops.aten
+    if not (torch.Tag.pointwise in func.tags or kind in (aten.sum, aten.cumsum)) or not given or not made:
         return 0
     wanted = made[0].dtype
-    if wanted == torch.bool:  # a comparison: its operands are cast to what both fit in
+    if wanted == torch.bool:  # a comparison: its operands are cast to what all of them fit in
         wanted = reduce(torch.promote_types, (tensor.dtype for tensor in given))
-    return sum(tensor.numel() * wanted.itemsize for tensor in given if tensor.dtype != wanted)
+    operands = given[1:] if kind is aten.where else given  # a condition stays what it is
+    return sum(tensor.numel() * wanted.itemsize for tensor in operands if tensor.dtype != wanted)
