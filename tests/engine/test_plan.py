@@ -1,13 +1,16 @@
 """plan tells the truth: its signature is attend's, its counts are those of torch's counters and of the allocator."""
 
 import inspect
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import Dropout, attend, biases, masks, normalizers, plan, scores
@@ -224,6 +227,13 @@ def test_it_prints() -> None:
     ]
 
 
+def test_the_page_on_engines_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
+    exec(code, {})
+    assert capsys.readouterr().out == printed
+
+
 def test_reasons_when_an_engine_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = torch.zeros(3, 1, 2, 5, 4)
     named = plan(q, k, v, engine="reference")
@@ -240,8 +250,10 @@ def test_torchs_own_engine() -> None:
     q, k, v = torch.zeros(3, 1, 2, 5, 4)
     found = plan(q, k, v, engine="sdpa")
     assert found.bytes is None
-    assert "memory          as torch decides" in str(found)
-    assert found.flops == 2 * 2 * 5 * 5 * (4 + 4)
+    assert "memory          only torch knows\n" in str(found)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        attend(q, k, v, engine="sdpa")
+    assert found.flops == counter.get_total_flops() == 2 * 2 * 5 * 5 * (4 + 4)
 
 
 def test_nothing_to_do() -> None:

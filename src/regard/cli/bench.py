@@ -27,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     unknown = [name for name in args.cases if name not in CASES]
     if unknown:
         raise ValueError(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
+    if (args.length is not None and args.length < 1) or args.rounds < 1:
+        raise ValueError("--length and --rounds must be at least 1")
     chosen = args.cases or list(CASES)
     engines = tuple(args.engine or ("auto",))
     found = [

@@ -71,6 +71,8 @@ def read(answer: str) -> object:
     """The answer in a file or in the text itself."""
     text = answer
     if not answer.lstrip().startswith(("{", "[")):
+        if not Path(answer).is_file():
+            raise ValueError(f"there is no file {answer!r}; give a JSON file, or the JSON itself in quotes")
         text = Path(answer).read_text(encoding="utf-8")
     try:
         return json.loads(text)

@@ -42,13 +42,15 @@ class Plan:
 
     def __str__(self) -> str:
         visible = f"{'' if self.visible_exact else 'at most '}{self.visible_pairs:,}"
-        memory = "as torch decides" if self.bytes is None else _scaled(self.bytes, 1024, BYTES)
+        memory = "only torch knows"
+        if self.bytes is not None:
+            memory = f"{_scaled(self.bytes, 1024, BYTES)} beyond inputs and outputs"
         lines = [
             f"engine          {self.engine}",
             f"visible pairs   {visible} of {self.all_pairs:,} ({_share(self.visible_pairs, self.all_pairs)})",
             f"computed pairs  {self.computed_pairs:,} ({_share(self.computed_pairs, self.all_pairs)})",
             f"forward         {_scaled(self.flops, 1000, FLOPS)} in products",
-            f"memory          {memory} beyond inputs and outputs",
+            f"memory          {memory}",
             f"second order    {self.second_order}",
         ]
         lines += [f"{f'not {name}':<16}{why}" for name, why in self.reasons.items()]
@@ -81,8 +83,8 @@ def plan(
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 4096, 64)
-    >>> regard.plan(q, k, v, mask=regard.masks.local(129)).computed_pairs
-    6291456
+    >>> regard.plan(q, k, v, mask=regard.masks.local(129)).visible_pairs
+    4193792
     """
     with Memory() as lowering:
         asked = request(

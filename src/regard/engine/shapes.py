@@ -120,7 +120,9 @@ def _swapped(named: dict[str, Tensor]) -> str | None:
     for names in (("query", "key", "value"), ("query",), ("key", "value"), ("key",), ("value",)):
         turned = {name: tensor.transpose(-3, -2) if name in names else tensor for name, tensor in named.items()}
         q, k, v = map(_heads, turned.values())
-        if k and k == v and q % k == 0 and turned["key"].shape[-2] == turned["value"].shape[-2]:
+        lengths = {tensor.shape[-2] for tensor in turned.values()}
+        likely = all(_heads(tensor) <= min(lengths) for tensor in turned.values())  # few heads, long sequences
+        if likely and k and k == v and q % k == 0 and turned["key"].shape[-2] == turned["value"].shape[-2]:
             what = f"{names[0]} looks" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} look"
             return f"{what} like (batch, length, head, width): call .transpose(-3, -2)"
     return None

@@ -192,3 +192,9 @@ def test_show_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert "136 of 256 pairs visible" in printed()
     masks.Lengths([2, 3]).show(batch_row=1)
     assert "shown: batch row 1 (of 0 to 1)" in printed()
+
+
+def test_a_mask_is_neither_true_nor_false() -> None:
+    for wrong in (lambda: masks.Causal() and masks.Full(), lambda: not masks.Causal()):
+        with pytest.raises(TypeError, match="write & for and"):
+            wrong()

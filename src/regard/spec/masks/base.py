@@ -90,6 +90,9 @@ class Mask(Part):
     def __invert__(self) -> "Mask":
         return Not(self)
 
+    def __bool__(self) -> bool:
+        raise TypeError("a mask is neither true nor false; write & for and, | for or, ~ for not")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Two(Mask):

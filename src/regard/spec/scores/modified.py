@@ -72,8 +72,9 @@ class SoftCapped(Wrapped):
 class Modified(Wrapped):
     """fn(score, b, h, i, j), FlexAttention's `score_mod`, with absolute positions i and j.
 
-    The function works on whole tensors that broadcast to (batch, kv head, group, query, key). Tensors that it
-    closes over get gradients. A result of −inf hides the pair.
+    The function is elementwise: it gets tensors that broadcast to (batch, kv head, group, query, key) for some of the
+    pairs at a time, and must not reduce over queries or keys. Tensors that it closes over get gradients. A result of
+    −inf hides the pair.
     """
 
     score: Score
