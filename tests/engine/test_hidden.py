@@ -323,14 +323,16 @@ FUNCTIONS: dict[str, ScoreMod] = {
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("by", ["mask", "bias"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_fails_on_hidden_pairs_does_no_harm(name: str, engine: str) -> None:
-    fn = FUNCTIONS[name]
+def test_a_function_that_fails_on_hidden_pairs_does_no_harm(name: str, by: str, engine: str) -> None:
+    fn, future = FUNCTIONS[name], torch.ones(11, 11).triu(1).bool()
+    spec: dict[str, Any] = {by: ~future if by == "mask" else torch.zeros(11, 11).masked_fill(future, -torch.inf)}
     runs = []
     for function in (fn, lambda s, b, h, i, j: fn(s, b, h, i, j.expand(*s.shape).minimum(i))):
         leaves = inputs()
         with small_tiles():
-            out = attend(*leaves, score=scores.Modified(scores.ScaledDot(), function), mask="causal", engine=engine)
+            out = attend(*leaves, score=scores.Modified(scores.ScaledDot(), function), **spec, engine=engine)
         runs.append((out, *gradients(out.square().sum(), *leaves)))
     for found, clean in zip(*runs, strict=True):
         same_bits(found, clean, name)

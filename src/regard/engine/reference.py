@@ -51,18 +51,19 @@ def _logits(request: Request) -> tuple[Tensor, Tensor]:
     """score + bias, and which pairs are visible; a hidden pair's logit is 0 here."""
     pairs = request.plane.all
     visible = request.mask.visible(pairs).expand(*request.query.shape[:-1], request.plane.keys)
-    came = request.query.to(request.dtype), request.key.to(request.dtype)
-    query, key, _, poison = guarded(request.score, *came)
+    bias = torch.zeros((), dtype=request.dtype, device=request.query.device)
+    for term in request.bias.terms() if request.bias is not None else ():
+        values = term.values(pairs).to(request.dtype)
+        visible = visible & (values != -torch.inf)
+        bias = bias + values
+    given = request.query.to(request.dtype), request.key.to(request.dtype)
+    query, key, _, poison = guarded(request.score, *given)
     logits = _scores(request.score, query, key, pairs, visible)
     if poison is not None:
-        raw = _scores(request.score, *came, pairs, visible).detach()
+        raw = _scores(request.score, *given, pairs, visible).detach()
         logits = torch.where(poison.pairs(pairs), raw, logits)
     visible = visible & (logits != -torch.inf)
-    for term in request.bias.terms() if request.bias is not None else ():
-        bias = term.values(pairs).to(request.dtype)
-        visible = visible & (bias != -torch.inf)
-        logits = logits + torch.where(visible, bias, 0.0)
-    return torch.where(visible, logits, 0.0), visible
+    return torch.where(visible, logits + bias, 0.0), visible
 
 
 def _scores(score: Score, query: Tensor, key: Tensor, pairs: Pairs, visible: Tensor) -> Tensor:
