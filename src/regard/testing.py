@@ -177,6 +177,9 @@ TEMPERATURES: dict[str, Callable[[Sizes, Draw], float | Tensor]] = {
     "learned": lambda size, draw: draw.positive("temperature"),
 }
 
+PRODUCTS = ["dot", "scaled", "general", "general per head", "cosine", "soft-capped"]
+SOFTMAXES = ["softmax", "sink", "zero sink"]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -190,6 +193,11 @@ class Case:
     dropout: float = 0.0
     sizes: Sizes = Sizes()
     seed: int = 0
+
+    @property
+    def product(self) -> bool:
+        """Whether the native engine's first kernel serves it."""
+        return self.score in PRODUCTS and self.normalizer in SOFTMAXES
 
     def __str__(self) -> str:
         parts = [self.score, self.mask, self.bias, self.normalizer, self.temperature, self.dropout or ""]

@@ -8,7 +8,20 @@ from torch import Tensor
 
 from regard import attend
 from regard.engine.request import AUX
-from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Case, Sizes, error, mechanisms, small_tiles
+from regard.testing import (
+    BIASES,
+    MASKS,
+    NORMALIZERS,
+    PRODUCTS,
+    SCORES,
+    SOFTMAXES,
+    TEMPERATURES,
+    Case,
+    Sizes,
+    error,
+    mechanisms,
+    small_tiles,
+)
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -35,9 +48,9 @@ def outcome(case: Case, engine: str, nudge: float = 0.0) -> dict[str, Tensor]:
     return {"out": out, **{name: getattr(more, name) for name in aux}, **grads}
 
 
-def agree(case: Case) -> None:
+def agree(case: Case, engine: str) -> None:
     """Differ by the roundings of a few hundred operations, or by what one more digit in the inputs would change."""
-    truth, found = outcome(case, "reference"), outcome(case, "tiled")
+    truth, found = outcome(case, "reference"), outcome(case, engine)
     moved = outcome(case, "reference", nudge=16 * EPS)
     for name, right in truth.items():
         finite = right.detach().double()[right.isfinite()]
@@ -48,7 +61,12 @@ def agree(case: Case) -> None:
 
 @pytest.mark.parametrize("case", mechanisms(), ids=str)
 def test_every_mechanism_agrees(case: Case) -> None:
-    agree(case)
+    agree(case, "tiled")
+
+
+@pytest.mark.parametrize("case", [case for case in mechanisms() if case.product], ids=str)
+def test_every_mechanism_of_product_form_agrees_natively(case: Case) -> None:
+    agree(case, "native")
 
 
 sizes = st.builds(
@@ -80,7 +98,45 @@ def cases(**fixed: st.SearchStrategy[str]) -> st.SearchStrategy[Case]:
 @given(cases())
 @settings(max_examples=200)
 def test_generated_cases_agree(case: Case) -> None:
-    agree(case)
+    agree(case, "tiled")
+
+
+# Past the edges of register tiles, blocks of queries (48), key blocks (128) and key segments (256).
+larger = st.builds(
+    Sizes,
+    batch=st.integers(1, 2),
+    kv_heads=st.integers(1, 2),
+    group=st.integers(1, 3),
+    queries=st.one_of(st.integers(0, 19), st.integers(40, 110)),
+    keys=st.one_of(st.integers(0, 40), st.integers(100, 300), st.integers(500, 530)),
+    d_key=st.one_of(st.integers(1, 40), st.sampled_from([64, 80, 128])),
+    d_value=st.one_of(st.integers(1, 40), st.sampled_from([64, 80, 128])),
+    query_start=st.integers(0, 300),
+)
+products = st.builds(
+    Case,
+    score=st.sampled_from(PRODUCTS),
+    mask=st.sampled_from(sorted(MASKS)),
+    bias=st.sampled_from(sorted(BIASES)),
+    normalizer=st.sampled_from(SOFTMAXES),
+    temperature=st.sampled_from(sorted(TEMPERATURES)),
+    dropout=st.sampled_from([0.0, 0.4]),
+    sizes=larger,
+    seed=st.integers(0, 2**31),
+)
+
+
+@given(products)
+@settings(max_examples=150)
+def test_generated_cases_agree_natively(case: Case) -> None:
+    agree(case, "native")
+
+
+@pytest.mark.slow
+@given(products)
+@settings(max_examples=5000)
+def test_many_generated_cases_agree_natively(case: Case) -> None:
+    agree(case, "native")
 
 
 FAMILIES = [
@@ -102,6 +158,6 @@ def test_many_generated_cases_of_each_mechanism_agree(kind: str, name: str) -> N
     @given(cases(**{kind: st.just(name)}))
     @settings(max_examples=500)
     def sweep(case: Case) -> None:
-        agree(case)
+        agree(case, "tiled")
 
     sweep()

@@ -15,7 +15,12 @@ from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
 
 # name: the module with `supports(request)` and `run(request)`, loaded when it is first asked
-ENGINES = {"tiled": "regard.engine.tiled", "sdpa": "regard.engine.torch_sdpa", "reference": "regard.engine.reference"}
+ENGINES = {
+    "native": "regard.engine.native",
+    "tiled": "regard.engine.tiled",
+    "sdpa": "regard.engine.torch_sdpa",
+    "reference": "regard.engine.reference",
+}
 AUTO = ("tiled",)  # the first that supports the request
 
 

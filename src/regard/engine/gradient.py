@@ -31,7 +31,7 @@ class Gradients:
                 leaf if operand.axis == "captured" else leaf.detach().requires_grad_(total is not None)
                 for leaf, operand, total in zip(cut, self.kernel.logits.operands, self.operands, strict=True)
             )
-            return self.kernel.logits.tile(tile, leaves, raw=True)[0], leaves
+            return self.kernel.logits.tile(tile, leaves)[0], leaves
 
     def add(self, tile: Tile, x: Tensor, leaves: Tensors, dx: Tensor) -> None:
         """Send dx through the graph of x and add what arrives."""
@@ -134,7 +134,7 @@ def _add_strip(
     sums: Gradients,
 ) -> None:
     columns = span(tiles)
-    w = weights_of(kernel, strip_logits(kernel, strip, tiles, operands, raw=True)[0])[0]
+    w = weights_of(kernel, strip_logits(kernel, strip, tiles, operands)[0])[0]
     w = torch.where(w.isnan(), 0.0, w)
     d_out = torch.where((w != 0).any(-1, keepdim=True), terms[0], 0.0)
     d_w = rows_times_keys(d_out, value[..., columns, :])

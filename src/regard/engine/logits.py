@@ -48,12 +48,12 @@ class Logits:
             for operand, tensor in zip(self.operands, tensors, strict=True)
         )
 
-    def tile(self, tile: Tile, cut: Tensors, *, raw: bool) -> tuple[Tensor, Tensor]:
-        """(logits / τ with −inf where hidden, logits before τ). `raw` puts non-finite inputs back in."""
+    def tile(self, tile: Tile, cut: Tensors) -> tuple[Tensor, Tensor]:
+        """(logits / τ with −inf where hidden, logits before τ). Non-finite inputs are put back in."""
         pairs = tile.pairs
         bias, visible = self._bias(tile, cut)
         logits = self.score.evaluate(pairs, visible, cut[: len(self.score.operands)])
-        if raw and self.poison is not None:
+        if self.poison is not None:
             logits = self._with_poison(tile, visible, logits)
         if self.score.hides:
             visible = _both(visible, logits != -torch.inf)

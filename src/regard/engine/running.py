@@ -43,7 +43,7 @@ def softmax_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, 
 
 
 def _step(kernel: Kernel, tile: Tile, state: State, value: Tensor, operands: Tensors) -> State:
-    x, logits = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)
+    x, logits = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
     x = x.expand(*state.top.shape, x.shape[-1])
     highest = x.detach().amax(-1)
     at = state.at

@@ -37,7 +37,7 @@ def run(request: Request) -> Result:
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
-            found["received"] = _received(kernel, rows.state, operands)
+            found["received"] = received(kernel, rows.state, operands)
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
 
 
@@ -110,7 +110,7 @@ class _Attention(torch.autograd.Function):
             nothing.expand_as(result) if grad is None else grad for result, grad in zip(results, given, strict=False)
         )
         if torch.is_grad_enabled():
-            return (None, *_differentiable(kernel, inputs, needed, grads))
+            return (None, *differentiable(kernel, inputs, inputs, needed, grads))
         value, operands = inputs[0], inputs[1:]
         sums = Gradients(kernel, value, operands, needed[1:])
         go = softmax_gradients if isinstance(kernel.normalizer, Softmax) else whole_gradients
@@ -122,17 +122,24 @@ class _Attention(torch.autograd.Function):
         return (None, sums.value if needed[0] else None, *found)
 
 
-def _differentiable(
-    kernel: Kernel, inputs: Tensors, needed: list[bool], grads: tuple[Tensor, ...]
+def differentiable(
+    kernel: Kernel,
+    inputs: Tensors,
+    sources: tuple[Tensor | None, ...],
+    needed: list[bool],
+    grads: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
-    """The same gradients as a graph of their own, for derivatives of higher order."""
+    """The same gradients as a graph of their own, for derivatives of higher order.
+
+    `sources` are what the inputs were made of, or the inputs themselves; `needed` says which of them get a gradient.
+    """
     with torch.enable_grad():
         rows = _forward(kernel, inputs[0], inputs[1:])
         outputs = [(rows.out, grads[0]), (rows.entropy, grads[2])]
         if isinstance(kernel.normalizer, Softmax):
             outputs.append((rows.state, grads[1]))
         outputs = [(output, grad) for output, grad in outputs if output.requires_grad]
-        wanted = [tensor for tensor, need in zip(inputs, needed, strict=True) if need]
+        wanted = [tensor for tensor, need in zip(sources, needed, strict=True) if need and tensor is not None]
         found = iter(
             torch.autograd.grad(
                 [output for output, _ in outputs],
@@ -166,7 +173,7 @@ def with_sink(rows: Rows, request: Request) -> Rows:
     )
 
 
-def _received(kernel: Kernel, state: Tensor, operands: Tensors) -> Tensor:
+def received(kernel: Kernel, state: Tensor, operands: Tensors) -> Tensor:
     """Σ over queries of the weights, in a second pass once the row state is known."""
     plane = kernel.schedule.plane
     total = torch.zeros((*kernel.lanes, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
@@ -182,10 +189,10 @@ def _received(kernel: Kernel, state: Tensor, operands: Tensors) -> Tensor:
 
 
 def _tile_sums(kernel: Kernel, tile: Tile, lse: Tensor, operands: Tensors) -> Tensor:
-    x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)[0]
+    x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0]
     return torch.where(x == -torch.inf, 0.0, (x - lse).exp()).sum(-2)
 
 
 def _strip_sums(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors) -> Tensor:
-    x = strip_logits(kernel, rows, tiles, operands, raw=True)[0]
+    x = strip_logits(kernel, rows, tiles, operands)[0]
     return weights_of(kernel, x)[0].sum(-2)

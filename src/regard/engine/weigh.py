@@ -77,7 +77,7 @@ def _whole_peak(kernel: Kernel, value: Tensor, operands: Tensors) -> int:
     made = 0
     for tile in _largest(kernel.schedule):
         with torch.no_grad(), Memory() as memory:
-            pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=True)
+            pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
         made = max(made, memory.peak + sum(span.times for span in spans) * memory.held)
         del pair
     schedule = replace(kernel.schedule, plane=replace(kernel.schedule.plane, device=torch.device("meta")))
@@ -152,7 +152,7 @@ class _Bare(Logits):
     def cut(self, tensors: Tensors, tile: Tile) -> Tensors:
         return ()
 
-    def tile(self, tile: Tile, cut: Tensors, *, raw: bool) -> tuple[Tensor, Tensor]:
+    def tile(self, tile: Tile, cut: Tensors) -> tuple[Tensor, Tensor]:
         plane, rows, columns = tile.plane, tile.rows, tile.columns
         size = plane.batch, plane.kv_heads, plane.group, rows.stop - rows.start, columns.stop - columns.start
         x, logits = (torch.empty(size, dtype=self.dtype, device=plane.device) for _ in range(2))

@@ -15,14 +15,14 @@ def span(tiles: list[Tile]) -> slice:
     return slice(tiles[0].pairs.columns.start, tiles[-1].pairs.columns.stop)
 
 
-def strip_logits(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors, raw: bool) -> tuple[Tensor, Tensor]:
+def strip_logits(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors) -> tuple[Tensor, Tensor]:
     """x and the logits before τ of a strip, over the columns of `span`, −inf between the tiles."""
     height = rows.stop - rows.start
     parts: list[list[Tensor]] = [[], []]
     at = tiles[0].pairs.columns.start
     for tile in tiles:
         gap, columns = tile.pairs.columns.start - at, tile.pairs.columns
-        pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile), raw=raw)
+        pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
         for found, tensor in zip(parts, pair, strict=True):
             if gap:
                 found.append(tensor.new_full((*kernel.lanes, height, gap), -torch.inf))
@@ -43,7 +43,7 @@ def whole_rows(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, op
     blank = empty_rows(kernel, rows)
     if not tiles:
         return blank
-    x, logits = strip_logits(kernel, rows, tiles, operands, raw=True)
+    x, logits = strip_logits(kernel, rows, tiles, operands)
     shown, state = weights_of(kernel, x)
     # the product gets zeros for NaN, which would come back as 0 · NaN from rows that no loss looks at
     weights, bad = torch.where(shown.isnan(), 0.0, shown), shown.isnan().any(-1)

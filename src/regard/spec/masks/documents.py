@@ -75,10 +75,10 @@ class Documents(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         device, start = pairs.plane.device, pairs.plane.key_start
         keys = _rows(self.key_ids)[:, start + pairs.columns.start : start + pairs.columns.stop].to(device)
-        queries = self._query_rows(pairs.plane, pairs.rows).to(device)
+        queries = self.query_rows(pairs.plane, pairs.rows).to(device)
         return queries[:, None, None, :, None] == keys[:, None, None, None, :]
 
-    def _query_rows(self, plane: Plane, rows: slice) -> Tensor:
+    def query_rows(self, plane: Plane, rows: slice) -> Tensor:
         """The document of each of these query rows, (batch or 1, rows)."""
         if self.query_ids is not None and self.query_ids.shape[-1] == plane.queries:
             return _rows(self.query_ids)[:, rows]
@@ -92,7 +92,7 @@ class Documents(Mask):
     def runs(self, strips: Strips) -> Runs:
         low, high = strips.key_span
         keys = _rows(self.key_ids)[:, low:high].cpu().contiguous()
-        queries = self._query_rows(strips.plane, slice(strips.start, strips.stop)).cpu()
+        queries = self.query_rows(strips.plane, slice(strips.start, strips.stop)).cpu()
         if keys.numel() == 0:
             return cut(strips, (EMPTY,))
         find = _packed if _rising(keys) and _rising(queries) else _scattered

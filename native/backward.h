@@ -1,0 +1,347 @@
+// The backward pass, in one sweep: key blocks outside, query blocks inside, five products for each pair of blocks.
+// Units are (batch row and key head, chunk of keys); the chunks depend on the shape alone and their shares of dQ are added
+// in order, so the bits do not depend on the number of threads.
+#pragma once
+#include "logits.h"
+#include "schedule.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+constexpr int KEYS = 128;      // keys at a time; divides SEGMENT
+constexpr int STRIP = 32;      // keys of a block that share one range of query rows
+constexpr int64_t UNITS = 16;  // units wanted for balance
+constexpr int64_t CHUNKS = 8;  // most chunks of a key head: memory stays linear
+
+// Everything about a call that all units share.
+template <class T, class S> struct BackwardPlan {
+    const regard_call& c;
+    Mask mask;
+    Blocks blocks;
+    int64_t pad, heads, key_blocks, chunks, units, d, dv;  // d and dv: widths in whole vectors
+    bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
+    T *constant, *scaled, *query, *grad;  // per query row: constant of the softmax; scaled and plain queries and dO, by block
+    T *shares, *row_shares;               // per unit: dQ, and dense rows
+    std::vector<T> tables;                // per unit: offset table
+    std::vector<double> taus;             // per unit and head
+    std::vector<Runs> seen;
+
+    explicit BackwardPlan(const regard_call& call) : c(call), mask(call), blocks(call), pad(pad_of(call)), heads(call.kv_heads * call.group) {
+        const regard_tensor& g = c.grad_dense;
+        shared_dense = g.data && ((c.batch > 1 && g.batch == 0) || (heads > 1 && g.head == 0));
+        dense_rows = g.data && c.keys > 1 && g.column == 0;
+        key_blocks = parts(pad + c.keys, KEYS);
+        const int64_t lanes = std::max<int64_t>(1, shared_dense ? 1 : blocks.lanes);
+        chunks = std::min({parts(UNITS, lanes), CHUNKS, std::max<int64_t>(1, key_blocks)});
+        units = blocks.lanes * chunks;
+        d = up(c.d_key, LANES<T>), dv = up(c.d_value, LANES<T>);
+        if (c.grad_offset_table) tables.assign(size_t(units * table()), T(0));
+        if (c.grad_temperature) taus.assign(size_t(units * heads), 0.0);
+        seen.resize(size_t(blocks.total));
+    }
+    int64_t rows() const { return c.batch * heads * c.queries; }
+    int64_t table() const { return c.offset_heads * (2 * c.reach + 1); }
+    int64_t share() const { return c.group * c.queries * c.d_key; }
+    size_t size() const {
+        return size_t(up(rows(), 16) + blocks.total * BLOCK * (c.d_key + d + dv)) + (chunks > 1 ? size_t(units * share()) : 0) +
+               (dense_rows ? size_t(chunks * rows()) : 0);
+    }
+    void place(T* space) {
+        constant = space;
+        query = constant + up(rows(), 16);
+        grad = query + blocks.total * BLOCK * d;
+        scaled = grad + blocks.total * BLOCK * dv;
+        shares = scaled + blocks.total * BLOCK * c.d_key;
+        row_shares = shares + (chunks > 1 ? units * share() : 0);
+        if (chunks == 1) shares = static_cast<T*>(c.grad_query);
+        if (dense_rows) std::fill(row_shares, row_shares + chunks * rows(), T(0));
+    }
+    int64_t index(const Block& block, int64_t r) const { return (block.b * heads + block.head[r]) * c.queries + block.row[r]; }
+
+    // Lay out one block's rows, and the constant of each: d_lse − Σ dO · O − d_entropy · entropy.
+    void load_block(int64_t lane, int64_t number) {
+        const Block block = blocks.at(c, lane, number);
+        const int64_t unit = lane * blocks.per_lane + number;
+        seen[size_t(unit)] = runs_of(c, mask, block);
+        Logits<T, S>(c, mask).scaled(block, scaled + unit * BLOCK * c.d_key);
+        for (int64_t r = 0; r < block.count; ++r) {
+            T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
+            copy_row<T>(at<S>(c.query, block.b, block.head[r], block.row[r]), c.query.column, c.d_key, q);
+            copy_row<T>(at<S>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value, g);
+            std::fill(q + c.d_key, q + d, T(0));
+            std::fill(g + c.d_value, g + dv, T(0));
+            const int64_t row = index(block, r);
+            const T* o = static_cast<const T*>(c.out) + row * c.d_value;
+            double part[4] = {0, 0, 0, 0};
+            for (int64_t x = 0; x < c.d_value; ++x) part[x % 4] += double(g[x]) * double(o[x]);
+            double sum = (part[0] + part[1]) + (part[2] + part[3]);
+            if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
+            if (c.grad_entropy)
+                sum += double(static_cast<const T*>(c.grad_entropy)[row]) * double(static_cast<const T*>(c.entropy)[row]);
+            constant[row] = T(-sum);
+        }
+    }
+
+    // The shares of all units, added in order.
+    void add_queries(int64_t lane) const {
+        T* to = static_cast<T*>(c.grad_query) + lane * share();
+        const T* from = shares + lane * chunks * share();
+        for (int64_t n = 0; n < share(); ++n) {
+            T sum = from[n];
+            for (int64_t chunk = 1; chunk < chunks; ++chunk) sum += from[chunk * share() + n];
+            to[n] = sum;
+        }
+    }
+    void add_tables() const {
+        for (int64_t n = 0; n < (c.grad_offset_table ? table() : 0); ++n) {
+            double sum = 0;
+            for (int64_t unit = 0; unit < units; ++unit) sum += double(tables[size_t(unit * table() + n)]);
+            static_cast<T*>(c.grad_offset_table)[n] = T(sum);
+        }
+        for (int64_t h = 0; h < (c.grad_temperature ? heads : 0); ++h) {
+            double sum = 0;
+            for (int64_t unit = 0; unit < units; ++unit) sum += taus[size_t(unit * heads + h)];
+            static_cast<T*>(c.grad_temperature)[h] = T(sum);
+        }
+        for (int64_t row = 0; row < (dense_rows ? rows() : 0); ++row) {
+            const int64_t q = row % c.queries, h = row / c.queries % heads, b = row / c.queries / heads;
+            T* to = static_cast<T*>(c.grad_dense.data) + b * c.grad_dense.batch + h * c.grad_dense.head + q * c.grad_dense.row;
+            for (int64_t chunk = 0; chunk < chunks; ++chunk) *to += row_shares[chunk * rows() + row];
+        }
+    }
+};
+
+template <class T, class S> class Backward {
+   public:
+    Backward(BackwardPlan<T, S>& plan, const Stop& stop, T* space)
+        : p_(plan), c_(plan.c), logits_(plan.c, plan.mask), stop_(stop) {
+        auto take = [&](int64_t count) {
+            T* found = space;
+            space += up(count, 16);
+            return found;
+        };
+        k_panels_ = take(KEYS * c_.d_key);
+        v_panels_ = take(KEYS * c_.d_value);
+        k_rows_ = take(KEYS * p_.d);
+        dk_ = take(KEYS * p_.d);
+        dv_ = take(KEYS * p_.dv);
+        s_ = take(BLOCK * LINE);
+        g_ = take(BLOCK * LINE);
+    }
+    static size_t space(const BackwardPlan<T, S>& p) {
+        return size_t(KEYS * (p.c.d_key + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + 7 * 16);
+    }
+
+    void run(int64_t lane, int64_t chunk) {
+        const int64_t unit = lane * p_.chunks + chunk;
+        lane_ = lane, chunk_ = chunk, b_ = lane / c_.kv_heads, kv_ = lane % c_.kv_heads;
+        dq_ = p_.shares + unit * p_.share();
+        d_table_ = c_.grad_offset_table ? p_.tables.data() + unit * p_.table() : nullptr;
+        d_tau_ = c_.grad_temperature ? p_.taus.data() + unit * p_.heads : nullptr;
+        std::fill(dq_, dq_ + p_.share(), T(0));
+        const int64_t from = p_.key_blocks * chunk / p_.chunks, to = p_.key_blocks * (chunk + 1) / p_.chunks;
+        for (int64_t kb = from; kb < to && !stop_.now(); ++kb) key_block(kb * KEYS - p_.pad);
+    }
+
+   private:
+    BackwardPlan<T, S>& p_;
+    const regard_call& c_;
+    Logits<T, S> logits_;
+    const Stop& stop_;
+    T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *dq_, *d_table_;
+    double* d_tau_;
+    int64_t lane_, chunk_, b_, kv_, low_, high_;
+
+    void key_block(int64_t column0) {
+        const int64_t begin = std::max<int64_t>(0, column0), end = std::min(c_.keys, column0 + KEYS);
+        bool loaded = false;
+        std::fill(dk_, dk_ + KEYS * p_.d, T(0));
+        std::fill(dv_, dv_ + KEYS * p_.dv, T(0));
+        for (int64_t number = p_.blocks.per_lane - 1; number >= 0; --number) {
+            const int64_t unit = lane_ * p_.blocks.per_lane + number;
+            const Span span = span_of(p_.seen[size_t(unit)], begin, end);
+            if (span.start == span.stop) continue;
+            if (!loaded) load_keys(column0, begin, end);
+            loaded = true;
+            logits_.set_block(p_.blocks.at(c_, lane_, number));
+            logits_.set_span(span, column0);
+            pair(unit, span);
+        }
+        for (int64_t column = begin; column < end; ++column) {
+            const int64_t row = lane_ * c_.keys + column, n = column - column0;
+            std::copy(dk_ + n * p_.d, dk_ + n * p_.d + c_.d_key, static_cast<T*>(c_.grad_key) + row * c_.d_key);
+            std::copy(dv_ + n * p_.dv, dv_ + n * p_.dv + c_.d_value, static_cast<T*>(c_.grad_value) + row * c_.d_value);
+        }
+    }
+
+    void load_keys(int64_t column0, int64_t begin, int64_t end) {
+        const int64_t skip = begin - column0;
+        for (int64_t n = 0; n < KEYS; n += COLUMNS<T>) {
+            const int64_t jump = std::max<int64_t>(0, skip - n), row = std::min(column0 + n + jump, c_.keys - 1);
+            pack_panel<T>(at<S>(c_.key, b_, kv_, row), c_.key.row, c_.key.column, jump, end - column0 - n, c_.d_key, k_panels_ + n * c_.d_key);
+            pack_panel<T>(at<S>(c_.value, b_, kv_, row), c_.value.row, c_.value.column, jump, end - column0 - n, c_.d_value, v_panels_ + n * c_.d_value);
+        }
+        std::fill(k_rows_, k_rows_ + KEYS * p_.d, T(0));
+        for (int64_t column = begin; column < end; ++column)
+            copy_row<T>(at<S>(c_.key, b_, kv_, column), c_.key.column, c_.d_key, k_rows_ + (column - column0) * p_.d);
+    }
+
+    // One block of queries against one block of keys.
+    void pair(int64_t unit, const Span& span) {
+        const Block& block = logits_.block;
+        const T *q = p_.query + unit * BLOCK * p_.d, *d_out = p_.grad + unit * BLOCK * p_.dv;
+        logits_.scores(p_.scaled + unit * BLOCK * c_.d_key, c_.d_key, c_.d_key, k_panels_, s_);
+        logits_.scores(d_out, p_.dv, c_.d_value, v_panels_, g_);
+        low_ = KEYS, high_ = 0;
+        for (int64_t g = 0; g < logits_.groups(); ++g)
+            if (logits_.low[g] < logits_.high[g]) low_ = std::min(low_, logits_.low[g]), high_ = std::max(high_, logits_.high[g]);
+        for (int64_t r = 0; r < block.count; ++r) row_gradient(r, span);
+        for (int64_t from = low_; from < high_; from += STRIP) {
+            const int64_t to = std::min<int64_t>(from + STRIP, high_);
+            int64_t row0 = block.count, row1 = 0;  // the rows that see any of these keys
+            for (int64_t g = 0; g < logits_.groups(); ++g)
+                if (logits_.low[g] < to && logits_.high[g] > from)
+                    row0 = std::min<int64_t>(row0, g * GROUP), row1 = std::min<int64_t>(block.count, (g + 1) * GROUP);
+            columns(s_ + row0 * LINE + from, d_out + row0 * p_.dv, p_.dv, row1 - row0, to - from, dv_ + from * p_.dv);
+            columns(g_ + row0 * LINE + from, q + row0 * p_.d, p_.d, row1 - row0, to - from, dk_ + from * p_.d);
+        }
+        for (int64_t g = 0; g < logits_.groups(); ++g) queries(g);
+    }
+
+    // to[key] += sum over rows of a[row][key] * b[row], for `keys` keys.
+    static void columns(const T* a, const T* b, int64_t width, int64_t rows, int64_t keys, T* to) {
+        if (rows <= 0) return;
+        for (int64_t x = 0; x < width; x += COLUMNS<T>)
+            product<T, BY_COLUMNS>(a, LINE, b + x, width, rows, keys, std::min<int64_t>(COLUMNS<T>, width - x) / LANES<T>,
+                       [&](int64_t k, const Vec<T>* sums, auto count) {
+                           T* line = to + k * width + x;
+                           each<decltype(count)::value>([&](int n) { store(line + n * LANES<T>, load(line + n * LANES<T>) + sums[n]); });
+                       });
+    }
+
+    // dQ of a group of rows.
+    void queries(int64_t g) {
+        const Block& block = logits_.block;
+        const int64_t from = logits_.low[g], to = logits_.high[g];
+        if (from >= to) return;
+        for (int64_t x = 0; x < p_.d; x += COLUMNS<T>)
+            product<T>(g_ + g * GROUP * LINE + from, LINE, k_rows_ + from * p_.d + x, p_.d, to - from, logits_.rows(g),
+                       std::min<int64_t>(COLUMNS<T>, p_.d - x) / LANES<T>, [&](int64_t n, const Vec<T>* sums, auto count) {
+                           const int64_t r = g * GROUP + n;
+                           T* line = dq_ + ((block.head[r] - kv_ * c_.group) * c_.queries + block.row[r]) * c_.d_key + x;
+                           each<decltype(count)::value>([&](int v) {
+                               T* to_ = line + v * LANES<T>;
+                               if (x + (v + 1) * LANES<T> <= c_.d_key)
+                                   store(to_, load(to_) + sums[v]);
+                               else
+                                   for (int64_t m = 0; m < c_.d_key - x - v * LANES<T>; ++m) to_[m] += sums[v][m];
+                           });
+                       });
+    }
+
+    // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
+    void row_gradient(int64_t r, const Span& span) {
+        const bool special = c_.grad_entropy || d_tau_ || d_table_ || c_.grad_dense.data || c_.cap > 0;
+        if (c_.drop_below)
+            special ? row_gradient<true, true>(r, span) : row_gradient<true, false>(r, span);
+        else
+            special ? row_gradient<false, true>(r, span) : row_gradient<false, false>(r, span);
+    }
+    template <bool DROPS, bool SPECIAL> void row_gradient(int64_t r, const Span& span) {
+        const Block& block = logits_.block;
+        const int64_t low = logits_.low[r / GROUP], high = logits_.high[r / GROUP], h = block.head[r], place = p_.index(block, r);
+        T *x = s_ + r * LINE, *g = g_ + r * LINE;
+        alignas(64) T capped[KEYS], factors[KEYS], changes[KEYS];
+        if (SPECIAL && c_.cap > 0)
+            for (int64_t n = low; n < high; n += LANES<T>) store(capped + n, tanh<T>(load(x + n)));
+        logits_.finish(r, span, x);
+        if (DROPS)
+            dropped<T>(c_, row_key(c_.seed, b_, h, logits_.position(r)), c_.key_start + logits_.column0, low, high,
+                       [&](int64_t n, MaskVec<T> stays) { store(factors + n, stays ? splat(T(c_.keep_scale)) : Vec<T>{}); });
+        const T top = static_cast<const T*>(c_.top)[place], total = static_cast<const T*>(c_.total)[place];
+        const bool none = !(total > T(0)) || !std::isfinite(top);
+        const Vec<T> inverse = splat(none ? T(0) : T(1) / total), shift = splat(none ? T(0) : top);
+        const Vec<T> constant = splat(p_.constant[place]), outer = splat(T(c_.scale / logits_.tau(h)));
+        const bool mixed = SPECIAL && c_.grad_entropy;
+        const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] * T(LN2) : T(0));
+        const Vec<T> log_total = splat(mixed && !none ? T(std::log2(double(total))) : T(0));
+        Vec<T> d_tau{};
+        for (int64_t n = low; n < high; n += LANES<T>) {
+            const Vec<T> z = load(x + n) - shift, p = exp2(z) * inverse;
+            const auto hidden = z == splat(NONE<T>);
+            Vec<T> dw = load(g + n);
+            if (DROPS) dw = dw * load(factors + n);
+            dw = dw + constant;
+            if (mixed) dw = dw - d_entropy * (hidden ? Vec<T>{} : Vec<T>(z - log_total));
+            const Vec<T> dx = hidden ? Vec<T>{} : Vec<T>(p * dw);
+            store(x + n, DROPS ? Vec<T>(p * load(factors + n)) : p);
+            Vec<T> ds = dx * outer;
+            if (SPECIAL) {
+                if (d_tau_) d_tau += hidden ? Vec<T>{} : Vec<T>(dx * (z + shift));
+                if (c_.cap > 0) ds = ds * (splat(T(1)) - load(capped + n) * load(capped + n));
+                store(changes + n, dx);
+            }
+            store(g + n, ds);
+        }
+        for (T* line : {x, g}) {
+            std::fill(line + low_, line + std::max(low_, std::min(low, high_)), T(0));
+            std::fill(line + std::min(high_, std::max(high, low_)), line + high_, T(0));
+        }
+        if (SPECIAL && d_tau_) d_tau_[h] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
+        if (SPECIAL && d_table_) table_gradient(r, changes);
+        if (SPECIAL && c_.grad_dense.data) dense_gradient(r, place, changes);
+    }
+
+    void table_gradient(int64_t r, const T* changes) {
+        const int64_t h = logits_.block.head[r], start = logits_.offset(r) + c_.reach, past = 2 * c_.reach;
+        T* table = d_table_ + (c_.offset_heads > 1 ? h : 0) * (past + 1);
+        const T inverse = T(1 / logits_.tau(h));
+        const int64_t from = std::max(logits_.first, logits_.low[r / GROUP]), to = std::min(logits_.last, logits_.high[r / GROUP]);
+        for (int64_t n = from; n < to;) {
+            if (n + LANES<T> <= to && start + n >= 0 && start + n + LANES<T> - 1 <= past) {
+                store(table + start + n, load(table + start + n) + load(changes + n) * inverse);
+                n += LANES<T>;
+            } else {
+                table[std::min(std::max<int64_t>(start + n, 0), past)] += changes[n] * inverse;
+                ++n;
+            }
+        }
+    }
+
+    void dense_gradient(int64_t r, int64_t place, const T* changes) {
+        const int64_t h = logits_.block.head[r];
+        const regard_tensor& to = c_.grad_dense;
+        const T inverse = T(1 / logits_.tau(h));
+        const int64_t from = std::max(logits_.first, logits_.low[r / GROUP]), past = std::min(logits_.last, logits_.high[r / GROUP]);
+        if (p_.dense_rows) {
+            for (int64_t n = from; n < past; ++n) p_.row_shares[chunk_ * p_.rows() + place] += changes[n] * inverse;
+            return;
+        }
+        T* line = static_cast<T*>(to.data) + b_ * to.batch + h * to.head + logits_.block.row[r] * to.row + logits_.column0 * to.column;
+        for (int64_t n = from; n < past; ++n) line[n * to.column] += changes[n] * inverse;
+    }
+};
+
+template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces) {
+    const Stop stop(c.stop);
+    BackwardPlan<T, S> plan(c);
+    plan.place(spaces.shared.get(plan.size()));
+    if (int64_t(spaces.workers.size()) < c.threads) spaces.workers.resize(size_t(c.threads));
+    const Blocks& blocks = plan.blocks;
+    parallel(blocks.total, c.threads, stop, [&](int64_t unit, int64_t) { plan.load_block(unit / blocks.per_lane, unit % blocks.per_lane); });
+    const auto work = [&](int64_t lane, int64_t chunk, int64_t worker) {
+        Backward<T, S>(plan, stop, spaces.worker(worker, Backward<T, S>::space(plan))).run(lane, chunk);
+    };
+    if (plan.shared_dense)  // one thread adds to a part of the dense bias, one lane after another
+        parallel(plan.chunks, c.threads, stop, [&](int64_t chunk, int64_t worker) {
+            for (int64_t lane = 0; lane < blocks.lanes; ++lane) work(lane, chunk, worker);
+        });
+    else
+        parallel(plan.units, c.threads, stop, [&](int64_t unit, int64_t worker) { work(unit / plan.chunks, unit % plan.chunks, worker); });
+    if (plan.chunks > 1) parallel(blocks.lanes, c.threads, stop, [&](int64_t lane, int64_t) { plan.add_queries(lane); });
+    plan.add_tables();
+    return stop.now() ? REGARD_STOPPED : REGARD_DONE;
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard

@@ -1,0 +1,116 @@
+// Powers of two and tanh on vectors.
+#pragma once
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+constexpr double LOG2E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
+
+// 2^x for x up to the exponent's limit: at most 1 unit in the last place; 2^-inf is 0. With AVX-512 results below the
+// smallest normal number are right, too; elsewhere they are 0.
+#if defined(__AVX512DQ__)
+// `reduce` gives x − floor(x), and 0 for an infinity; `scalef` multiplies by 2 to the floor of x.
+REGARD_INLINE Vec<float> exp2(Vec<float> x) {
+    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 1);
+    Vec<float> p = splat<float>(2.1612915944102780e-4f);
+    p = p * f + 1.2467846173865844e-3f;
+    p = p * f + 9.6754515935860426e-3f;
+    p = p * f + 5.5485280607947349e-2f;
+    p = p * f + 2.4022930555352396e-1f;
+    p = p * f + 6.9314704444339827e-1f;
+    p = p * f + 1.0f;
+    return (Vec<float>)_mm512_scalef_ps((__m512)p, (__m512)x);
+}
+REGARD_INLINE Vec<double> exp2(Vec<double> x) {
+    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 1);
+    Vec<double> p = splat<double>(6.2634661422960210e-10);
+    p = p * f + 6.5595293227705284e-9;
+    p = p * f + 1.0253212435721934e-7;
+    p = p * f + 1.3208367288951140e-6;
+    p = p * f + 1.5253175055562796e-5;
+    p = p * f + 1.5403512309628660e-4;
+    p = p * f + 1.3333558629566755e-3;
+    p = p * f + 9.6181290995507956e-3;
+    p = p * f + 5.5504108665602253e-2;
+    p = p * f + 2.4022650695906330e-1;
+    p = p * f + 6.9314718055994593e-1;
+    p = p * f + 1.0;
+    return (Vec<double>)_mm512_scalef_pd((__m512d)p, (__m512d)x);
+}
+#else
+// 2^f for f in [-1/2, 1/2].
+REGARD_INLINE Vec<float> power(Vec<float> f) {
+    Vec<float> p = splat<float>(1.5461444698569129e-4f);
+    p = p * f + 1.3400428177615838e-3f;
+    p = p * f + 9.6180566785246381e-3f;
+    p = p * f + 5.5503272266703021e-2f;
+    p = p * f + 2.4022650922288758e-1f;
+    p = p * f + 6.9314720670283260e-1f;
+    return p * f + 1.0f;
+}
+REGARD_INLINE Vec<double> power(Vec<double> f) {
+    Vec<double> p = splat<double>(4.455817908336064493e-10);
+    p = p * f + 7.0741942972885210056e-9;
+    p = p * f + 1.0178057087733941105e-7;
+    p = p * f + 1.3215432535912376166e-6;
+    p = p * f + 1.5252733841556772589e-5;
+    p = p * f + 1.5403530463724354209e-4;
+    p = p * f + 1.3333558146406470697e-3;
+    p = p * f + 9.6181291075872566681e-3;
+    p = p * f + 5.5504108664821627039e-2;
+    p = p * f + 2.4022650695910159567e-1;
+    p = p * f + 6.9314718055994530925e-1;
+    return p * f + 1.0;
+}
+template <class T> struct Exponent;
+template <> struct Exponent<float> {
+    static constexpr float low = -126, magic = 12582912;  // 1.5 · 2^23: adding it rounds to the nearest integer
+    static constexpr int bits = 23;
+};
+template <> struct Exponent<double> {
+    static constexpr double low = -1022, magic = 6755399441055744;
+    static constexpr int bits = 52;
+};
+template <class V> REGARD_INLINE V exp2(V x) {
+    typedef typename std::remove_reference<decltype(x[0])>::type T;
+    const V low = splat<T>(Exponent<T>::low), magic = splat<T>(Exponent<T>::magic);
+    const V clamped = x > low ? x : low, shifted = clamped + magic;
+    const MaskVec<T> bits = (MaskVec<T>)power(clamped - (shifted - magic)) + ((MaskVec<T>)shifted << Exponent<T>::bits);
+    return x >= low ? (V)bits : V{};
+}
+#endif
+
+// A polynomial near 0, 1 − 2 / (e^2x + 1) beyond; at most 2 units in the last place.
+template <class T> REGARD_INLINE Vec<T> tanh(Vec<T> x) {
+    const Vec<T> size = absolute<T>(x), t = x * x;
+    Vec<T> p;
+    if constexpr (sizeof(T) == 4) {
+        p = splat<T>(T(-0.0062336334879549586841));
+        p = p * t + T(0.021038214806276562727);
+        p = p * t + T(-0.053842319246817240555);
+        p = p * t + T(0.13332456536433137297);
+        p = p * t + T(-0.33333310797748948189);
+        p = p * t + T(0.99999999905480190554);
+    } else {
+        p = splat<T>(T(7.4256644575218062662e-6));
+        p = p * t + T(-0.000032922805392457958772);
+        p = p * t + T(0.00009393182361286202874);
+        p = p * t + T(-0.00023819725675641452111);
+        p = p * t + T(0.00058982789709771213067);
+        p = p * t + T(-0.0014558047961475027273);
+        p = p * t + T(0.0035921250169695031207);
+        p = p * t + T(-0.0088632353226876809116);
+        p = p * t + T(0.02186948852700452607);
+        p = p * t + T(-0.053968253968013007894);
+        p = p * t + T(0.13333333333333003131);
+        p = p * t + T(-0.33333333333333331553);
+        p = p * t + T(0.99999999999999999998);
+    }
+    const Vec<T> capped = size < splat<T>(T(40)) ? size : splat<T>(T(40));
+    const Vec<T> far = splat<T>(T(1)) - splat<T>(T(2)) / (exp2(Vec<T>(capped * splat<T>(T(2 * LOG2E)))) + T(1));
+    return size < splat<T>(T(0.55)) ? Vec<T>(x * p) : (x < Vec<T>{} ? -far : far);
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard

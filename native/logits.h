@@ -1,0 +1,171 @@
+// The logits of a block of rows against one segment, in base 2: log2(e) / tau times (score + bias); hidden pairs at -inf.
+#pragma once
+#include <cmath>
+
+#include "functions.h"
+#include "packed.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+constexpr int LINE = SEGMENT + 16;  // numbers from one row of a tile to the next: a power of two would collide in the cache
+constexpr int GROUPS = BLOCK / GROUP;
+template <class T> constexpr T NONE = -std::numeric_limits<T>::infinity();
+
+template <class T, class S> class Logits {
+   public:
+    const regard_call& c;
+    const Mask& mask;
+    Block block;
+    T unit[BLOCK];                    // log2(e) / tau of each row
+    int64_t column0, first, last;     // the key column of column 0; the columns that some row sees
+    int64_t low[GROUPS], high[GROUPS];  // the columns that a group of rows computes, whole vectors
+
+    Logits(const regard_call& call, const Mask& m) : c(call), mask(m) {}
+
+    void set_block(const Block& next) {
+        block = next;
+        for (int64_t r = 0; r < block.count; ++r) unit[r] = T(LOG2E / tau(block.head[r]));
+    }
+    int64_t groups() const { return parts(block.count, GROUP); }
+    int64_t rows(int64_t g) const { return std::min<int64_t>(GROUP, block.count - g * GROUP); }
+    double tau(int64_t h) const { return c.temperature ? double(static_cast<const T*>(c.temperature)[h]) : 1.0; }
+
+    // The queries of a block, times what makes q . k a logit (or, under a cap, the argument of tanh). Whether all are finite.
+    bool scaled(const Block& next, T* rows) const {
+        Vec<T> check{};
+        for (int64_t r = 0; r < next.count; ++r) {
+            const T factor = T(c.cap > 0 ? c.scale / c.cap : c.scale * LOG2E / tau(next.head[r]));
+            T* row = rows + r * c.d_key;
+            copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, row);
+            int64_t x = 0;
+            for (; x + LANES<T> <= c.d_key; x += LANES<T>) {
+                check += load(row + x) * T(0);
+                store(row + x, load(row + x) * factor);
+            }
+            for (; x < c.d_key; ++x) {
+                check[0] += row[x] * T(0);
+                row[x] *= factor;
+            }
+        }
+        return sum<T>(check) == T(0);
+    }
+
+    // Which columns of a span each group computes. `base` is the key column of column 0.
+    void set_span(const Span& span, int64_t base) {
+        column0 = base;
+        first = span.start - base;
+        last = span.stop - base;
+        for (int64_t g = 0; g < groups(); ++g) {
+            int64_t from = first, to = last;
+            if (!span.full && mask.band()) {
+                from = last, to = first;
+                for (int64_t r = g * GROUP; r < g * GROUP + rows(g); ++r) {
+                    const Run seen = mask.interval(block.b, block.row[r]);
+                    from = std::min(from, std::max(seen.start - base, first));
+                    to = std::max(to, std::min(seen.stop - base, last));
+                }
+            }
+            low[g] = from < to ? from / LANES<T> * LANES<T> : 0;
+            high[g] = from < to ? up(to, LANES<T>) : 0;
+        }
+    }
+
+    // s[r][column] = a[r * row ...] . key over `width`, for the columns of each group; panels hold the keys from column 0.
+    void scores(const T* a, int64_t row, int64_t width, const T* panels, T* s) const {
+        for (int64_t panel = first / COLUMNS<T> * COLUMNS<T>; panel < last; panel += COLUMNS<T>)
+            for (int64_t g = 0; g < groups(); ++g) {
+                const int64_t from = std::max(low[g], panel), to = std::min<int64_t>(high[g], panel + COLUMNS<T>);
+                if (from >= to) continue;
+                T* out = s + g * GROUP * LINE + from;
+                product<T>(a + g * GROUP * row, row, panels + panel * width + from - panel, COLUMNS<T>, width, rows(g),
+                           (to - from) / LANES<T>, [&](int64_t r, const Vec<T>* sums, auto count) {
+                               each<decltype(count)::value>([&](int n) { store(out + r * LINE + n * LANES<T>, sums[n]); });
+                           });
+            }
+    }
+
+    // Cap, bias and mask of row r, over columns low .. high - 1 of its group.
+    void finish(int64_t r, const Span& span, T* x) {
+        const int64_t from = low[r / GROUP], to = high[r / GROUP];
+        if (c.cap > 0)
+            for (int64_t n = from; n < to; n += LANES<T>) store(x + n, tanh<T>(load(x + n)) * splat<T>(T(c.cap) * unit[r]));
+        if (c.slopes) add_slope(r, x, from, to);
+        if (c.offset_table) add_offsets(r, x, from, to);
+        if (c.dense_bias.data) add_dense(r, x);
+        hide(r, span, x, from, to);
+    }
+
+    int64_t position(int64_t r) const { return c.query_start[block.b] + block.row[r]; }
+    // j - i of column 0 in row r
+    int64_t offset(int64_t r) const { return c.key_start + column0 - position(r); }
+
+   private:
+    std::vector<uint8_t> bytes_, space_;
+
+    void add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
+        const Vec<T> slope = splat(-static_cast<const T*>(c.slopes)[block.head[r]] * unit[r]), lanes = iota<T>();
+        const int64_t start = offset(r);
+        for (int64_t n = from; n < to; n += LANES<T>) store(x + n, load(x + n) + slope * absolute<T>(splat(T(start + n)) + lanes));
+    }
+
+    void add_offsets(int64_t r, T* x, int64_t from, int64_t to) const {
+        const T* table = static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? block.head[r] : 0) * (2 * c.reach + 1);
+        const int64_t start = offset(r) + c.reach, past = 2 * c.reach;  // the table's index of column n is start + n, clipped
+        for (int64_t n = from; n < to; n += LANES<T>) {
+            if (start + n >= 0 && start + n + LANES<T> - 1 <= past) {
+                store(x + n, load(x + n) + load(table + start + n) * unit[r]);
+            } else {
+                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] += table[std::min(std::max<int64_t>(start + m, 0), past)] * unit[r];
+            }
+        }
+    }
+
+    void add_dense(int64_t r, T* x) const {
+        const int64_t step = c.dense_bias.column;
+        const T* from = at<T>(c.dense_bias, block.b, block.head[r], block.row[r]) + column0 * step;
+        int64_t n = first;
+        if (step == 1)
+            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, load(x + n) + load(from + n) * unit[r]);
+        for (; n < last; ++n) x[n] += from[n * step] * unit[r];
+    }
+
+    void hide(int64_t r, const Span& span, T* x, int64_t low_column, int64_t high_column) {
+        int64_t from = first, to = last;
+        if (!span.full && mask.band()) {
+            const Run seen = mask.interval(block.b, block.row[r]);
+            from = std::min(std::max(seen.start - column0, from), to);
+            to = std::max(std::min(seen.stop - column0, to), from);
+        } else if (!span.full) {
+            bytes_.resize(SEGMENT + 64);
+            mask.row(block.b, block.head[r], block.row[r], column0 + first, column0 + last, bytes_.data() + first, space_);
+            int64_t n = first;
+            for (; n + LANES<T> <= last; n += LANES<T>) {
+                typename VectorOf<T>::bytes seen;
+                std::memcpy(&seen, bytes_.data() + n, sizeof seen);
+                store(x + n, __builtin_convertvector(seen, MaskVec<T>) != 0 ? load(x + n) : splat(NONE<T>));
+            }
+            for (; n < last; ++n) x[n] = bytes_[n] ? x[n] : NONE<T>;
+        }
+        if (from >= to) from = to = low_column;
+        std::fill(x + low_column, x + std::max(low_column, from), NONE<T>);
+        std::fill(x + std::max(to, low_column), x + std::max(high_column, std::max(to, low_column)), NONE<T>);
+    }
+};
+
+// What dropout makes of columns from .. to - 1 of a row: `kept(n, mask)` for each vector, true where it stays.
+template <class T, class Kept>
+REGARD_INLINE void dropped(const regard_call& c, uint64_t key, int64_t j0, int64_t from, int64_t to, Kept kept) {
+    typedef typename VectorOf<T>::counts U;
+    U lanes;
+    for (int n = 0; n < LANES<T>; ++n) lanes[n] = uint32_t(n);
+    const U below = c.drop_below - U{};
+    for (int64_t n = from; n < to; n += LANES<T>) {
+        const U number = pair_number<U>(key, uint32_t(j0 + n) + lanes);
+        const auto stays = number >= below;
+        kept(n, MaskVec<T>(__builtin_convertvector(stays, MaskVec<T>)));
+    }
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard

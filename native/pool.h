@@ -1,0 +1,24 @@
+// The thread pool: `work(unit, worker)` for every unit, on up to `threads` threads, the caller among them.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace regard {
+
+// Whether a call should end early.
+class Stop {
+   public:
+    explicit Stop(const volatile int32_t* flag) : flag_(flag) {}
+    bool now() const { return flag_ && *flag_ != 0; }
+
+   private:
+    const volatile int32_t* flag_;
+};
+
+using Work = std::function<void(int64_t unit, int64_t worker)>;
+
+// An exception of any unit is thrown again here once all threads are done. Units that have not begun when `stop` says
+// so are left out.
+void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work);
+
+}  // namespace regard

@@ -1,0 +1,75 @@
+// The register tile: a few rows times a few vectors of columns, summed over the depth in order, one multiply-add each.
+// A pair's bits depend on its own row and column only, whatever the tile around it.
+#pragma once
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+// Vectors in a tile's row: with 32 registers 6 × 4 accumulators, with 16 registers 6 × 2.
+#if REGARD_VECTOR_BYTES == 64 || defined(__aarch64__)
+constexpr int WIDE = 4;
+#else
+constexpr int WIDE = 2;
+#endif
+template <class T> constexpr int COLUMNS = WIDE * LANES<T>;
+
+// Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
+enum Order { BY_ROWS, BY_COLUMNS };
+
+// done(r, sums) for R rows of a · b[x * wide ...], C vectors each.
+template <class T, Order ORDER, int R, int C, class Done>
+REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, Done done) {
+    Vec<T> sums[R][C];
+    REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{};
+    for (int64_t x = 0; x < depth; ++x) {
+        Vec<T> columns[C];
+        REGARD_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(b + c * LANES<T>);
+        REGARD_UNROLL for (int r = 0; r < R; ++r) {
+            const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
+            REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];
+        }
+        a += ORDER == BY_ROWS ? 1 : stride;
+        b += wide;
+    }
+    REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
+}
+
+// The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be
+// read, but are not done.
+template <class T, Order ORDER, int C, class Done>
+inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, Done done) {
+    constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == WIDE ? 6 : 12;
+    const int64_t row = ORDER == BY_ROWS ? stride : 1;
+    int64_t r = 0;
+    for (; r + R <= rows; r += R)
+        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, depth, [&](int n, const Vec<T>* sums) { done(r + n, sums); });
+    const auto rest = [&](auto count) {
+        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, depth, [&](int n, const Vec<T>* sums) {
+            if (r + n < rows) done(r + n, sums);
+        });
+        r += decltype(count)::value;
+    };
+    if (rows - r > 8) rest(std::integral_constant<int, (R > 8 ? R : 1)>{});
+    if (rows - r > 4) rest(std::integral_constant<int, (R > 8 ? 8 : R)>{});
+    if (rows - r > 2) rest(std::integral_constant<int, 4>{});
+    if (rows - r > 0) rest(std::integral_constant<int, 2>{});
+}
+
+// done(r, sums, vectors) for `vectors` (at most WIDE) vectors of columns.
+template <class T, Order ORDER = BY_ROWS, class Done>
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done) {
+    const auto with = [&](auto count) {
+        constexpr int C = decltype(count)::value;
+        rows_of<T, ORDER, C>(a, stride, b, wide, depth, rows, [&](int64_t r, const Vec<T>* sums) { done(r, sums, count); });
+    };
+    if constexpr (WIDE == 4) {
+        if (vectors == 4) return with(std::integral_constant<int, 4>{});
+        if (vectors == 3) return with(std::integral_constant<int, 3>{});
+    }
+    if (vectors == 2) return with(std::integral_constant<int, 2>{});
+    with(std::integral_constant<int, 1>{});
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard

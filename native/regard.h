@@ -1,0 +1,90 @@
+/* The plain C interface of the native core. It knows neither torch nor Python.
+ *
+ * Strides count elements. Heads are numbered over all query heads; query head h reads key head h / group.
+ * The arithmetic's precision is float for 16- and 32-bit inputs and double for 64-bit ones; tables, lse and
+ * statistics are in that precision. */
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define REGARD_API __declspec(dllexport)
+#else
+#define REGARD_API __attribute__((visibility("default")))
+#endif
+
+enum regard_dtype { REGARD_F32 = 0, REGARD_F64 = 1, REGARD_BF16 = 2, REGARD_F16 = 3 };
+
+enum regard_status {
+    REGARD_DONE = 0,
+    REGARD_NO_MEMORY = 2,
+    REGARD_NOT_FINITE = 3, /* forward: a query or key is not finite, or a result is not; what was written is not valid */
+    REGARD_STOPPED = 4     /* `stop` was set; what was written is not valid */
+};
+
+typedef struct {
+    void* data;
+    int64_t batch, head, row, column;
+} regard_tensor;
+
+enum regard_mask_code {
+    REGARD_WINDOW = 1,    /* i - a <= j <= i + b */
+    REGARD_DILATED = 2,   /* |i - j| <= a and (i - j) % b == 0 */
+    REGARD_BELOW = 3,     /* j < data[batch] */
+    REGARD_GLOBAL = 4,    /* i or j among the sorted positions data[0 .. a) */
+    REGARD_DOCUMENTS = 5, /* key_ids (data) equal query_ids (data2); spans (data3): first, past, solid per query row */
+    REGARD_BLOCKS = 6,    /* layout (data, bytes) at [i / a, j / a] */
+    REGARD_DENSE = 7,     /* bytes (data) at [row, column] */
+    REGARD_AND = 10,
+    REGARD_OR = 11,
+    REGARD_NOT = 12
+};
+
+/* One step of a mask in postfix order. */
+typedef struct {
+    int64_t code, a, b;
+    const void *data, *data2, *data3;
+    int64_t batch, head, row, column; /* strides of data (DOCUMENTS: batch strides of data, data2 and data3) */
+} regard_mask_op;
+
+typedef struct {
+    int64_t dtype, batch, kv_heads, group, queries, keys, d_key, d_value, threads;
+    const volatile int32_t* stop; /* another thread sets it to end the call early; may be null */
+    regard_tensor query, key, value;
+    double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0 */
+    const void* temperature;    /* one per query head, or null for 1 */
+    const int64_t* query_start; /* one per batch row */
+    int64_t key_start;
+    const regard_mask_op* mask;
+    int64_t mask_ops;
+    const void* slopes;       /* ALiBi: -slope * |i - j|, one per query head, or null */
+    const void* offset_table; /* (heads or 1, 2 * reach + 1) over clip(j - i, -reach, reach) + reach, or null */
+    int64_t reach, offset_heads;
+    regard_tensor dense_bias; /* in the arithmetic's precision; data null if none */
+    uint64_t seed;
+    uint32_t drop_below; /* dropped if the pair's number is below; 0 = no dropout */
+    double keep_scale;
+    /* Results, contiguous, in the arithmetic's precision: out (batch, head, query, d_value), the others without d_value.
+     * out, top and total (the row's largest logit in base 2 and the sum of powers relative to it) are always written, the
+     * others unless null; backward reads out, top, total and, with grad_entropy, entropy. */
+    void *out, *lse, *top, *total, *entropy, *peak, *distance, *max_logit;
+    int64_t* peak_at;
+    /* Backward: what came back, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped
+     * like their inputs, the tables like theirs; grad_dense has its own strides, 0 along an axis that is summed, and
+     * starts at 0. Null if not wanted, but for the first three. */
+    regard_tensor grad_out;
+    const void *grad_lse, *grad_entropy;
+    void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_offset_table;
+    regard_tensor grad_dense;
+} regard_call;
+
+REGARD_API int regard_forward(const regard_call* call);
+REGARD_API int regard_backward(const regard_call* call);
+REGARD_API const char* regard_isa(void); /* the instruction set that was chosen at load */
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,243 @@
+"""One native call with its gradients."""
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.logits import Logits
+from regard.engine.native.library import DONE, DTYPES, NO_MEMORY, NOT_FINITE, STOPPED, Call, MaskOp, Strided, library
+from regard.engine.native.program import Program
+from regard.engine.schedule import Schedule
+from regard.engine.strip import Kernel, Rows
+from regard.engine.tiled import differentiable
+from regard.spec.biases.base import DenseForm
+from regard.spec.biases.distance import OffsetForm, SlopeForm
+from regard.spec.dropout import Dropout
+from regard.spec.forms import Capped, Form, Product
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Softmax
+from regard.spec.plane import Plane
+
+STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
+LONG = 1e10  # floating-point operations from which a call must answer Ctrl-C
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+
+
+class NotFiniteError(Exception):
+    """A query, a key or a result was not finite; the results were thrown away."""
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """Everything about a call that is not a differentiable tensor."""
+
+    plane: Plane
+    program: Program
+    mask: Mask
+    scale: float
+    cap: float = 0.0
+    dropout: Dropout | None = None
+    aux: frozenset[str] = frozenset()
+    slopes: Tensor | None = None
+    bias_hides: bool = False
+    finite: bool = False  # the inputs are known to be finite: results are taken as they come
+
+    def call(self, inputs: Inputs, held: list[Any]) -> Call:
+        """The C struct; `held` keeps alive what it points to."""
+        query, key, value, tau, table, dense = inputs
+        plane = self.plane
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        starts = plane.starts.expand(plane.batch).contiguous()
+        ops = (MaskOp * len(self.program.ops))(*self.program.ops)
+        held += [starts, ops]
+        call = Call(
+            dtype=DTYPES[query.dtype],
+            batch=plane.batch,
+            kv_heads=plane.kv_heads,
+            group=plane.group,
+            queries=plane.queries,
+            keys=plane.keys,
+            d_key=query.shape[-1],
+            d_value=value.shape[-1],
+            threads=torch.get_num_threads(),
+            query=Strided.of(query),
+            key=Strided.of(key),
+            value=Strided.of(value),
+            scale=self.scale,
+            cap=self.cap,
+            query_start=starts.data_ptr(),
+            key_start=plane.key_start,
+            mask=ops,
+            mask_ops=len(ops),
+            keep_scale=1.0,
+        )
+        for name, tensor in (("temperature", tau), ("slopes", self.slopes), ("offset_table", table)):
+            if tensor is not None:
+                tensor = tensor.to(dtype).contiguous()
+                held.append(tensor)
+                setattr(call, name, tensor.data_ptr())
+        if table is not None:
+            call.reach, call.offset_heads = table.shape[1] // 2, table.shape[0]
+        if dense is not None:
+            call.dense_bias = Strided.of(dense)
+        if self.dropout is not None:
+            call.seed, call.drop_below = self.dropout.seed % 2**64, int(self.dropout.p * 2**32)
+            call.keep_scale = 1.0 / (1.0 - self.dropout.p)
+        return call
+
+
+def execute(name: str, call: Call) -> int:
+    """Run one entry point; it releases the interpreter's lock while it works, and a long one answers Ctrl-C."""
+    entry = getattr(library(), name)
+    work = 2.0 * call.batch * call.kv_heads * call.group * call.queries * call.keys * (call.d_key + call.d_value)
+    long = work > LONG and threading.current_thread() is threading.main_thread()
+    status: int = _interruptible(entry, call) if long else entry(call)
+    if status == NO_MEMORY:
+        raise MemoryError("the native engine could not allocate its workspace")
+    if status not in (DONE, NOT_FINITE):
+        raise RuntimeError(f"the native engine returned status {status}")
+    return status
+
+
+def _interruptible(entry: Any, call: Call) -> int:
+    """Python looks at signals between its own steps only: so another thread computes, and this one waits."""
+    stop, found = ctypes.c_int32(0), []
+    call.stop = ctypes.pointer(stop)
+    worker = threading.Thread(target=lambda: found.append(entry(call)), name="regard")
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(0.1)
+    except BaseException:
+        stop.value = 1
+        worker.join()
+        raise
+    assert found[0] != STOPPED
+    status: int = found[0]
+    return status
+
+
+def attention(native: Native, *inputs: Tensor | None) -> Rows:
+    """Rows of (query, key, value, τ per head, offset table, dense bias); out, lse and entropy are differentiable."""
+    plane = native.plane
+    lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
+    found = _Attention.apply(native, *inputs)  # type: ignore[no-untyped-call]
+    rest = found[1].new_zeros(()).expand(lanes)
+    return Rows(*(tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in found), rest)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, native: Native, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        plane, value = native.plane, inputs[2]
+        assert value is not None
+        dtype = torch.promote_types(value.dtype, torch.float32)
+        size = (plane.batch, plane.heads, plane.queries)
+        rows = {name: torch.empty(size, dtype=dtype) for name in ("lse", "top", "total")}
+        rows["out"] = torch.empty((*size, value.shape[-1]), dtype=dtype)
+        for name in STATISTICS:
+            if name in native.aux:
+                rows[name] = torch.empty(size, dtype=torch.int64 if name == "peak_at" else dtype)
+        held: list[Any] = []
+        call = native.call(inputs, held)  # type: ignore[arg-type]
+        for name, tensor in rows.items():
+            setattr(call, name, tensor.data_ptr())
+        if execute("regard_forward", call) == NOT_FINITE and not native.finite:
+            raise NotFiniteError
+        blank = torch.zeros((), dtype=dtype)
+        outputs = [rows["out"], rows["lse"], *(rows.get(name, blank.expand(size).clone()) for name in STATISTICS)]
+        ctx.native = native
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["top"], rows["total"])
+        ctx.mark_non_differentiable(*outputs[3:])
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        native: Native = ctx.native
+        saved = ctx.saved_tensors
+        inputs, (out, entropy, top, total) = saved[:6], saved[6:]
+        query, key, value, tau, table, dense = inputs
+        needed = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            return (None, *_higher(native, inputs, needed, given, (out, top, entropy)))
+        d_out = out.new_zeros(()).expand_as(out) if given[0] is None else given[0]
+        if native.finite:  # nothing flows through a result that is not finite
+            d_out = torch.where(out.isfinite(), d_out, 0.0)
+            out = torch.where(out.isfinite(), out, 0.0)
+        held: list[Any] = []
+        call = native.call(inputs, held)
+        found = {
+            name: torch.empty(tensor.shape, dtype=out.dtype)
+            for name, tensor in (("grad_query", query), ("grad_key", key), ("grad_value", value))
+        }
+        if needed[3]:
+            found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype)
+        if needed[4]:
+            found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
+        for name, tensor in (*found.items(), ("out", out), ("top", top), ("total", total)):
+            setattr(call, name, tensor.data_ptr())
+        if needed[5]:
+            found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
+            call.grad_dense = Strided.of(found["grad_dense"])
+        d_out = d_out.to(query.dtype)
+        call.grad_out = Strided.of(d_out)
+        for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
+            if grad is not None:
+                grad = torch.where(top.isfinite(), grad, 0.0).contiguous()
+                held.append(grad)
+                setattr(call, name, grad.data_ptr())
+        call.entropy = entropy.data_ptr()
+        execute("regard_backward", call)
+        names = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table", "grad_dense")
+        result = [
+            found[name].to(tensor.dtype) if need else None
+            for name, tensor, need in zip(names, inputs, needed, strict=True)
+        ]
+        return (None, *result)
+
+
+def _higher(
+    native: Native, inputs: Inputs, needed: tuple[bool, ...], given: tuple[Tensor | None, ...], results: tuple[Tensor, ...]
+) -> list[Tensor | None]:
+    """Gradients as a graph, by the tiled engine's formula."""
+    query, key, value, tau, table, dense = inputs
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    plane = native.plane
+    lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
+    with torch.enable_grad():
+        q = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)) * native.scale
+        form: Form = Product(q, key.to(dtype).unsqueeze(2))
+        if native.cap:
+            form = Capped(form, native.cap)
+        biases: list[Form] = []
+        if native.slopes is not None:
+            biases.append(SlopeForm(native.slopes.to(dtype).view(plane.kv_heads, plane.group, 1, 1)))
+        if table is not None:
+            turned = table.flip(1)
+            split = turned[None] if len(table) == 1 else turned.view(plane.kv_heads, plane.group, table.shape[1])
+            biases.append(OffsetForm(split.unsqueeze(-1)))
+        if dense is not None:
+            biases.append(DenseForm(dense))
+        logits = Logits(
+            score=form,
+            biases=tuple(biases),
+            bias_hides=native.bias_hides,
+            mask=native.mask,
+            temperature=1.0 if tau is None else None,
+            temperatures=None if tau is None else tau.view(plane.kv_heads, plane.group, 1, 1),
+            poison=None,
+            dtype=dtype,
+        )
+        schedule = Schedule.of(plane, native.mask, logits.tile_width, whole_rows=False)
+        kernel = Kernel(logits, schedule, Softmax(), native.dropout, native.aux | {"entropy"}, None, value.shape[-1])
+        operands = tuple(operand.tensor for operand in logits.operands)
+        grads = tuple(
+            (result.new_zeros(()).expand_as(result) if grad is None else grad).reshape(*lanes, *result.shape[3:])
+            for grad, result in zip(given, results, strict=False)
+        )
+        return differentiable(kernel, (value.to(dtype).unsqueeze(2), *operands), inputs, list(needed), grads)

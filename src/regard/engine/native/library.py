@@ -1,0 +1,105 @@
+"""The shared library behind the native engine: its C structs and the one place that loads it."""
+
+import ctypes
+import os
+import sys
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+DONE, NO_MEMORY, NOT_FINITE, STOPPED = 0, 2, 3, 4
+
+
+class Strided(Structure):
+    """A 4-D tensor: data and strides in elements."""
+
+    _fields_ = [("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "row", "column"))]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Strided":
+        """Describe a 4-D tensor; an axis of size 1 is never stepped along."""
+        strides = (0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return cls(tensor.data_ptr(), *strides)
+
+
+class MaskOp(Structure):
+    """One step of a mask in postfix order."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("code", "a", "b")),
+        *((name, c_void_p) for name in ("data", "data2", "data3")),
+        *((name, c_int64) for name in ("batch", "head", "row", "column")),
+    ]
+
+
+SIZES = ("dtype", "batch", "kv_heads", "group", "queries", "keys", "d_key", "d_value", "threads")
+RESULTS = ("out", "lse", "top", "total", "entropy", "peak", "distance", "max_logit", "peak_at")
+GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table")
+
+
+class Call(Structure):
+    """One call; field for field `regard_call` of native/regard.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in SIZES),
+        ("stop", POINTER(c_int32)),
+        *((name, Strided) for name in ("query", "key", "value")),
+        ("scale", c_double),
+        ("cap", c_double),
+        ("temperature", c_void_p),
+        ("query_start", c_void_p),
+        ("key_start", c_int64),
+        ("mask", POINTER(MaskOp)),
+        ("mask_ops", c_int64),
+        ("slopes", c_void_p),
+        ("offset_table", c_void_p),
+        ("reach", c_int64),
+        ("offset_heads", c_int64),
+        ("dense_bias", Strided),
+        ("seed", c_uint64),
+        ("drop_below", c_uint32),
+        ("keep_scale", c_double),
+        *((name, c_void_p) for name in RESULTS),
+        ("grad_out", Strided),
+        ("grad_lse", c_void_p),
+        ("grad_entropy", c_void_p),
+        *((name, c_void_p) for name in GRADIENTS),
+        ("grad_dense", Strided),
+    ]
+
+
+def _path() -> Path | None:
+    """Beside this file, or where an editable installation put it."""
+    name = f"libregard.{ {'win32': 'dll', 'darwin': 'dylib'}.get(sys.platform, 'so') }"
+    if (beside := Path(__file__).parent / name).exists():
+        return beside
+    try:
+        files = metadata.files("regard") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return next((path for file in files if file.name == name and (path := Path(str(file.locate()))).exists()), None)
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The library, or None where the package was built without a compiler."""
+    path = _path()
+    if path is None:
+        return None
+    found = ctypes.CDLL(os.fspath(path))
+    for name in ("regard_forward", "regard_backward"):
+        getattr(found, name).argtypes = [POINTER(Call)]
+        getattr(found, name).restype = c_int
+    found.regard_isa.restype = c_char_p
+    return found
+
+
+def isa() -> str | None:
+    """The instruction set in use, or None without the library."""
+    found = library()
+    return None if found is None else str(found.regard_isa().decode())

@@ -1,0 +1,95 @@
+"""Lowering: the score to q′·k′ with a factor and a cap, biases to slopes, one table over offsets and one dense tensor."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.engine.request import Request
+from regard.spec.biases import T5, ALiBi, Bias, Dense, Distance
+from regard.spec.plane import Plane
+from regard.spec.scores import Cosine, Dot, General, ScaledDot, Score, SoftCapped
+from regard.spec.scores.product import unit
+
+PRODUCTS = (Dot, ScaledDot, General, Cosine)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductScore:
+    """cap · tanh(scale · q′·k′ / cap); a cap of 0 is none. Keys and values have one head per key head."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float
+    cap: float
+
+
+def inner(score: Score) -> Score:
+    """The score under a cap."""
+    return score.score if isinstance(score, SoftCapped) else score
+
+
+def lower_score(request: Request) -> ProductScore:
+    """The inputs in one dtype, (batch, head, length, width)."""
+    score = inner(request.score)
+    cap = float(request.score.cap) if isinstance(request.score, SoftCapped) else 0.0
+    query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
+    match score:
+        case ScaledDot():
+            return ProductScore(query, key, value, score.factor(query.shape[-1]), cap)
+        case Dot():
+            return ProductScore(query, key, value, 1.0, cap)
+    value = value.to(request.dtype)
+    if isinstance(score, Cosine):
+        return ProductScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
+    form = score.lower(request.query.to(request.dtype), request.key.to(request.dtype))
+    projected, kept = (operand.tensor for operand in form.operands)
+    return ProductScore(projected.flatten(1, 2), kept.squeeze(2), value, 1.0, cap)
+
+
+@dataclass(frozen=True, eq=False)
+class Biases:
+    """What the kernel adds: `slopes` (heads,), `table` (heads or 1, 2·reach + 1) over j − i, `dense` (…, query, key)."""
+
+    slopes: Tensor | None = None
+    table: Tensor | None = None
+    dense: Tensor | None = None
+
+
+def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
+    """Join the terms; gradients flow back through the joining."""
+    if bias is None:
+        return Biases()
+    slopes: Tensor | None = None
+    dense: Tensor | None = None
+    tables: list[Tensor] = []
+    for term in bias.terms():
+        if isinstance(term, ALiBi):
+            slopes = term.slopes.to(dtype) if slopes is None else slopes + term.slopes.to(dtype)
+        elif isinstance(term, Distance):
+            tables.append(term.table.to(dtype).reshape(-1, term.table.shape[-1]))
+        elif isinstance(term, T5):
+            reach = term.max_distance
+            buckets = term.bucket(torch.arange(-reach, reach + 1))
+            tables.append(term.table.to(dtype).mT[:, buckets])
+        else:
+            assert isinstance(term, Dense)
+            tensor = term.tensor.to(dtype)
+            tensor = tensor[(None,) * (4 - tensor.ndim)]
+            dense = tensor if dense is None else dense + tensor
+    return Biases(slopes, _joined(tables), dense)
+
+
+def _joined(tables: list[Tensor]) -> Tensor | None:
+    """The sum of tables over i − j, turned to j − i; the shorter go on with their last entry."""
+    if not tables:
+        return None
+    reach = max(table.shape[1] // 2 for table in tables)
+    offsets = torch.arange(reach, -reach - 1, -1)
+    total: Tensor | None = None
+    for table in tables:
+        own = table.shape[1] // 2
+        wide = table[:, offsets.clamp(-own, own) + own]
+        total = wide if total is None else total + wide
+    return total

@@ -1,0 +1,73 @@
+"""Masks without a closed form, such as `Where`: looked at strip by strip, and only where runs leave it open."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from regard.engine.request import Request
+from regard.engine.strip import Rows
+from regard.spec import masks
+from regard.spec.biases import Bias, Dense, Total
+from regard.spec.masks.runs import EMPTY, FULL
+from regard.spec.plane import Plane
+
+CELLS = 1 << 26  # pairs that a strip's table may hold, over all batch rows and heads
+
+
+def by_strips(request: Request, attention: Callable[[Request], Rows]) -> Rows:
+    """The rows of a request whose mask becomes a table, a strip of queries at a time."""
+    whole = replace(request, **{name: getattr(request, name).to(request.dtype) for name in ("query", "key", "value")})
+    found = [attention(strip) for strip in _strips(whole)]
+    return Rows(**{f.name: torch.cat([getattr(rows, f.name) for rows in found], 3) for f in fields(Rows)})
+
+
+def _strips(request: Request) -> Iterator[Request]:
+    plane = request.plane
+    height = max(48, CELLS // max(1, plane.batch * plane.heads * plane.keys) // 48 * 48)
+    for first in range(0, max(1, plane.queries), height):
+        rows = slice(first, min(first + height, plane.queries))
+        yield replace(
+            request,
+            query=request.query[..., rows, :],
+            mask=masks.Dense(_table(request.mask, plane, rows)),
+            bias=None if request.bias is None else _bias(request.bias, rows),
+            plane=replace(plane, queries=rows.stop - rows.start, starts=plane.starts + first),
+        )
+
+
+def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
+    """The mask of these rows, (batch or 1, head or 1, rows, keys). The function runs on mixed runs only."""
+    table = torch.zeros((1, 1, rows.stop - rows.start, plane.keys), dtype=torch.bool)
+    if table.numel() == 0:
+        return table
+    strips = replace(plane.strips(rows.stop - rows.start), start=rows.start, stop=rows.stop)
+    for run in mask.runs(strips).lists(plane.key_start)[0]:
+        if run.kind == EMPTY:
+            continue
+        columns = slice(run.start, run.stop)
+        if run.kind == FULL:
+            table[..., columns] = True
+            continue
+        seen = mask.visible(plane.pairs(rows, columns))
+        seen = seen.expand(*seen.shape[:-2], rows.stop - rows.start, run.stop - run.start)
+        seen = seen[(None,) * (5 - seen.ndim)]
+        heads = seen.shape[1] * seen.shape[2]
+        if heads > 1:
+            seen = seen.expand(-1, plane.kv_heads, plane.group, -1, -1)
+        seen = seen.flatten(1, 2)
+        if seen.shape[0] > table.shape[0] or seen.shape[1] > table.shape[1]:
+            lanes = max(seen.shape[0], table.shape[0]), max(seen.shape[1], table.shape[1])
+            table = table.expand(*lanes, -1, -1).clone()
+        table[..., columns] = seen
+    return table
+
+
+def _bias(bias: Bias, rows: slice) -> Bias:
+    """The same bias of these query rows; only a dense one is stored by row."""
+    terms = [
+        Dense(term.tensor[..., rows, :]) if isinstance(term, Dense) and term.tensor.shape[-2] > 1 else term
+        for term in bias.terms()
+    ]
+    return terms[0] if len(terms) == 1 else Total(tuple(terms))
