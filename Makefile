@@ -10,14 +10,15 @@ PYTHONS := python3.11 python3 python3.12 python3.13 python3.14
 PYTHON ?= $(firstword $(foreach p,$(PYTHONS),$(shell $(p) -c 'import sys; print("$(p)" if sys.version_info >= (3, 11) else "")' 2>/dev/null)))
 
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt
+NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp)
 # One thread per worker: the workers share the cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --durations 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check lint types format bench clean distclean
+.PHONY: help demo test slow check lint types format bench native-test asan ubsan tsan clean distclean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## a worked example and a heatmap, in under a minute once installed
 	$(BIN)/regard explain --example
@@ -45,6 +46,25 @@ format: $(VENV)/.dev  ## format, and fix what can be fixed
 bench: $(VENV)/.dev  ## time and memory of the engines
 	$(BIN)/regard bench $(ARGS)
 
+native-test:  ## the tests of the native core, for each instruction set of this machine
+	$(call ctest,native,)
+
+asan:  ## the same under the address sanitizer
+	$(call ctest,asan,-fsanitize=address -fno-omit-frame-pointer)
+
+ubsan:  ## the same under the undefined-behavior sanitizer
+	$(call ctest,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
+
+tsan:  ## the same under the thread sanitizer
+	$(call ctest,tsan,-fsanitize=thread)
+
+# A build of its own under build/, with the tests of native/tests.
+define ctest
+	cmake -S . -B build/$(1) -DREGARD_TESTS=ON -DCMAKE_CXX_FLAGS="$(if $(2),-g1 $(2))"
+	cmake --build build/$(1) --parallel $(WORKERS)
+	ctest --test-dir build/$(1) --output-on-failure $(ARGS)
+endef
+
 clean:  ## remove caches and build results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .rumdl_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
@@ -59,10 +79,10 @@ $(VENV)/.made: constraints.txt
 	$(BIN)/python -m pip install --constraint constraints.txt --upgrade pip
 	touch $@
 
-$(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.made
+$(VENV)/.demo: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
 	$(INSTALL) --editable '.[pictures]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.made
+$(VENV)/.dev: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
 	$(INSTALL) --editable . --group dev --group oracles
 	touch $@

@@ -58,6 +58,12 @@ template <class T, class S> struct BackwardPlan {
     }
     int64_t index(const Block& block, int64_t r) const { return (block.b * heads + block.head[r]) * c.queries + block.row[r]; }
 
+    // Whether a row sees anything and is finite; if not, no gradient flows through it.
+    bool sound(int64_t row) const {
+        const T top = static_cast<const T*>(c.top)[row], total = static_cast<const T*>(c.total)[row];
+        return total > T(0) && std::isfinite(top) && std::isfinite(total);
+    }
+
     // Lay out one block's rows, and the constant of each: d_lse − Σ dO · O − d_entropy · entropy.
     void load_block(int64_t lane, int64_t number) {
         const Block block = blocks.at(c, lane, number);
@@ -67,10 +73,10 @@ template <class T, class S> struct BackwardPlan {
         for (int64_t r = 0; r < block.count; ++r) {
             T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
             copy_row<T>(at<S>(c.query, block.b, block.head[r], block.row[r]), c.query.column, c.d_key, q);
-            copy_row<T>(at<S>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value, g);
-            std::fill(q + c.d_key, q + d, T(0));
-            std::fill(g + c.d_value, g + dv, T(0));
+            copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value, g);
             const int64_t row = index(block, r);
+            std::fill(q + c.d_key, q + d, T(0));
+            std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
             const T* o = static_cast<const T*>(c.out) + row * c.d_value;
             double part[4] = {0, 0, 0, 0};
             for (int64_t x = 0; x < c.d_value; ++x) part[x % 4] += double(g[x]) * double(o[x]);
@@ -78,7 +84,7 @@ template <class T, class S> struct BackwardPlan {
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
             if (c.grad_entropy)
                 sum += double(static_cast<const T*>(c.grad_entropy)[row]) * double(static_cast<const T*>(c.entropy)[row]);
-            constant[row] = T(-sum);
+            constant[row] = sound(row) ? T(-sum) : T(0);
         }
     }
 
@@ -139,6 +145,7 @@ template <class T, class S> class Backward {
         d_table_ = c_.grad_offset_table ? p_.tables.data() + unit * p_.table() : nullptr;
         d_tau_ = c_.grad_temperature ? p_.taus.data() + unit * p_.heads : nullptr;
         std::fill(dq_, dq_ + p_.share(), T(0));
+        if (d_tau_ && chunk == 0 && c_.grad_lse) shift_temperature();
         const int64_t from = p_.key_blocks * chunk / p_.chunks, to = p_.key_blocks * (chunk + 1) / p_.chunks;
         for (int64_t kb = from; kb < to && !stop_.now(); ++kb) key_block(kb * KEYS - p_.pad);
     }
@@ -151,6 +158,16 @@ template <class T, class S> class Backward {
     T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *dq_, *d_table_;
     double* d_tau_;
     int64_t lane_, chunk_, b_, kv_, low_, high_;
+
+    // What row_gradient leaves out of the temperature's gradient: it takes logits relative to the row's largest, and the
+    // gradients of a row of logits add up to that of its lse.
+    void shift_temperature() {
+        for (int64_t h = kv_ * c_.group; h < (kv_ + 1) * c_.group; ++h)
+            for (int64_t place = (b_ * p_.heads + h) * c_.queries; place < (b_ * p_.heads + h + 1) * c_.queries; ++place) {
+                const double top = double(static_cast<const T*>(c_.top)[place]);
+                if (p_.sound(place)) d_tau_[h] -= double(static_cast<const T*>(c_.grad_lse)[place]) * top * LN2 / logits_.tau(h);
+            }
+    }
 
     void key_block(int64_t column0) {
         const int64_t begin = std::max<int64_t>(0, column0), end = std::min(c_.keys, column0 + KEYS);
@@ -251,6 +268,12 @@ template <class T, class S> class Backward {
         const Block& block = logits_.block;
         const int64_t low = logits_.low[r / GROUP], high = logits_.high[r / GROUP], h = block.head[r], place = p_.index(block, r);
         T *x = s_ + r * LINE, *g = g_ + r * LINE;
+        const T top = static_cast<const T*>(c_.top)[place], total = static_cast<const T*>(c_.total)[place];
+        if (!p_.sound(place)) {
+            std::fill(x + low_, x + high_, T(0));
+            std::fill(g + low_, g + high_, T(0));
+            return;
+        }
         alignas(64) T capped[KEYS], factors[KEYS], changes[KEYS];
         if (SPECIAL && c_.cap > 0)
             for (int64_t n = low; n < high; n += LANES<T>) store(capped + n, tanh<T>(load(x + n)));
@@ -258,13 +281,11 @@ template <class T, class S> class Backward {
         if (DROPS)
             dropped<T>(c_, row_key(c_.seed, b_, h, logits_.position(r)), c_.key_start + logits_.column0, low, high,
                        [&](int64_t n, MaskVec<T> stays) { store(factors + n, stays ? splat(T(c_.keep_scale)) : Vec<T>{}); });
-        const T top = static_cast<const T*>(c_.top)[place], total = static_cast<const T*>(c_.total)[place];
-        const bool none = !(total > T(0)) || !std::isfinite(top);
-        const Vec<T> inverse = splat(none ? T(0) : T(1) / total), shift = splat(none ? T(0) : top);
+        const Vec<T> inverse = splat(T(1) / total), shift = splat(top);
         const Vec<T> constant = splat(p_.constant[place]), outer = splat(T(c_.scale / logits_.tau(h)));
         const bool mixed = SPECIAL && c_.grad_entropy;
         const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] * T(LN2) : T(0));
-        const Vec<T> log_total = splat(mixed && !none ? T(std::log2(double(total))) : T(0));
+        const Vec<T> log_total = splat(mixed ? T(std::log2(double(total))) : T(0));
         Vec<T> d_tau{};
         for (int64_t n = low; n < high; n += LANES<T>) {
             const Vec<T> z = load(x + n) - shift, p = exp2(z) * inverse;
@@ -277,7 +298,7 @@ template <class T, class S> class Backward {
             store(x + n, DROPS ? Vec<T>(p * load(factors + n)) : p);
             Vec<T> ds = dx * outer;
             if (SPECIAL) {
-                if (d_tau_) d_tau += hidden ? Vec<T>{} : Vec<T>(dx * (z + shift));
+                if (d_tau_) d_tau += hidden ? Vec<T>{} : Vec<T>(dx * z);
                 if (c_.cap > 0) ds = ds * (splat(T(1)) - load(capped + n) * load(capped + n));
                 store(changes + n, dx);
             }

@@ -126,7 +126,7 @@ template <class T, class S> class Forward {
             for (int64_t n = low(r); n < high(r); n += LANES<T>) best = max<T>(best, load(x + n));
             here_.top[r] = max_of<T>(best);
         }
-        if (c_.peak_at)
+        if (c_.peak_at || c_.max_logit)
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
         if (!c_.entropy && !c_.distance)
@@ -163,11 +163,12 @@ template <class T, class S> class Forward {
         if (STATISTICS) here_.moment[r] = sum<T>(moment), here_.reach[r] = sum<T>(reach);
     }
 
+    // The first column of the peak; of a row that is not finite, the first that it sees.
     int64_t find(int64_t r, T peak) const {
         const T* x = s_ + r * LINE;
         for (int64_t n = low(r); n < high(r); ++n)
             if (x[n] == peak) return logits_.column0 + n;
-        return -1;
+        return logits_.column0 + logits_.first;
     }
 
     // done(r, place in out_, sums) of powers times values.
@@ -206,7 +207,7 @@ template <class T, class S> class Forward {
         if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(1) / total;
         if (c_.peak_at) c_.peak_at[place] = none ? -1 : rows_.at[r];
         if (c_.distance) static_cast<T*>(c_.distance)[place] = none ? T(0) : rows_.reach[r] / total;
-        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = none ? NONE<T> : top / logits_.unit[r];
+        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = none ? NONE<T> : logits_.natural(r, rows_.at[r]);
     }
 };
 

@@ -100,8 +100,30 @@ template <class T, class S> class Logits {
     // j - i of column 0 in row r
     int64_t offset(int64_t r) const { return c.key_start + column0 - position(r); }
 
+    // The finished logit of row r and a key in natural units, before tau.
+    T natural(int64_t r, int64_t column) const {
+        const int64_t h = block.head[r], away = c.key_start + column - position(r);
+        const S *q = at<S>(c.query, block.b, h, block.row[r]), *k = at<S>(c.key, block.b, block.kv, column);
+        double x = 0;
+        for (int64_t n = 0; n < c.d_key; ++n) x += double(widen<T>(q[n * c.query.column])) * double(widen<T>(k[n * c.key.column]));
+        x *= c.scale;
+        if (c.cap > 0) x = c.cap * std::tanh(x / c.cap);
+        if (c.slopes) x -= double(static_cast<const T*>(c.slopes)[h]) * double(away < 0 ? -away : away);
+        if (c.offset_table)
+            x += double((static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? h : 0) * (2 * c.reach + 1))[std::min(std::max(away, -c.reach), c.reach) + c.reach]);
+        if (c.dense_bias.data) x += double(at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column]);
+        return T(x);
+    }
+
    private:
     std::vector<uint8_t> bytes_, space_;
+
+    // A finite bias never hides, however low: base 2 must not carry it past the lowest number.
+    static REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, T factor) {
+        const Vec<T> lowest = splat(std::numeric_limits<T>::lowest());
+        return (bias == splat(NONE<T>)) | (x == splat(NONE<T>)) ? splat(NONE<T>) : max<T>(Vec<T>(x + bias * factor), lowest);
+    }
+    static T plus(T x, T bias, T factor) { return plus(splat(x), splat(bias), factor)[0]; }
 
     void add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
         const Vec<T> slope = splat(-static_cast<const T*>(c.slopes)[block.head[r]] * unit[r]), lanes = iota<T>();
@@ -114,9 +136,9 @@ template <class T, class S> class Logits {
         const int64_t start = offset(r) + c.reach, past = 2 * c.reach;  // the table's index of column n is start + n, clipped
         for (int64_t n = from; n < to; n += LANES<T>) {
             if (start + n >= 0 && start + n + LANES<T> - 1 <= past) {
-                store(x + n, load(x + n) + load(table + start + n) * unit[r]);
+                store(x + n, plus(load(x + n), load(table + start + n), unit[r]));
             } else {
-                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] += table[std::min(std::max<int64_t>(start + m, 0), past)] * unit[r];
+                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] = plus(x[m], table[std::min(std::max<int64_t>(start + m, 0), past)], unit[r]);
             }
         }
     }
@@ -126,8 +148,8 @@ template <class T, class S> class Logits {
         const T* from = at<T>(c.dense_bias, block.b, block.head[r], block.row[r]) + column0 * step;
         int64_t n = first;
         if (step == 1)
-            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, load(x + n) + load(from + n) * unit[r]);
-        for (; n < last; ++n) x[n] += from[n * step] * unit[r];
+            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, plus(load(x + n), load(from + n), unit[r]));
+        for (; n < last; ++n) x[n] = plus(x[n], from[n * step], unit[r]);
     }
 
     void hide(int64_t r, const Span& span, T* x, int64_t low_column, int64_t high_column) {

@@ -72,7 +72,7 @@ typedef struct {
      * others unless null; backward reads out, top, total and, with grad_entropy, entropy. */
     void *out, *lse, *top, *total, *entropy, *peak, *distance, *max_logit;
     int64_t* peak_at;
-    /* Backward: what came back, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped
+    /* Backward: what came back, in the arithmetic's precision, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped
      * like their inputs, the tables like theirs; grad_dense has its own strides, 0 along an axis that is summed, and
      * starts at 0. Null if not wanted, but for the first three. */
     regard_tensor grad_out;

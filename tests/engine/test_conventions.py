@@ -12,7 +12,7 @@ from regard import attend, biases, masks, plan, scores
 from regard.engine.request import AUX
 from regard.testing import Case, Sizes, error, mechanisms, small_tiles
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 EPS = torch.finfo(torch.float64).eps
 engines = pytest.mark.parametrize("engine", ENGINES)
 

@@ -9,7 +9,7 @@ from regard import Dropout, attend, masks
 from regard.spec.plane import Plane
 from regard.testing import Case, small_tiles
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 engines = pytest.mark.parametrize("engine", ENGINES)
 BATCH, HEADS, LENGTH = 2, 3, 40
 

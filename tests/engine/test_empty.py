@@ -11,7 +11,7 @@ from regard import attend, masks
 from regard.engine.request import AUX
 from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, Case, Sizes, mechanisms, small_tiles
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 
 
 def statistics(case: Case) -> tuple[str, ...]:

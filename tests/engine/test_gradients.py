@@ -26,13 +26,13 @@ def checked(case: Case, engine: str, check: object) -> None:
         assert check(work, tuple(leaves.values()), **TOLERANCE)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("engine", ["reference", "tiled"])
+@pytest.mark.parametrize("engine", ["reference", "tiled", "native"])
 @pytest.mark.parametrize("case", mechanisms(), ids=str)
 def test_first_derivatives(case: Case, engine: str) -> None:
     checked(case, engine, gradcheck)
 
 
-@pytest.mark.parametrize("engine", ["reference", "tiled"])
+@pytest.mark.parametrize("engine", ["reference", "tiled", "native"])
 @pytest.mark.parametrize("case", mechanisms(), ids=str)
 def test_second_derivatives(case: Case, engine: str) -> None:
     checked(case, engine, gradgradcheck)

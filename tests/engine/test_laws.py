@@ -11,7 +11,7 @@ from regard import attend, biases, masks
 from regard.engine.request import AUX
 from regard.testing import Case, error, mechanisms, small_tiles
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 EPS = torch.finfo(torch.float64).eps
 engines = pytest.mark.parametrize("engine", ENGINES)
 SHAPES = ((2, 6, 11, 5), (2, 2, 13, 5), (2, 2, 13, 7))

@@ -40,7 +40,7 @@ def partial(query: Tensor, key: Tensor, value: Tensor, keys: slice, start: int, 
     return Partial(out, torch.as_tensor(aux.lse))
 
 
-@pytest.mark.parametrize("engine", ["reference", "tiled"])
+@pytest.mark.parametrize("engine", ["reference", "tiled", "native"])
 @given(st.lists(st.integers(0, 17), max_size=5), st.integers(-4, 17), st.randoms(use_true_random=False))
 @settings(max_examples=30)
 def test_any_split_in_any_order_is_the_whole(engine: str, cuts: list[int], start: int, random: object) -> None:

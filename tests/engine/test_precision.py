@@ -1,5 +1,6 @@
 """Precision: accumulation in at least float32, one rounding at the end, and inputs at the edge of the floats."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,21 @@ from torch import Tensor
 
 from regard import attend, normalizers, scores
 from regard.engine.request import AUX
-from regard.testing import BIASES, MASKS, SCORES, TEMPERATURES, Case, Sizes, assert_within, error, small_tiles
+from regard.testing import (
+    BIASES,
+    MASKS,
+    PRODUCTS,
+    SCORES,
+    SOFTMAXES,
+    TEMPERATURES,
+    Case,
+    Sizes,
+    assert_within,
+    error,
+    small_tiles,
+)
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 HALVES = [torch.bfloat16, torch.float16]
 SINGLE = [torch.float32, *HALVES]
 ENOUGH = 4096  # elements, so that a root mean square means something
@@ -61,10 +74,15 @@ scales = st.sampled_from([0.25, 1.0, 2.0])
 moderate = st.sampled_from([0.25, 1.0])
 
 
-def as_exact_as_the_formula(case: Case, dtype: torch.dtype, scale: float) -> None:
+products = st.builds(
+    replace, cases, score=st.sampled_from(PRODUCTS), normalizer=st.sampled_from(SOFTMAXES), sizes=st.just(SIZES)
+)
+
+
+def as_exact_as_the_formula(case: Case, dtype: torch.dtype, scale: float, engine: str = "tiled") -> None:
     truth = outcome(case, torch.float64, dtype, "reference", scale)
     plain = outcome(case, dtype, dtype, "reference", scale)
-    found = outcome(case, dtype, dtype, "tiled", scale)
+    found = outcome(case, dtype, dtype, engine, scale)
     assert found["out"].numel() >= ENOUGH
     for name, right in truth.items():
         assert found[name].dtype == plain[name].dtype, name
@@ -93,11 +111,19 @@ def test_tiled_is_as_exact_as_the_formula(dtype: torch.dtype, case: Case, scale:
     as_exact_as_the_formula(case, dtype, scale)
 
 
+@pytest.mark.parametrize("dtype", SINGLE, ids=str)
+@given(products, scales)
+@settings(max_examples=30)
+def test_native_is_as_exact_as_the_formula(dtype: torch.dtype, case: Case, scale: float) -> None:
+    as_exact_as_the_formula(case, dtype, scale, "native")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@given(cases, moderate)
+@given(st.data(), moderate)
 @settings(max_examples=10)
-def test_half_precision_rounds_once(engine: str, dtype: torch.dtype, case: Case, scale: float) -> None:
+def test_half_precision_rounds_once(engine: str, dtype: torch.dtype, data: st.DataObject, scale: float) -> None:
+    case = data.draw(products if engine == "native" else cases)
     rounds_once(case, dtype, scale, engine)
 
 
@@ -112,9 +138,12 @@ def test_tiled_is_as_exact_as_the_formula_in_many_cases(dtype: torch.dtype, case
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@given(cases, moderate)
+@given(st.data(), moderate)
 @settings(max_examples=300)
-def test_half_precision_rounds_once_in_many_cases(engine: str, dtype: torch.dtype, case: Case, scale: float) -> None:
+def test_half_precision_rounds_once_in_many_cases(
+    engine: str, dtype: torch.dtype, data: st.DataObject, scale: float
+) -> None:
+    case = data.draw(products if engine == "native" else cases)
     rounds_once(case, dtype, scale, engine)
 
 

@@ -13,7 +13,7 @@ from regard import attend, biases, masks, normalizers
 from regard.engine.request import AUX
 from regard.testing import Case, Sizes, error, small_tiles
 
-ENGINES = ["reference", "tiled"]
+ENGINES = ["reference", "tiled", "native"]
 engines = pytest.mark.parametrize("engine", ENGINES)
 BATCH, HEADS, KV_HEADS, QUERIES, KEYS, START = 2, 6, 2, 11, 13, 2
 

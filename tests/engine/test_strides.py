@@ -74,7 +74,7 @@ def outcome(tensors: dict[str, Tensor], engine: str) -> list[Tensor]:
     return [out, *(getattr(aux, name) for name in AUX), *grads]
 
 
-@pytest.mark.parametrize("engine", ["reference", "tiled"])
+@pytest.mark.parametrize("engine", ["reference", "tiled", "native"])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_layout_is_as_good_as_contiguous(name: str, layout: Callable[[Tensor], Tensor], engine: str) -> None:

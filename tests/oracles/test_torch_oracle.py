@@ -149,7 +149,7 @@ def test_temperature_divides_score_and_bias(
     agree(ours, theirs, {**inputs(draw), "bias": draw(QUERIES, KEYS)}, order=2)
 
 
-@pytest.mark.parametrize("engine", ["reference", "tiled"])
+@pytest.mark.parametrize("engine", ["reference", "tiled", "native"])
 def test_longer_than_the_tiles_as_shipped(engine: str, draw: Callable[..., Tensor], agree: Callable[..., None]) -> None:
     queries, keys = 263, 1031
 

@@ -1,14 +1,12 @@
 """The native engine as the others see it: what it supports, and a call that runs it."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from regard.engine.native.function import Native, NotFiniteError, attention
 from regard.engine.native.library import library
-from regard.engine.native.lowering import PRODUCTS, inner, lower_biases, lower_score
-from regard.engine.native.poison import Poisoned
+from regard.engine.native.lowering import PRODUCTS, Biases, inner, lower_biases, lower_score
+from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
 from regard.engine.request import Aux, Request, Result
@@ -46,6 +44,17 @@ def run(request: Request) -> Result:
 
 def _rows(request: Request) -> Rows:
     """The results before the sink. Non-finite inputs take the careful way, after the kernels have met them."""
+    try:
+        return _attention(request, finite=False)[1]
+    except NotFiniteError:
+        found = cleaned(request)
+    if found is None:  # a result overflowed, which is right as it is
+        return _attention(request, finite=True)[1]
+    native, rows, biases = _attention(found[0], finite=True)
+    return found[1].restored(native, rows, biases)
+
+
+def _attention(request: Request, finite: bool) -> tuple[Native, Rows, Biases]:
     score = lower_score(request)
     biases = lower_biases(request.bias, request.plane, request.dtype)
     native = Native(
@@ -58,17 +67,10 @@ def _rows(request: Request) -> Rows:
         aux=frozenset(request.aux),
         slopes=biases.slopes,
         bias_hides=request.bias is not None and request.bias.hides,
+        finite=finite,
     )
-    rest = (_temperatures(request), biases.table, biases.dense)
-    try:
-        return attention(native, score.query, score.key, score.value, *rest)
-    except NotFiniteError:
-        native = replace(native, finite=True)
-    poisoned = Poisoned.of(score.query, score.key, score.value)
-    if poisoned is None:
-        return attention(native, score.query, score.key, score.value, *rest)
-    rows = attention(native, poisoned.query, poisoned.key, poisoned.value, *rest)
-    return poisoned.restored(native, rows, biases)
+    rows = attention(native, score.query, score.key, score.value, _temperatures(request), biases.table, biases.dense)
+    return native, rows, biases
 
 
 def _temperatures(request: Request) -> Tensor | None:

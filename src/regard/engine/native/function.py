@@ -184,7 +184,7 @@ class _Attention(torch.autograd.Function):
         if needed[5]:
             found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
             call.grad_dense = Strided.of(found["grad_dense"])
-        d_out = d_out.to(query.dtype)
+        d_out = d_out.to(out.dtype)
         call.grad_out = Strided.of(d_out)
         for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
             if grad is not None:

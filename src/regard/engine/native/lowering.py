@@ -16,7 +16,7 @@ PRODUCTS = (Dot, ScaledDot, General, Cosine)
 
 @dataclass(frozen=True, eq=False)
 class ProductScore:
-    """cap · tanh(scale · q′·k′ / cap); a cap of 0 is none. Keys and values have one head per key head."""
+    """cap · tanh(scale · q′·k′ / cap), a cap of 0 is none; tensors are (batch, head, length, width)."""
 
     query: Tensor
     key: Tensor
@@ -31,7 +31,7 @@ def inner(score: Score) -> Score:
 
 
 def lower_score(request: Request) -> ProductScore:
-    """The inputs in one dtype, (batch, head, length, width)."""
+    """The inputs in one dtype."""
     score = inner(request.score)
     cap = float(request.score.cap) if isinstance(request.score, SoftCapped) else 0.0
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
@@ -77,8 +77,13 @@ def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
             assert isinstance(term, Dense)
             tensor = term.tensor.to(dtype)
             tensor = tensor[(None,) * (4 - tensor.ndim)]
-            dense = tensor if dense is None else dense + tensor
+            dense = tensor if dense is None else _both(dense, tensor)
     return Biases(slopes, _joined(tables), dense)
+
+
+def _both(left: Tensor, right: Tensor) -> Tensor:
+    """The sum, −inf where either hides, whatever the other is."""
+    return torch.where((left == -torch.inf) | (right == -torch.inf), -torch.inf, left + right)
 
 
 def _joined(tables: list[Tensor]) -> Tensor | None:
@@ -91,5 +96,5 @@ def _joined(tables: list[Tensor]) -> Tensor | None:
     for table in tables:
         own = table.shape[1] // 2
         wide = table[:, offsets.clamp(-own, own) + own]
-        total = wide if total is None else total + wide
+        total = wide if total is None else _both(total, wide)
     return total

@@ -77,10 +77,11 @@ class Program:
     def _documents(self, mask: masks.Documents, plane: Plane) -> None:
         """Ids of keys and of queries, and of each query the span of keys that hold its id, and whether all of it does."""
         first, past = plane.key_start, plane.key_start + plane.keys
-        keys = mask.key_ids.reshape(-1, mask.key_ids.shape[-1])[:, first:past].contiguous()
+        ids = mask.key_ids if mask.key_ids.ndim == 2 else mask.key_ids.unsqueeze(0)
+        keys = ids[:, first:past].contiguous()
         queries = mask.query_rows(plane, slice(0, plane.queries)).contiguous()
         spans = torch.zeros((max(len(keys), len(queries)), plane.queries, 3), dtype=torch.int64)
-        if plane.queries and plane.keys:
+        if spans.numel() and keys.numel():
             runs = mask.runs(plane.strips(1))
             start, stop, kind = runs.edges[..., 1], runs.edges[..., 2], runs.kinds[..., 1]
             spans[..., 0] = (start - first).reshape(-1, plane.queries)

@@ -40,7 +40,7 @@ def _strips(request: Request) -> Iterator[Request]:
 def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
     """The mask of these rows, (batch or 1, head or 1, rows, keys). The function runs on mixed runs only."""
     table = torch.zeros((1, 1, rows.stop - rows.start, plane.keys), dtype=torch.bool)
-    if table.numel() == 0:
+    if table.numel() == 0 or plane.batch * plane.heads == 0:
         return table
     strips = replace(plane.strips(rows.stop - rows.start), start=rows.start, stop=rows.stop)
     for run in mask.runs(strips).lists(plane.key_start)[0]:

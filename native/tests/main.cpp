@@ -1,0 +1,27 @@
+// Compiled for any processor: leaves the test out (77) where the processor lacks its instruction set.
+#include "check.h"
+
+int checks = 0, failures = 0;
+
+namespace {
+
+bool able(const char* isa) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (std::strcmp(isa, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (std::strcmp(isa, "avx512") == 0)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512bw");
+#endif
+    return std::strcmp(isa, "portable") == 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    if (count > 1 && !able(arguments[1])) return 77;
+    run();
+    std::printf("%d checks, %d failures\n", checks, failures);
+    return failures || !checks;
+}

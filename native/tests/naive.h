@@ -1,0 +1,107 @@
+// Attention as the formula has it, one number at a time, in any precision.
+#pragma once
+#include "scene.h"
+
+// Numbers, and how large the terms are that they are sums of: what cancels leaves its rounding behind.
+template <class R> struct Sums {
+    std::vector<R> value, size;
+    void assign(size_t count) { value.assign(count, R(0)), size.assign(count, R(0)); }
+    void push(R x) { value.push_back(x), size.push_back(std::isfinite(x) ? std::fabs(x) : R(0)); }
+    void add(int64_t at, R x, R bulk) { value[size_t(at)] += x, size[size_t(at)] += std::fabs(bulk); }
+};
+
+template <class R> struct Naive {
+    Sums<R> out, lse, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias;
+    std::vector<int64_t> peak_at;
+
+    template <class S, class T> explicit Naive(const Scene<S, T>& s) {
+        const Shape& n = s.shape;
+        const int64_t rows = n.batch * s.heads * n.queries;
+        out.assign(size_t(rows * n.d_value));
+        grad_query.assign(size_t(rows * n.d_key));
+        grad_key.assign(size_t(n.batch * n.kv_heads * n.keys * n.d_key));
+        grad_value.assign(size_t(n.batch * n.kv_heads * n.keys * n.d_value));
+        grad_temperature.assign(size_t(s.heads));
+        grad_offsets.assign(s.offsets.size());
+        grad_bias.assign(s.bias.size());
+        for (int64_t b = 0; b < n.batch; ++b)
+            for (int64_t h = 0; h < s.heads; ++h)
+                for (int64_t r = 0; r < n.queries; ++r) row(s, b, h, r);
+    }
+
+   private:
+    template <class S, class T> void row(const Scene<S, T>& s, int64_t b, int64_t h, int64_t r) {
+        const Shape& n = s.shape;
+        const regard_call& c = s.call;
+        const int64_t kv = h / n.group, i = s.query_start[size_t(b)] + r, place = (b * s.heads + h) * n.queries + r;
+        const R none = -std::numeric_limits<R>::infinity(), tau = c.temperature ? R(s.temperature[size_t(h)]) : R(1);
+        const size_t keys = size_t(n.keys);
+        std::vector<R> x(keys, none), slope(keys, R(1)), w(keys, R(0)), keep(keys, R(1)), dx(keys, R(0));
+        R top = none, best = none, total = 0;
+        int64_t at = -1;
+        for (int64_t j = 0; j < n.keys; ++j) {
+            if (!s.visible(b, r, j)) continue;
+            R score = 0;
+            for (int64_t d = 0; d < n.d_key; ++d) score += s.query.template get<R>(b, h, r, d) * s.key.template get<R>(b, kv, j, d);
+            score *= R(c.scale);
+            if (c.cap > 0) {
+                const R bent = std::tanh(score / R(c.cap));
+                score = R(c.cap) * bent, slope[size_t(j)] = 1 - bent * bent;
+            }
+            if (c.slopes) score -= R(s.slopes[size_t(h)]) * R(std::abs(i - c.key_start - j));
+            if (c.offset_table) score += R(s.offsets[offset(s, h, i, j)]);
+            if (c.dense_bias.data) score += s.bias.template get<R>(b, h, r, j);
+            x[size_t(j)] = score / tau;
+            if (x[size_t(j)] > top) top = x[size_t(j)], best = score, at = j;
+            if (c.drop_below) keep[size_t(j)] = regard::pair_number<uint32_t>(regard::row_key(c.seed, b, h, i), uint32_t(c.key_start + j)) >= c.drop_below ? R(c.keep_scale) : R(0);
+        }
+        for (size_t j = 0; j < keys; ++j) total += w[j] = at < 0 ? R(0) : std::exp(x[j] - top);
+        R spread = 0, far = 0;
+        for (size_t j = 0; j < keys; ++j) {
+            w[j] = at < 0 ? R(0) : w[j] / total;
+            if (w[j] > 0) spread -= w[j] * std::log(w[j]);
+            far += w[j] * R(std::abs(i - c.key_start - int64_t(j)));
+            for (int64_t d = 0; d < n.d_value; ++d) {
+                const R term = w[j] * keep[j] * s.value.template get<R>(b, kv, int64_t(j), d);
+                out.add(place * n.d_value + d, term, term);
+            }
+        }
+        lse.push(at < 0 ? none : top + std::log(total));
+        entropy.push(spread), peak.push(at < 0 ? R(0) : 1 / total), distance.push(far), max_logit.push(best), peak_at.push_back(at);
+
+        R mean = 0, rough_mean = 0;
+        std::vector<R> rough(keys, R(0));
+        for (size_t j = 0; j < keys; ++j) {
+            for (int64_t d = 0; d < n.d_value; ++d) {
+                const R term = keep[j] * s.grad_out.template get<R>(b, h, r, d) * s.value.template get<R>(b, kv, int64_t(j), d);
+                dx[j] += term, rough[j] += std::fabs(term);
+            }
+            mean += w[j] * dx[j], rough_mean += w[j] * rough[j];
+        }
+        for (size_t j = 0; j < keys; ++j) {
+            const R lse_part = c.grad_lse ? R(s.grad_lse[size_t(place)]) : R(0);
+            const R entropy_part = c.grad_entropy && w[j] > 0 ? R(s.grad_entropy[size_t(place)]) * (std::log(w[j]) + spread) : R(0);
+            const R change = w[j] * (dx[j] - mean + lse_part - entropy_part);
+            const R bulk = w[j] * (rough[j] + rough_mean + std::fabs(lse_part) + std::fabs(entropy_part));
+            if (w[j] > 0) grad_temperature.add(h, -change * x[j] / tau, bulk * x[j] / tau);
+            if (c.offset_table) grad_offsets.add(int64_t(offset(s, h, i, int64_t(j))), change / tau, bulk / tau);
+            if (c.dense_bias.data) grad_bias.add(int64_t(s.bias.place(b, h, r, int64_t(j))) - 1, change / tau, bulk / tau);
+            const R factor = slope[j] * R(c.scale) / tau;
+            const int64_t row = (b * n.kv_heads + kv) * n.keys + int64_t(j);
+            for (int64_t d = 0; d < n.d_key; ++d) {
+                const R k = factor * s.key.template get<R>(b, kv, int64_t(j), d), q = factor * s.query.template get<R>(b, h, r, d);
+                grad_query.add(place * n.d_key + d, change * k, bulk * k);
+                grad_key.add(row * n.d_key + d, change * q, bulk * q);
+            }
+            for (int64_t d = 0; d < n.d_value; ++d) {
+                const R term = w[j] * keep[j] * s.grad_out.template get<R>(b, h, r, d);
+                grad_value.add(row * n.d_value + d, term, term);
+            }
+        }
+    }
+    template <class S, class T> static size_t offset(const Scene<S, T>& s, int64_t h, int64_t i, int64_t column) {
+        const regard_call& c = s.call;
+        const int64_t apart = std::min(std::max(c.key_start + column - i, -c.reach), c.reach);
+        return size_t((c.offset_heads > 1 ? h : 0) * (2 * c.reach + 1) + apart + c.reach);
+    }
+};

@@ -1,0 +1,42 @@
+// Where a call writes: misaligned buffers between guards.
+#pragma once
+#include "scene.h"
+
+template <class T> struct Results {
+    Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias;
+    Guarded<int64_t> peak_at;
+
+    template <class S> explicit Results(const Scene<S, T>& s)
+        : Results(s, s.shape.batch * s.heads * s.shape.queries, s.shape.batch * s.shape.kv_heads * s.shape.keys) {}
+
+    template <class S> int forward(const Scene<S, T>& s, int64_t threads, bool statistics) {
+        regard_call c = s.call;
+        c.threads = threads;
+        c.out = out.data(), c.top = top.data(), c.total = total.data(), c.entropy = entropy.data();
+        if (statistics) c.lse = lse.data(), c.peak = peak.data(), c.distance = distance.data(), c.max_logit = max_logit.data(), c.peak_at = peak_at.data();
+        return regard_forward(&c);
+    }
+    template <class S> int backward(const Scene<S, T>& s, int64_t threads) {
+        regard_call c = s.call;
+        c.threads = threads;
+        c.out = out.data(), c.top = top.data(), c.total = total.data(), c.entropy = entropy.data();
+        c.grad_query = grad_query.data(), c.grad_key = grad_key.data(), c.grad_value = grad_value.data();
+        if (c.temperature) c.grad_temperature = grad_temperature.data();
+        if (c.offset_table) c.grad_offset_table = grad_offsets.data();
+        if (c.dense_bias.data) c.grad_dense = c.dense_bias, c.grad_dense.data = grad_bias.data();
+        return regard_backward(&c);
+    }
+    bool whole() const {
+        bool good = peak_at.whole();
+        for (const Guarded<T>* x : {&out, &lse, &top, &total, &entropy, &peak, &distance, &max_logit, &grad_query, &grad_key, &grad_value, &grad_temperature, &grad_offsets, &grad_bias})
+            good &= x->whole();
+        return good;
+    }
+
+   private:
+    template <class S>
+    Results(const Scene<S, T>& s, int64_t rows, int64_t columns)
+        : out(rows * s.shape.d_value), lse(rows), top(rows), total(rows), entropy(rows), peak(rows), distance(rows), max_logit(rows),
+          grad_query(rows * s.shape.d_key), grad_key(columns * s.shape.d_key), grad_value(columns * s.shape.d_value), grad_temperature(s.heads),
+          grad_offsets(int64_t(s.offsets.size())), grad_bias(int64_t(s.bias.size()), 0), peak_at(rows, -7) {}
+};

@@ -1,0 +1,81 @@
+// Whole calls against the formula: odd widths, empty and single lengths, misaligned and strided data, all number types.
+#include "naive.h"
+#include "results.h"
+
+using regard::BFloat16;
+using regard::Float16;
+
+namespace {
+
+// At most twice the error of the plain formula in the same precision, and a few roundings of the terms.
+template <class T> void compare(const char* name, const Guarded<T>& got, const Sums<long double>& want, const Sums<T>& plain, uint64_t seed) {
+    long double error = 0, size = 0, worst = 0;
+    bool same = got.size() == int64_t(want.value.size());
+    for (size_t n = 0; same && n < want.value.size(); ++n) {
+        const T mine = got[int64_t(n)];
+        if (std::isfinite(want.value[n])) {
+            size = std::max(size, want.size[n]), error = std::max(error, std::fabs((long double)plain.value[n] - want.value[n]));
+            same &= std::isfinite(mine);
+            worst = std::max(worst, std::fabs((long double)mine - want.value[n]));
+        } else {
+            same &= (long double)mine == want.value[n];
+        }
+    }
+    const long double allowed = 2 * error + 8 * std::numeric_limits<T>::epsilon() * size;
+    CHECK(same && worst <= allowed, "%s of scene %d: off by %Lg, allowed %Lg, size %Lg", name, int(seed), worst, allowed, size);
+}
+
+template <class T> bool equal(const Guarded<T>& a, const Guarded<T>& b) {
+    bool same = a.size() == b.size();
+    for (int64_t n = 0; same && n < a.size(); ++n) same = a[n] == b[n] || (a[n] != a[n] && b[n] != b[n]);
+    return same;
+}
+
+template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskChoice mask, bool extras, uint64_t seed) {
+    const Scene<S, T> s(shape, dtype, mask, extras, seed);
+    const Naive<long double> want(s);
+    const Naive<T> plain(s);
+    Results<T> one(s), three(s);
+    const bool statistics = seed % 2;
+    CHECK(one.forward(s, 1, statistics) == REGARD_DONE, "forward of scene %d", int(seed));
+    CHECK(three.forward(s, 3, true) == REGARD_DONE, "forward of scene %d on three threads", int(seed));
+    compare("out", one.out, want.out, plain.out, seed);
+    compare("lse", three.lse, want.lse, plain.lse, seed);
+    compare("entropy", three.entropy, want.entropy, plain.entropy, seed);
+    compare("peak", three.peak, want.peak, plain.peak, seed);
+    compare("distance", three.distance, want.distance, plain.distance, seed);
+    compare("max_logit", three.max_logit, want.max_logit, plain.max_logit, seed);
+    for (size_t n = 0; n < want.peak_at.size(); ++n) CHECK(three.peak_at[int64_t(n)] == want.peak_at[n] || want.peak_at[n] >= 0, "peak_at %d of scene %d", int(n), int(seed));
+    CHECK(equal(one.out, three.out) && equal(one.top, three.top) && equal(one.total, three.total), "forward bits of scene %d on three threads", int(seed));
+    CHECK(one.backward(s, 1) == REGARD_DONE && three.backward(s, 3) == REGARD_DONE, "backward of scene %d", int(seed));
+    compare("grad_query", one.grad_query, want.grad_query, plain.grad_query, seed);
+    compare("grad_key", one.grad_key, want.grad_key, plain.grad_key, seed);
+    compare("grad_value", one.grad_value, want.grad_value, plain.grad_value, seed);
+    if (s.call.temperature) compare("grad_temperature", one.grad_temperature, want.grad_temperature, plain.grad_temperature, seed);
+    if (s.call.offset_table) compare("grad_offset_table", one.grad_offsets, want.grad_offsets, plain.grad_offsets, seed);
+    if (s.call.dense_bias.data) compare("grad_dense", one.grad_bias, want.grad_bias, plain.grad_bias, seed);
+    CHECK(equal(one.grad_query, three.grad_query) && equal(one.grad_key, three.grad_key) && equal(one.grad_value, three.grad_value) &&
+              equal(one.grad_temperature, three.grad_temperature) && equal(one.grad_offsets, three.grad_offsets) && equal(one.grad_bias, three.grad_bias),
+          "backward bits of scene %d on three threads", int(seed));
+    CHECK(one.whole() && three.whole(), "scene %d wrote beside its results", int(seed));
+}
+
+}  // namespace
+
+void run() {
+    const Shape shapes[] = {
+        {1, 1, 1, 1, 1, 1, 1},      {2, 2, 1, 5, 7, 3, 3},     {1, 2, 3, 1, 300, 59, 111}, {2, 1, 1, 49, 130, 111, 59}, {1, 1, 2, 100, 100, 64, 64},
+        {1, 3, 1, 61, 300, 16, 32}, {2, 2, 2, 13, 13, 8, 1},   {1, 1, 1, 130, 270, 1, 3},  {1, 2, 1, 97, 1, 3, 59},     {3, 1, 1, 1, 1, 111, 111},
+        {1, 1, 4, 30, 520, 3, 16},  {1, 1, 1, 0, 5, 3, 3},     {1, 1, 1, 5, 0, 3, 3},      {0, 1, 1, 5, 5, 3, 3},       {2, 2, 2, 0, 0, 1, 1},
+        {1, 1, 1, 50, 600, 32, 20}, {2, 2, 1, 200, 40, 24, 8}, {1, 1, 1, 49, 257, 59, 1},
+    };
+    uint64_t seed = 0;
+    for (const Shape& shape : shapes)
+        for (int mask = 0; mask < MASKS; ++mask) {
+            ++seed;
+            scene<float, float>(REGARD_F32, shape, MaskChoice(mask), seed % 3, seed);
+            scene<double, double>(REGARD_F64, shape, MaskChoice(mask), seed % 3 != 1, seed);
+            scene<BFloat16, float>(REGARD_BF16, shape, MaskChoice(mask), seed % 3 != 2, seed);
+            scene<Float16, float>(REGARD_F16, shape, MaskChoice(mask), seed % 2, seed);
+        }
+}

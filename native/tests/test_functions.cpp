@@ -1,0 +1,82 @@
+// 2^x and tanh in units of the last place, against long double, over the whole range.
+#include <cfloat>
+
+#include "check.h"
+#include "functions.h"
+
+using namespace regard::REGARD_ISA;
+
+namespace {
+
+// Half a unit more without fused multiply-adds, and with AVX-512, whose argument is reduced to [0, 1). Where long double is
+// no wider than double, the reference itself may be half a unit off.
+#if (defined(__FMA__) && !defined(__AVX512DQ__)) || defined(__aarch64__)
+constexpr double HALF = 0;
+#else
+constexpr double HALF = 0.5;
+#endif
+template <class T> constexpr double SLACK = HALF + (sizeof(T) == 8 && LDBL_MANT_DIG == DBL_MANT_DIG ? 0.5 : 0);
+
+template <class T> double units(T got, long double want) {
+    int exponent;
+    std::frexp(want, &exponent);
+    const int last = std::max(exponent, std::numeric_limits<T>::min_exponent) - std::numeric_limits<T>::digits;
+    return double(std::fabs((long double)got - want) / std::ldexp(1.0L, last));
+}
+
+template <class T> struct Worst {
+    double units = 0;
+    T at = 0, got = 0;
+};
+
+template <class T> void powers(T x, Worst<T>& worst) {
+    const long double want = std::exp2((long double)x);
+    const T got = exp2(splat(x))[LANES<T> - 1];
+    if (x < T(std::numeric_limits<T>::min_exponent - 1)) {
+#if !defined(__AVX512DQ__)
+        CHECK(got == 0, "2^%a = %a, want 0 below the normal numbers", double(x), double(got));
+        return;
+#endif
+    }
+    const double off = units(got, want);
+    if (!(off <= worst.units)) worst = {off, x, got};
+}
+
+template <class T> void bends(T x, Worst<T>& worst) {
+    const T got = tanh<T>(splat(x))[0];
+    const double off = units(got, std::tanh((long double)x));
+    if (!(off <= worst.units)) worst = {off, x, got};
+    CHECK(std::fabs(got) <= 1, "tanh(%a) = %a", double(x), double(got));
+}
+
+template <class T> void accuracy() {
+    constexpr T limit = T(std::numeric_limits<T>::max_exponent), inf = std::numeric_limits<T>::infinity();
+    constexpr int low = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - 3;
+    Worst<T> power, bend;
+    Random random(2);
+    for (int n = 0; n < 400000; ++n) {
+        powers(T(low + (limit - low) * (random.number() + 1) / 2 * 0.999), power);
+        powers(T(random.number()), power);
+        powers(T(std::ldexp(random.number(), -int(random.below(-low)))), power);
+        bends(T(random.number()), bend);
+        bends(T(random.number() * 45), bend);
+        bends(T(std::ldexp(random.number(), -int(random.below(-low - 10)))), bend);
+    }
+    for (int n = low; n < int(limit); ++n)
+        for (T x : {std::nextafter(T(n), -inf), T(n), std::nextafter(T(n), inf), T(n) + T(0.5)}) powers(x, power);
+    for (T x : {T(0), T(-0.0), T(0.55), std::nextafter(T(0.55), T(0)), T(40), T(1000), std::numeric_limits<T>::max(), inf, std::numeric_limits<T>::denorm_min()})
+        bends(x, bend), bends(-x, bend);
+    CHECK(exp2(splat(-inf))[0] == 0, "2^-inf");
+    CHECK(exp2(splat(-std::numeric_limits<T>::max()))[0] == 0, "2^ the lowest number");
+    CHECK(exp2(splat(T(0)))[0] == 1 && exp2(splat(T(1)))[0] == 2, "2^0 and 2^1 are exact");
+    std::printf("%d bits: exp2 %.3f units at %a, tanh %.3f units at %a\n", int(8 * sizeof(T)), power.units, double(power.at), bend.units, double(bend.at));
+    CHECK(power.units <= 1 + SLACK<T>, "2^%a = %a is %g units off", double(power.at), double(power.got), power.units);
+    CHECK(bend.units <= 2 + SLACK<T>, "tanh(%a) = %a is %g units off", double(bend.at), double(bend.got), bend.units);
+}
+
+}  // namespace
+
+void run() {
+    accuracy<float>();
+    accuracy<double>();
+}
