@@ -11,6 +11,8 @@ PYTHON ?= $(firstword $(foreach p,$(PYTHONS),$(shell $(p) -c 'import sys; print(
 
 INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp)
+# The machine's own cmake, or else the one that `make test` installs.
+CMAKE := $(if $(shell command -v cmake),,$(BIN)/)
 # One thread per worker: the workers share the cores.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --durations 5
 
@@ -60,9 +62,9 @@ tsan:  ## the same under the thread sanitizer
 
 # A build of its own under build/, with the tests of native/tests.
 define ctest
-	cmake -S . -B build/$(1) -DREGARD_TESTS=ON -DCMAKE_CXX_FLAGS="$(if $(2),-g1 $(2))"
-	cmake --build build/$(1) --parallel $(WORKERS)
-	ctest --test-dir build/$(1) --output-on-failure $(ARGS)
+	$(CMAKE)cmake -S . -B build/$(1) -DREGARD_TESTS=ON -DCMAKE_CXX_FLAGS="$(if $(2),-g1 $(2))"
+	$(CMAKE)cmake --build build/$(1) --parallel $(WORKERS)
+	$(CMAKE)ctest --test-dir build/$(1) --output-on-failure $(ARGS)
 endef
 
 clean:  ## remove caches and build results

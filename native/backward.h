@@ -1,6 +1,6 @@
 // The backward pass, in one sweep: key blocks outside, query blocks inside, five products for each pair of blocks.
-// Units are (batch row and key head, chunk of keys); the chunks depend on the shape alone and their shares of dQ are added
-// in order, so the bits do not depend on the number of threads.
+// Keys are cut into chunks by their number alone; the chunks' shares of dQ, and of tables, are added in order. So no bit
+// depends on the number of threads, and none of dQ on the other queries, heads and batch rows of the call.
 #pragma once
 #include "logits.h"
 #include "schedule.h"
@@ -10,41 +10,43 @@ namespace REGARD_ISA {
 
 constexpr int KEYS = 128;      // keys at a time; divides SEGMENT
 constexpr int STRIP = 32;      // keys of a block that share one range of query rows
-constexpr int64_t UNITS = 16;  // units wanted for balance
-constexpr int64_t CHUNKS = 8;  // most chunks of a key head: memory stays linear
+constexpr int64_t CHUNKS = 8;  // most chunks of the keys: memory stays linear
 
 // Everything about a call that all units share.
 template <class T, class S> struct BackwardPlan {
     const regard_call& c;
     Mask mask;
     Blocks blocks;
-    int64_t pad, heads, key_blocks, chunks, units, d, dv;  // d and dv: widths in whole vectors
+    int64_t pad, heads, key_blocks, chunks, splits, d, dv;  // d and dv: widths in whole vectors
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
     T *constant, *scaled, *query, *grad;  // per query row: constant of the softmax; scaled and plain queries and dO, by block
-    T *shares, *row_shares;               // per unit: dQ, and dense rows
-    std::vector<T> tables;                // per unit: offset table
-    std::vector<double> taus;             // per unit and head
+    T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
+    std::vector<T> tables;                // per lane and chunk: offset table of its heads
+    std::vector<double> taus;             // per lane, chunk and head of its group
+    std::vector<T> sinks;                 // per query row
     std::vector<Runs> seen;
 
-    explicit BackwardPlan(const regard_call& call) : c(call), mask(call), blocks(call), pad(pad_of(call)), heads(call.kv_heads * call.group) {
+    explicit BackwardPlan(const regard_call& call, int64_t threads)
+        : c(call), mask(call), blocks(call), pad(pad_of(call)), heads(call.kv_heads * call.group) {
         const regard_tensor& g = c.grad_dense;
         shared_dense = g.data && ((c.batch > 1 && g.batch == 0) || (heads > 1 && g.head == 0));
         dense_rows = g.data && c.keys > 1 && g.column == 0;
         key_blocks = parts(pad + c.keys, KEYS);
-        const int64_t lanes = std::max<int64_t>(1, shared_dense ? 1 : blocks.lanes);
-        chunks = std::min({parts(UNITS, lanes), CHUNKS, std::max<int64_t>(1, key_blocks)});
-        units = blocks.lanes * chunks;
+        chunks = std::max<int64_t>(1, std::min(CHUNKS, key_blocks));
+        const int64_t lanes = std::max<int64_t>(1, blocks.lanes);
+        splits = threads == 1 ? 1 : shared_dense ? chunks : std::min(chunks, parts(2 * threads, lanes));
         d = up(c.d_key, LANES<T>), dv = up(c.d_value, LANES<T>);
-        if (c.grad_offset_table) tables.assign(size_t(units * table()), T(0));
-        if (c.grad_temperature) taus.assign(size_t(units * heads), 0.0);
+        if (c.grad_offset_table) tables.assign(size_t(blocks.lanes * chunks * table()), T(0));
+        if (c.grad_temperature) taus.assign(size_t(blocks.lanes * chunks * c.group), 0.0);
+        if (c.grad_sink || (c.grad_temperature && c.sink)) sinks.assign(size_t(rows()), T(0));
         seen.resize(size_t(blocks.total));
     }
     int64_t rows() const { return c.batch * heads * c.queries; }
-    int64_t table() const { return c.offset_heads * (2 * c.reach + 1); }
+    int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(up(rows(), 16) + blocks.total * BLOCK * (c.d_key + d + dv)) + (chunks > 1 ? size_t(units * share()) : 0) +
-               (dense_rows ? size_t(chunks * rows()) : 0);
+        return size_t(up(rows(), 16) + blocks.total * BLOCK * (c.d_key + d + dv)) +
+               (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
     }
     void place(T* space) {
         constant = space;
@@ -52,8 +54,7 @@ template <class T, class S> struct BackwardPlan {
         grad = query + blocks.total * BLOCK * d;
         scaled = grad + blocks.total * BLOCK * dv;
         shares = scaled + blocks.total * BLOCK * c.d_key;
-        row_shares = shares + (chunks > 1 ? units * share() : 0);
-        if (chunks == 1) shares = static_cast<T*>(c.grad_query);
+        row_shares = shares + (splits > 1 ? blocks.lanes * chunks * share() : 0);
         if (dense_rows) std::fill(row_shares, row_shares + chunks * rows(), T(0));
     }
     int64_t index(const Block& block, int64_t r) const { return (block.b * heads + block.head[r]) * c.queries + block.row[r]; }
@@ -64,49 +65,99 @@ template <class T, class S> struct BackwardPlan {
         return total > T(0) && std::isfinite(top) && std::isfinite(total);
     }
 
+    // Σ dO · O of each row, summed exactly as dO · V will be: where one key has all the weight, the two cancel exactly.
+    void deltas(const Block& block, const T* g, T* delta) const {
+        constexpr int64_t SOME = 8;
+        for (int64_t first = 0; first < block.count; first += SOME) {
+            const int64_t count = std::min(SOME, block.count - first);
+            const T *left[SOME], *right[SOME];
+            T sums[SOME] = {};
+            for (int64_t r = 0; r < SOME; ++r) {
+                const int64_t row = first + std::min(r, count - 1);
+                left[r] = g + row * dv;
+                right[r] = static_cast<const T*>(c.out) + index(block, row) * c.d_value;
+            }
+            for (int64_t x = 0; x < c.d_value; ++x)
+                REGARD_UNROLL for (int64_t r = 0; r < SOME; ++r) sums[r] += left[r][x] * right[r][x];
+            std::copy(sums, sums + count, delta + first);
+        }
+    }
+    double sink_share(int64_t row, int64_t h) const {
+        const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
+        return std::exp2(double(T(double(static_cast<const T*>(c.sink)[h]) * LOG2E)) - top) / total;
+    }
+    double sink_gradient(int64_t row, double share, double met) const {
+        if (!sound(row)) {  // a row that sees no key: its lse is the sink
+            const bool empty = static_cast<const T*>(c.total)[row] == T(0);
+            return empty && c.grad_lse ? double(static_cast<const T*>(c.grad_lse)[row]) : 0.0;
+        }
+        double sum = -met;
+        if (c.grad_lse) sum += double(static_cast<const T*>(c.grad_lse)[row]);
+        if (c.grad_entropy)
+            sum += double(static_cast<const T*>(c.grad_entropy)[row]) * (1 - share - double(static_cast<const T*>(c.entropy)[row]));
+        return share * sum;
+    }
+
     // Lay out one block's rows, and the constant of each: d_lse − Σ dO · O − d_entropy · entropy.
     void load_block(int64_t lane, int64_t number) {
         const Block block = blocks.at(c, lane, number);
         const int64_t unit = lane * blocks.per_lane + number;
         seen[size_t(unit)] = runs_of(c, mask, block);
         Logits<T, S>(c, mask).scaled(block, scaled + unit * BLOCK * c.d_key);
+        for (int64_t r = 0; r < block.count; ++r)
+            copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value,
+                        grad + (unit * BLOCK + r) * dv);
+        T delta[BLOCK];
+        deltas(block, grad + unit * BLOCK * dv, delta);
         for (int64_t r = 0; r < block.count; ++r) {
             T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
             copy_row<T>(at<S>(c.query, block.b, block.head[r], block.row[r]), c.query.column, c.d_key, q);
-            copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value, g);
             const int64_t row = index(block, r);
             std::fill(q + c.d_key, q + d, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
-            const T* o = static_cast<const T*>(c.out) + row * c.d_value;
-            double part[4] = {0, 0, 0, 0};
-            for (int64_t x = 0; x < c.d_value; ++x) part[x % 4] += double(g[x]) * double(o[x]);
-            double sum = (part[0] + part[1]) + (part[2] + part[3]);
+            const double met = double(delta[r]);
+            double sum = met, share = 0;
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
+            if (c.sink && sound(row)) share = sink_share(row, block.head[r]);
             if (c.grad_entropy)
-                sum += double(static_cast<const T*>(c.grad_entropy)[row]) * double(static_cast<const T*>(c.entropy)[row]);
+                sum += double(static_cast<const T*>(c.grad_entropy)[row]) * (double(static_cast<const T*>(c.entropy)[row]) + share);
+            if (!sinks.empty()) sinks[size_t(row)] = T(sink_gradient(row, share, met));
             constant[row] = sound(row) ? T(-sum) : T(0);
         }
     }
 
-    // The shares of all units, added in order.
-    void add_queries(int64_t lane) const {
+    // A chunk's share of dQ joins those before it.
+    void add_queries(int64_t lane, int64_t chunk, const T* from) const {
         T* to = static_cast<T*>(c.grad_query) + lane * share();
-        const T* from = shares + lane * chunks * share();
-        for (int64_t n = 0; n < share(); ++n) {
-            T sum = from[n];
-            for (int64_t chunk = 1; chunk < chunks; ++chunk) sum += from[chunk * share() + n];
-            to[n] = sum;
-        }
+        if (chunk == 0)
+            std::copy(from, from + share(), to);
+        else
+            for (int64_t n = 0; n < share(); ++n) to[n] += from[n];
     }
     void add_tables() const {
-        for (int64_t n = 0; n < (c.grad_offset_table ? table() : 0); ++n) {
+        if (c.grad_offset_table) {
+            const int64_t own = table(), count = c.offset_heads * (2 * c.reach + 1);
+            for (int64_t n = 0; n < count; ++n) {
+                double sum = 0;
+                for (int64_t lane = 0; lane < blocks.lanes; ++lane) {
+                    const int64_t at = n - (c.offset_heads > 1 ? lane % c.kv_heads * own : 0);
+                    for (int64_t chunk = 0; chunk < chunks && at >= 0 && at < own; ++chunk)
+                        sum += double(tables[size_t((lane * chunks + chunk) * own + at)]);
+                }
+                static_cast<T*>(c.grad_offset_table)[n] = T(sum);
+            }
+        }
+        for (int64_t h = 0; h < (c.grad_sink ? heads : 0); ++h) {
             double sum = 0;
-            for (int64_t unit = 0; unit < units; ++unit) sum += double(tables[size_t(unit * table() + n)]);
-            static_cast<T*>(c.grad_offset_table)[n] = T(sum);
+            for (int64_t b = 0; b < c.batch; ++b)
+                for (int64_t q = 0; q < c.queries; ++q) sum += double(sinks[size_t((b * heads + h) * c.queries + q)]);
+            static_cast<T*>(c.grad_sink)[h] = T(sum);
         }
         for (int64_t h = 0; h < (c.grad_temperature ? heads : 0); ++h) {
             double sum = 0;
-            for (int64_t unit = 0; unit < units; ++unit) sum += taus[size_t(unit * heads + h)];
+            for (int64_t b = 0; b < c.batch; ++b)
+                for (int64_t chunk = 0; chunk < chunks; ++chunk)
+                    sum += taus[size_t(((b * c.kv_heads + h / c.group) * chunks + chunk) * c.group + h % c.group)];
             static_cast<T*>(c.grad_temperature)[h] = T(sum);
         }
         for (int64_t row = 0; row < (dense_rows ? rows() : 0); ++row) {
@@ -138,14 +189,14 @@ template <class T, class S> class Backward {
         return size_t(KEYS * (p.c.d_key + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + 7 * 16);
     }
 
-    void run(int64_t lane, int64_t chunk) {
+    // `dq` takes this chunk's share.
+    void run(int64_t lane, int64_t chunk, T* dq) {
         const int64_t unit = lane * p_.chunks + chunk;
-        lane_ = lane, chunk_ = chunk, b_ = lane / c_.kv_heads, kv_ = lane % c_.kv_heads;
-        dq_ = p_.shares + unit * p_.share();
+        lane_ = lane, chunk_ = chunk, b_ = lane / c_.kv_heads, kv_ = lane % c_.kv_heads, dq_ = dq;
         d_table_ = c_.grad_offset_table ? p_.tables.data() + unit * p_.table() : nullptr;
-        d_tau_ = c_.grad_temperature ? p_.taus.data() + unit * p_.heads : nullptr;
+        d_tau_ = c_.grad_temperature ? p_.taus.data() + unit * c_.group : nullptr;
         std::fill(dq_, dq_ + p_.share(), T(0));
-        if (d_tau_ && chunk == 0 && c_.grad_lse) shift_temperature();
+        if (d_tau_ && chunk == 0 && (c_.grad_lse || c_.sink)) shift_temperature();
         const int64_t from = p_.key_blocks * chunk / p_.chunks, to = p_.key_blocks * (chunk + 1) / p_.chunks;
         for (int64_t kb = from; kb < to && !stop_.now(); ++kb) key_block(kb * KEYS - p_.pad);
     }
@@ -160,20 +211,23 @@ template <class T, class S> class Backward {
     int64_t lane_, chunk_, b_, kv_, low_, high_;
 
     // What row_gradient leaves out of the temperature's gradient: it takes logits relative to the row's largest, and the
-    // gradients of a row of logits add up to that of its lse.
+    // gradients of a row of logits, its sink among them, add up to that of its lse.
     void shift_temperature() {
         for (int64_t h = kv_ * c_.group; h < (kv_ + 1) * c_.group; ++h)
             for (int64_t place = (b_ * p_.heads + h) * c_.queries; place < (b_ * p_.heads + h + 1) * c_.queries; ++place) {
-                const double top = double(static_cast<const T*>(c_.top)[place]);
-                if (p_.sound(place)) d_tau_[h] -= double(static_cast<const T*>(c_.grad_lse)[place]) * top * LN2 / logits_.tau(h);
+                if (!p_.sound(place)) continue;
+                double sum = c_.grad_lse ? double(static_cast<const T*>(c_.grad_lse)[place]) : 0.0;
+                if (c_.sink) sum -= double(p_.sinks[size_t(place)]);
+                d_tau_[h - kv_ * c_.group] -= sum * double(static_cast<const T*>(c_.top)[place]) * LN2 / logits_.tau(h);
             }
     }
 
     void key_block(int64_t column0) {
         const int64_t begin = std::max<int64_t>(0, column0), end = std::min(c_.keys, column0 + KEYS);
         bool loaded = false;
-        std::fill(dk_, dk_ + KEYS * p_.d, T(0));
-        std::fill(dv_, dv_ + KEYS * p_.dv, T(0));
+        const int64_t used = std::min<int64_t>(KEYS, up(end - column0, COLUMNS<T>));
+        std::fill(dk_, dk_ + used * p_.d, T(0));
+        std::fill(dv_, dv_ + used * p_.dv, T(0));
         for (int64_t number = p_.blocks.per_lane - 1; number >= 0; --number) {
             const int64_t unit = lane_ * p_.blocks.per_lane + number;
             const Span span = span_of(p_.seen[size_t(unit)], begin, end);
@@ -193,12 +247,12 @@ template <class T, class S> class Backward {
 
     void load_keys(int64_t column0, int64_t begin, int64_t end) {
         const int64_t skip = begin - column0;
-        for (int64_t n = 0; n < KEYS; n += COLUMNS<T>) {
+        for (int64_t n = 0; n < end - column0; n += COLUMNS<T>) {
             const int64_t jump = std::max<int64_t>(0, skip - n), row = std::min(column0 + n + jump, c_.keys - 1);
             pack_panel<T>(at<S>(c_.key, b_, kv_, row), c_.key.row, c_.key.column, jump, end - column0 - n, c_.d_key, k_panels_ + n * c_.d_key);
             pack_panel<T>(at<S>(c_.value, b_, kv_, row), c_.value.row, c_.value.column, jump, end - column0 - n, c_.d_value, v_panels_ + n * c_.d_value);
         }
-        std::fill(k_rows_, k_rows_ + KEYS * p_.d, T(0));
+        std::fill(k_rows_, k_rows_ + std::min<int64_t>(KEYS, up(end - column0, COLUMNS<T>)) * p_.d, T(0));
         for (int64_t column = begin; column < end; ++column)
             copy_row<T>(at<S>(c_.key, b_, kv_, column), c_.key.column, c_.d_key, k_rows_ + (column - column0) * p_.d);
     }
@@ -308,14 +362,14 @@ template <class T, class S> class Backward {
             std::fill(line + low_, line + std::max(low_, std::min(low, high_)), T(0));
             std::fill(line + std::min(high_, std::max(high, low_)), line + high_, T(0));
         }
-        if (SPECIAL && d_tau_) d_tau_[h] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
+        if (SPECIAL && d_tau_) d_tau_[h - kv_ * c_.group] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
         if (SPECIAL && d_table_) table_gradient(r, changes);
         if (SPECIAL && c_.grad_dense.data) dense_gradient(r, place, changes);
     }
 
     void table_gradient(int64_t r, const T* changes) {
         const int64_t h = logits_.block.head[r], start = logits_.offset(r) + c_.reach, past = 2 * c_.reach;
-        T* table = d_table_ + (c_.offset_heads > 1 ? h : 0) * (past + 1);
+        T* table = d_table_ + (c_.offset_heads > 1 ? h - kv_ * c_.group : 0) * (past + 1);
         const T inverse = T(1 / logits_.tau(h));
         const int64_t from = std::max(logits_.first, logits_.low[r / GROUP]), to = std::min(logits_.last, logits_.high[r / GROUP]);
         for (int64_t n = from; n < to;) {
@@ -345,21 +399,35 @@ template <class T, class S> class Backward {
 
 template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces) {
     const Stop stop(c.stop);
-    BackwardPlan<T, S> plan(c);
+    const int64_t threads = useful_threads(c);
+    BackwardPlan<T, S> plan(c, threads);
     plan.place(spaces.shared.get(plan.size()));
-    if (int64_t(spaces.workers.size()) < c.threads) spaces.workers.resize(size_t(c.threads));
     const Blocks& blocks = plan.blocks;
-    parallel(blocks.total, c.threads, stop, [&](int64_t unit, int64_t) { plan.load_block(unit / blocks.per_lane, unit % blocks.per_lane); });
-    const auto work = [&](int64_t lane, int64_t chunk, int64_t worker) {
-        Backward<T, S>(plan, stop, spaces.worker(worker, Backward<T, S>::space(plan))).run(lane, chunk);
+    if (int64_t(spaces.workers.size()) < threads) spaces.workers.resize(size_t(threads));
+    parallel(blocks.total, threads, stop, [&](int64_t unit, int64_t) { plan.load_block(unit / blocks.per_lane, unit % blocks.per_lane); });
+
+    const size_t own = Backward<T, S>::space(plan);
+    const auto some_chunks = [&](int64_t lane, int64_t split, int64_t worker) {
+        T* space = spaces.worker(worker, own + (plan.splits > 1 ? 0 : size_t(plan.share())));
+        Backward<T, S> pass(plan, stop, space);
+        for (int64_t chunk = plan.chunks * split / plan.splits; chunk < plan.chunks * (split + 1) / plan.splits; ++chunk) {
+            T* dq = plan.splits > 1 ? plan.shares + (lane * plan.chunks + chunk) * plan.share() : space + own;
+            pass.run(lane, chunk, dq);
+            if (plan.splits == 1) plan.add_queries(lane, chunk, dq);
+        }
     };
     if (plan.shared_dense)  // one thread adds to a part of the dense bias, one lane after another
-        parallel(plan.chunks, c.threads, stop, [&](int64_t chunk, int64_t worker) {
-            for (int64_t lane = 0; lane < blocks.lanes; ++lane) work(lane, chunk, worker);
+        parallel(plan.splits, threads, stop, [&](int64_t split, int64_t worker) {
+            for (int64_t lane = 0; lane < blocks.lanes; ++lane) some_chunks(lane, split, worker);
         });
     else
-        parallel(plan.units, c.threads, stop, [&](int64_t unit, int64_t worker) { work(unit / plan.chunks, unit % plan.chunks, worker); });
-    if (plan.chunks > 1) parallel(blocks.lanes, c.threads, stop, [&](int64_t lane, int64_t) { plan.add_queries(lane); });
+        parallel(blocks.lanes * plan.splits, threads, stop,
+                 [&](int64_t unit, int64_t worker) { some_chunks(unit / plan.splits, unit % plan.splits, worker); });
+    if (plan.splits > 1)
+        parallel(blocks.lanes, threads, stop, [&](int64_t lane, int64_t) {
+            for (int64_t chunk = 0; chunk < plan.chunks; ++chunk)
+                plan.add_queries(lane, chunk, plan.shares + (lane * plan.chunks + chunk) * plan.share());
+        });
     plan.add_tables();
     return stop.now() ? REGARD_STOPPED : REGARD_DONE;
 }

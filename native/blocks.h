@@ -15,6 +15,12 @@ template <class S> inline const S* at(const regard_tensor& t, int64_t b, int64_t
     return static_cast<const S*>(t.data) + b * t.batch + h * t.head + row * t.row;
 }
 
+// Threads that are worth waking: each should have a few hundred thousand operations.
+inline int64_t useful_threads(const regard_call& c) {
+    const double work = 2.0 * double(c.batch * c.kv_heads * c.group * c.queries) * double(c.keys) * double(c.d_key + c.d_value);
+    return std::max<int64_t>(1, std::min(c.threads, int64_t(work / 5e5)));
+}
+
 // How far the first key stands behind the start of its segment.
 inline int64_t pad_of(const regard_call& c) { return ((c.key_start % SEGMENT) + SEGMENT) % SEGMENT; }
 

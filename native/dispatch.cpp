@@ -7,10 +7,14 @@
 
 namespace regard {
 
-#define REGARD_DECLARE(isa)                    \
-    namespace isa {                            \
-    int run_forward(const regard_call& call);  \
-    int run_backward(const regard_call& call); \
+#define REGARD_DECLARE(isa)                                                  \
+    namespace isa {                                                          \
+    int run_forward(const regard_call& call);                                \
+    int run_backward(const regard_call& call);                               \
+    void run_plan(const regard_call& call, int64_t* pairs, int64_t* bytes);  \
+    int64_t run_workspace();                                                 \
+    double fma_peak(int64_t threads, double seconds);                        \
+    double read_bandwidth(const void* data, int64_t bytes, int64_t threads); \
     }
 REGARD_DECLARE(portable)
 #if defined(REGARD_X86)
@@ -24,7 +28,15 @@ struct Kernels {
     const char* name;
     int (*forward)(const regard_call&);
     int (*backward)(const regard_call&);
+    void (*plan)(const regard_call&, int64_t*, int64_t*);
+    int64_t (*workspace)();
+    double (*fma_peak)(int64_t, double);
+    double (*read_bandwidth)(const void*, int64_t, int64_t);
 };
+#define REGARD_KERNELS(isa)                                                                                              \
+    Kernels {                                                                                                            \
+        #isa, isa::run_forward, isa::run_backward, isa::run_plan, isa::run_workspace, isa::fma_peak, isa::read_bandwidth \
+    }
 
 // The widest set that the processor has, or the one that REGARD_ISA names if the processor has it.
 Kernels choose() {
@@ -35,11 +47,11 @@ Kernels choose() {
     __builtin_cpu_init();
     if (wanted("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-        return {"avx512", avx512::run_forward, avx512::run_backward};
-    if (wanted("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-        return {"avx2", avx2::run_forward, avx2::run_backward};
+        return REGARD_KERNELS(avx512);
+    if (wanted("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))  // and with them F16C
+        return REGARD_KERNELS(avx2);
 #endif
-    return {"portable", portable::run_forward, portable::run_backward};
+    return REGARD_KERNELS(portable);
 }
 
 const Kernels& kernels() {
@@ -66,4 +78,15 @@ int regard_forward(const regard_call* call) {
 int regard_backward(const regard_call* call) {
     return regard::guarded([&] { return regard::kernels().backward(*call); });
 }
+int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes) {
+    return regard::guarded([&] {
+        regard::kernels().plan(*call, pairs, bytes);
+        return int(REGARD_DONE);
+    });
+}
+int64_t regard_workspace(void) { return regard::kernels().workspace(); }
 const char* regard_isa(void) { return regard::kernels().name; }
+double regard_fma_peak(int64_t threads, double seconds) { return regard::kernels().fma_peak(threads, seconds); }
+double regard_read_bandwidth(const void* data, int64_t bytes, int64_t threads) {
+    return regard::kernels().read_bandwidth(data, bytes, threads);
+}

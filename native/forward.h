@@ -188,9 +188,18 @@ template <class T, class S> class Forward {
     void write(int64_t r, Vec<T>& check) {
         const Block& block = logits_.block;
         const int64_t heads = c_.kv_heads * c_.group, place = (block.b * heads + block.head[r]) * c_.queries + block.row[r];
-        const T top = rows_.top[r], total = rows_.total[r];
+        T top = rows_.top[r], total = rows_.total[r];
         const bool none = total == T(0);
-        const T scale = none ? T(0) : T(c_.keep_scale) / total;
+        const double seen = double(total);
+        double moment = double(rows_.moment[r]), shrunk = 1;
+        if (c_.sink) {  // one more key, without a value
+            const T sink = T(double(static_cast<const T*>(c_.sink)[block.head[r]]) * LOG2E), best = std::max(top, sink);
+            shrunk = none ? 0.0 : std::exp2(double(top) - double(best));
+            moment = none ? 0.0 : shrunk * (moment + (double(top) - double(best)) * seen);
+            total = T(seen * shrunk + std::exp2(double(sink) - double(best)));
+            top = best;
+        }
+        const T scale = none ? T(0) : T(c_.keep_scale * shrunk / double(total));
         T* from = out_ + r * tiles_.padded;
         for (int64_t x = 0; x < tiles_.padded; x += LANES<T>) {
             const Vec<T> out = load(from + x) * scale;
@@ -198,16 +207,16 @@ template <class T, class S> class Forward {
             store(from + x, out);
         }
         std::memcpy(static_cast<T*>(c_.out) + place * c_.d_value, from, size_t(c_.d_value) * sizeof(T));
-        static_cast<T*>(c_.top)[place] = top;
-        static_cast<T*>(c_.total)[place] = total;
+        if (c_.top) static_cast<T*>(c_.top)[place] = none ? NONE<T> : top, static_cast<T*>(c_.total)[place] = none ? T(0) : total;
         if (!none) check[0] += (top + total) * T(0);
-        const double log = none || !(c_.lse || c_.entropy) ? 0.0 : std::log2(double(total));
-        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? NONE<T> : T((double(top) + log) * LN2);
-        if (c_.entropy) static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log - double(rows_.moment[r]) / double(total)) * LN2);
-        if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(1) / total;
+        const double log = (none && !c_.sink) || !(c_.lse || c_.entropy) ? 0.0 : std::log2(double(total));
+        if (c_.lse) static_cast<T*>(c_.lse)[place] = none && !c_.sink ? NONE<T> : T((double(top) + log) * LN2);
+        if (c_.entropy)
+            static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log * seen * shrunk - moment) / double(total) * LN2);
+        if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(shrunk / double(total));
         if (c_.peak_at) c_.peak_at[place] = none ? -1 : rows_.at[r];
-        if (c_.distance) static_cast<T*>(c_.distance)[place] = none ? T(0) : rows_.reach[r] / total;
-        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = none ? NONE<T> : logits_.natural(r, rows_.at[r]);
+        if (c_.distance) static_cast<T*>(c_.distance)[place] = none ? T(0) : T(double(rows_.reach[r]) * shrunk / double(total));
+        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = none ? NONE<T> : rows_.at[r] < 0 ? rows_.top[r] : logits_.natural(r, rows_.at[r]);
     }
 };
 

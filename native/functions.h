@@ -7,38 +7,6 @@ namespace REGARD_ISA {
 
 constexpr double LOG2E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
 
-// 2^x for x up to the exponent's limit: at most 1 unit in the last place; 2^-inf is 0. With AVX-512 results below the
-// smallest normal number are right, too; elsewhere they are 0.
-#if defined(__AVX512DQ__)
-// `reduce` gives x − floor(x), and 0 for an infinity; `scalef` multiplies by 2 to the floor of x.
-REGARD_INLINE Vec<float> exp2(Vec<float> x) {
-    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 1);
-    Vec<float> p = splat<float>(2.1612915944102780e-4f);
-    p = p * f + 1.2467846173865844e-3f;
-    p = p * f + 9.6754515935860426e-3f;
-    p = p * f + 5.5485280607947349e-2f;
-    p = p * f + 2.4022930555352396e-1f;
-    p = p * f + 6.9314704444339827e-1f;
-    p = p * f + 1.0f;
-    return (Vec<float>)_mm512_scalef_ps((__m512)p, (__m512)x);
-}
-REGARD_INLINE Vec<double> exp2(Vec<double> x) {
-    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 1);
-    Vec<double> p = splat<double>(6.2634661422960210e-10);
-    p = p * f + 6.5595293227705284e-9;
-    p = p * f + 1.0253212435721934e-7;
-    p = p * f + 1.3208367288951140e-6;
-    p = p * f + 1.5253175055562796e-5;
-    p = p * f + 1.5403512309628660e-4;
-    p = p * f + 1.3333558629566755e-3;
-    p = p * f + 9.6181290995507956e-3;
-    p = p * f + 5.5504108665602253e-2;
-    p = p * f + 2.4022650695906330e-1;
-    p = p * f + 6.9314718055994593e-1;
-    p = p * f + 1.0;
-    return (Vec<double>)_mm512_scalef_pd((__m512d)p, (__m512d)x);
-}
-#else
 // 2^f for f in [-1/2, 1/2].
 REGARD_INLINE Vec<float> power(Vec<float> f) {
     Vec<float> p = splat<float>(1.5461444698569129e-4f);
@@ -63,6 +31,19 @@ REGARD_INLINE Vec<double> power(Vec<double> f) {
     p = p * f + 6.9314718055994530925e-1;
     return p * f + 1.0;
 }
+// 2^x for x up to the exponent's limit: at most 1.25 units in the last place; 2^-inf is 0 and 2^NaN is NaN. With AVX-512
+// results below the smallest normal number are right, too; elsewhere they are 0.
+#if defined(__AVX512DQ__)
+// `reduce` gives x − round(x), and 0 for an infinity; `scalef` multiplies by a power of two.
+REGARD_INLINE Vec<float> exp2(Vec<float> x) {
+    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 0);
+    return (Vec<float>)_mm512_scalef_ps((__m512)power(f), (__m512)(x - f));
+}
+REGARD_INLINE Vec<double> exp2(Vec<double> x) {
+    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 0);
+    return (Vec<double>)_mm512_scalef_pd((__m512d)power(f), (__m512d)(x - f));
+}
+#else
 template <class T> struct Exponent;
 template <> struct Exponent<float> {
     static constexpr float low = -126, magic = 12582912;  // 1.5 · 2^23: adding it rounds to the nearest integer
@@ -75,9 +56,9 @@ template <> struct Exponent<double> {
 template <class V> REGARD_INLINE V exp2(V x) {
     typedef typename std::remove_reference<decltype(x[0])>::type T;
     const V low = splat<T>(Exponent<T>::low), magic = splat<T>(Exponent<T>::magic);
-    const V clamped = x > low ? x : low, shifted = clamped + magic;
+    const V clamped = x < low ? low : x, shifted = clamped + magic;
     const MaskVec<T> bits = (MaskVec<T>)power(clamped - (shifted - magic)) + ((MaskVec<T>)shifted << Exponent<T>::bits);
-    return x >= low ? (V)bits : V{};
+    return x < low ? V{} : (V)bits;
 }
 #endif
 

@@ -1,5 +1,6 @@
 // All kernels of one instruction set; compiled once for each.
 #include "backward.h"
+#include "peak.h"
 #include "schedule.h"
 
 namespace regard {
@@ -11,18 +12,32 @@ template <class T> Spaces<T>& spaces() {
     return kept;
 }
 
+template <class T> struct Trimmed {
+    ~Trimmed() { spaces<T>().trim(); }
+};
+template <class T, class S> int forward(const regard_call& c) {
+    const Trimmed<T> after;
+    return forward<T, S>(c, spaces<T>());
+}
+template <class T, class S> int backward(const regard_call& c) {
+    const Trimmed<T> after;
+    return backward<T, S>(c, spaces<T>());
+}
+
 }  // namespace
 
-#define REGARD_BY_DTYPE(what)                                                  \
-    switch (c.dtype) {                                                         \
-        case REGARD_F32: return what<float, float>(c, spaces<float>());        \
-        case REGARD_F64: return what<double, double>(c, spaces<double>());     \
-        case REGARD_BF16: return what<float, BFloat16>(c, spaces<float>());    \
-        default: return what<float, Float16>(c, spaces<float>());              \
+#define REGARD_BY_DTYPE(what, ...)                                    \
+    switch (c.dtype) {                                                \
+        case REGARD_F32: return what<float, float>(__VA_ARGS__);      \
+        case REGARD_F64: return what<double, double>(__VA_ARGS__);    \
+        case REGARD_BF16: return what<float, BFloat16>(__VA_ARGS__);  \
+        default: return what<float, Float16>(__VA_ARGS__);            \
     }
 
-int run_forward(const regard_call& c) { REGARD_BY_DTYPE(forward) }
-int run_backward(const regard_call& c) { REGARD_BY_DTYPE(backward) }
+int run_forward(const regard_call& c) { REGARD_BY_DTYPE(forward, c) }
+int run_backward(const regard_call& c) { REGARD_BY_DTYPE(backward, c) }
+void run_plan(const regard_call& c, int64_t* pairs, int64_t* bytes) { REGARD_BY_DTYPE(plan, c, pairs, bytes) }
+int64_t run_workspace() { return int64_t(spaces<float>().bytes() + spaces<double>().bytes()); }
 
 }  // namespace REGARD_ISA
 }  // namespace regard

@@ -121,7 +121,7 @@ template <class T, class S> class Logits {
     // A finite bias never hides, however low: base 2 must not carry it past the lowest number.
     static REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, T factor) {
         const Vec<T> lowest = splat(std::numeric_limits<T>::lowest());
-        return (bias == splat(NONE<T>)) | (x == splat(NONE<T>)) ? splat(NONE<T>) : max<T>(Vec<T>(x + bias * factor), lowest);
+        return ((bias == splat(NONE<T>)) | (x == splat(NONE<T>))) ? splat(NONE<T>) : max<T>(lowest, Vec<T>(x + bias * factor));
     }
     static T plus(T x, T bias, T factor) { return plus(splat(x), splat(bias), factor)[0]; }
 

@@ -23,11 +23,18 @@ class Mask {
         for (int64_t at = 0; at < call.mask_ops; ++at) {
             const regard_mask_op& op = call.mask[at];
             by_head_ |= (op.code == REGARD_BLOCKS || op.code == REGARD_DENSE) && op.head != 0;
+            by_lane_ |= op.code == REGARD_DOCUMENTS ? (op.batch | op.head | op.row) != 0 : (op.batch | op.head) != 0;
             band_ &= op.code == REGARD_WINDOW || op.code == REGARD_BELOW || op.code == REGARD_AND;
         }
     }
     bool empty_program() const { return call_.mask_ops == 0; }
     bool by_head() const { return by_head_; }
+    // Whether batch rows or key heads may see different keys.
+    bool by_lane() const {
+        bool moved = false;
+        for (int64_t b = 1; b < call_.batch; ++b) moved |= call_.query_start[b] != call_.query_start[0];
+        return by_lane_ || moved;
+    }
     bool band() const { return band_; }  // every row sees one interval of columns
 
     Run interval(int64_t b, int64_t row) const {
@@ -116,7 +123,7 @@ class Mask {
 
    private:
     const regard_call& call_;
-    bool by_head_ = false, band_ = true;
+    bool by_head_ = false, by_lane_ = false, band_ = true;
 
     // Columns cut at the given positions (absolute, rising), a kind before, between and after them.
     Runs cut(std::initializer_list<int64_t> edges, std::initializer_list<int> kinds) const {

@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
 
 #include "blocks.h"
 #include "product.h"
@@ -10,15 +13,30 @@
 namespace regard {
 namespace REGARD_ISA {
 
+inline void* aligned(size_t bytes) {
+#if defined(_WIN32)
+    return _aligned_malloc(bytes, 64);
+#else
+    return std::aligned_alloc(64, bytes);
+#endif
+}
+inline void release(void* data) {
+#if defined(_WIN32)
+    _aligned_free(data);
+#else
+    std::free(data);
+#endif
+}
+
 // Memory that is kept between calls and grows when it must.
 template <class T> struct Space {
-    std::unique_ptr<T[], void (*)(T*)> data{nullptr, [](T* p) { std::free(p); }};
+    std::unique_ptr<T[], void (*)(T*)> data{nullptr, [](T* p) { release(p); }};
     size_t size = 0;
     T* get(size_t count) {
         if (count > size) {
             data.reset();
             size = 0;
-            data.reset(static_cast<T*>(std::aligned_alloc(64, size_t(up(int64_t(count * sizeof(T)), 64)))));
+            data.reset(static_cast<T*>(aligned(size_t(up(int64_t(count * sizeof(T)), 64)))));
             if (!data) throw std::bad_alloc();
             size = count;
         }
@@ -35,9 +53,13 @@ template <class T, class S> inline void copy_row(const S* from, int64_t column, 
 }
 
 // Rows skip .. count - 1 of a panel to[x][COLUMNS], x over `width`; zeros for the others. `from` is row `skip`.
-// Returns 0, or NaN if a number is not finite.
-template <class T, class S>
-inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t skip, int64_t count, int64_t width, T* to) {
+// Returns 0, or NaN if a number is not finite. `ahead(r, x)` may ask for what will be read soon.
+struct NothingAhead {
+    void operator()(int64_t, int64_t) const {}
+};
+template <class T, class S, class Ahead = NothingAhead>
+inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t skip, int64_t count, int64_t width, T* to,
+                         Ahead ahead = {}) {
     Vec<T> check{};
     for (int64_t r = 0; r < COLUMNS<T>; r += LANES<T>) {
         int64_t x = 0;
@@ -46,6 +68,7 @@ inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t ski
                 Vec<T> rows[LANES<T>];
                 REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n) {
                     rows[n] = load_wide<T>(from + (r - skip + n) * row + x);
+                    ahead(r - skip + n, x);
                     check += rows[n] * T(0);
                 }
                 transpose<T>(rows);
@@ -98,7 +121,8 @@ template <class T, class S> struct Packer {
     Tiles<T> tiles;
     bool in_place;  // values are read where they lie; rows far apart would collide in the cache
     explicit Packer(const regard_call& call) : c(call), pad(pad_of(call)), segments(parts(pad + call.keys, SEGMENT)), tiles(call.d_value) {
-        in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value % LANES<T> == 0 && c.value.row <= 2 * c.d_value;
+        in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value % LANES<T> == 0 && c.value.row >= c.d_value &&
+                   c.value.row <= 2 * c.d_value;
     }
 
     size_t size() const { return size_t(SEGMENT * (c.d_key + (in_place ? 0 : tiles.padded))); }  // of one segment
@@ -110,7 +134,12 @@ template <class T, class S> struct Packer {
         for (int64_t first = (start - base) / COLUMNS<T> * COLUMNS<T>; first < stop - base; first += COLUMNS<T>) {
             const int64_t column = base + first, skip = std::max<int64_t>(0, -column);
             const S* from = at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, column + skip);
-            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, to + first * c.d_key);
+            const S* values = at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, column + skip);
+            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, to + first * c.d_key,
+                                   [&](int64_t r, int64_t x) {  // the next panel, and the values of this one
+                                       __builtin_prefetch(from + (r + COLUMNS<T>) * c.key.row + x);
+                                       if (in_place) __builtin_prefetch(values + r * c.value.row + x);
+                                   });
         }
         return sum<T>(check) == T(0);
     }

@@ -9,7 +9,7 @@ namespace regard {
 class Stop {
    public:
     explicit Stop(const volatile int32_t* flag) : flag_(flag) {}
-    bool now() const { return flag_ && *flag_ != 0; }
+    bool now() const { return flag_ && __atomic_load_n(flag_, __ATOMIC_RELAXED) != 0; }
 
    private:
     const volatile int32_t* flag_;

@@ -56,6 +56,7 @@ typedef struct {
     regard_tensor query, key, value;
     double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0 */
     const void* temperature;    /* one per query head, or null for 1 */
+    const void* sink;           /* a logit that has no key, one per query head, not divided by the temperature; or null */
     const int64_t* query_start; /* one per batch row */
     int64_t key_start;
     const regard_mask_op* mask;
@@ -67,9 +68,9 @@ typedef struct {
     uint64_t seed;
     uint32_t drop_below; /* dropped if the pair's number is below; 0 = no dropout */
     double keep_scale;
-    /* Results, contiguous, in the arithmetic's precision: out (batch, head, query, d_value), the others without d_value.
-     * out, top and total (the row's largest logit in base 2 and the sum of powers relative to it) are always written, the
-     * others unless null; backward reads out, top, total and, with grad_entropy, entropy. */
+    /* Results, contiguous, in the arithmetic's precision, written unless null: out (batch, head, query, d_value), the
+     * others without d_value. top and total are the row's largest logit in base 2 and the sum of powers relative to it;
+     * backward reads out, both of them and, with grad_entropy, entropy. */
     void *out, *lse, *top, *total, *entropy, *peak, *distance, *max_logit;
     int64_t* peak_at;
     /* Backward: what came back, in the arithmetic's precision, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped
@@ -77,13 +78,21 @@ typedef struct {
      * starts at 0. Null if not wanted, but for the first three. */
     regard_tensor grad_out;
     const void *grad_lse, *grad_entropy;
-    void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_offset_table;
+    void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table;
     regard_tensor grad_dense;
 } regard_call;
 
 REGARD_API int regard_forward(const regard_call* call);
 REGARD_API int regard_backward(const regard_call* call);
+/* Pairs whose logit the forward pass computes, and bytes of workspace that it takes. */
+REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);
+REGARD_API int64_t regard_workspace(void); /* bytes that the calling thread keeps for its next calls */
 REGARD_API const char* regard_isa(void); /* the instruction set that was chosen at load */
+
+/* Yardsticks for benchmarks: float operations per second of multiply-adds that stay in registers, and bytes per second
+ * of reading `data` once; both on `threads` threads at once. */
+REGARD_API double regard_fma_peak(int64_t threads, double seconds);
+REGARD_API double regard_read_bandwidth(const void* data, int64_t bytes, int64_t threads);
 
 #ifdef __cplusplus
 }

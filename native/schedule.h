@@ -12,24 +12,60 @@ template <class T> struct Spaces {
     Space<T> shared;
     std::vector<Space<T>> workers;
     T* worker(int64_t number, size_t size) { return workers[size_t(number)].get(size); }
+    size_t bytes() const {
+        size_t total = shared.size;
+        for (const Space<T>& space : workers) total += space.size;
+        return total * sizeof(T);
+    }
+    // What a large call took goes back to the system.
+    void trim() {
+        if (bytes() > (size_t(64) << 20)) *this = Spaces();
+    }
 };
 
 template <class T, class S> class Schedule {
    public:
     Schedule(const regard_call& c, Spaces<T>& spaces, const Stop& stop)
-        : c_(c), spaces_(spaces), stop_(stop), mask_(c), blocks_(c), packer_(c) {
-        if (int64_t(spaces.workers.size()) < c.threads) spaces.workers.resize(size_t(c.threads));
+        : c_(c), spaces_(spaces), stop_(stop), mask_(c), blocks_(c), packer_(c), threads_(useful_threads(c)) {
+        if (int64_t(spaces.workers.size()) < threads_) spaces.workers.resize(size_t(threads_));
     }
     // False if something is not finite.
     bool run() {
-        const size_t lane = packer_.size() * size_t(packer_.segments) * sizeof(T);
         if (blocks_.per_lane == 1)
             few();
-        else if (lane <= (size_t(3) << 18) && (blocks_.lanes % c_.threads == 0 || blocks_.lanes >= 4 * c_.threads))
+        else if (private_lanes())
             by_lane();
         else
             by_block();
         return finite_.load();
+    }
+
+    // Pairs whose logit is computed, and bytes of workspace.
+    void plan(int64_t* pairs, int64_t* bytes) const {
+        *pairs = 0;
+        const int64_t distinct = mask_.by_lane() ? blocks_.lanes : std::min<int64_t>(1, blocks_.lanes);
+        Logits<T, S> logits(c_, mask_);
+        for (int64_t lane = 0; lane < distinct; ++lane)
+            for (int64_t n = 0; n < blocks_.per_lane; ++n) {
+                const Block block = blocks_.at(c_, lane, n);
+                logits.set_block(block);
+                for (const Seen& s : seen(block)) {
+                    logits.set_span(s.span, base(s.segment));
+                    for (int64_t g = 0; g < logits.groups(); ++g) *pairs += logits.rows(g) * (logits.high[g] - logits.low[g]);
+                }
+            }
+        if (distinct < blocks_.lanes) *pairs *= blocks_.lanes;
+        const size_t packed = packer_.size() * size_t(packer_.segments);
+        size_t shared = 0, worker = Forward<T, S>::space(c_, SIDE);
+        if (blocks_.per_lane == 1) {
+            worker = Forward<T, S>::space(c_, 1) + packer_.size();
+            if (!whole_lanes()) shared = Forward<T, S>::part(c_) * size_t(packer_.segments) + sizeof(RowState<T>) / sizeof(T) * size_t(packer_.segments);
+        } else if (private_lanes()) {
+            worker += packed;
+        } else {
+            shared = packed * size_t(blocks_.lanes);
+        }
+        *bytes = int64_t((shared + worker * size_t(threads_)) * sizeof(T));
     }
 
    private:
@@ -39,8 +75,15 @@ template <class T, class S> class Schedule {
     Mask mask_;
     Blocks blocks_;
     Packer<T, S> packer_;
+    int64_t threads_;
     std::atomic<bool> finite_{true};
 
+    // Whether a thread packs a lane for itself: it fits the cache, and lanes keep all threads busy.
+    bool private_lanes() const {
+        return packer_.size() * size_t(packer_.segments) * sizeof(T) <= (size_t(3) << 18) &&
+               (blocks_.lanes % threads_ == 0 || blocks_.lanes >= 4 * threads_);
+    }
+    bool whole_lanes() const { return blocks_.lanes >= threads_ || packer_.segments == 1; }
     void note(bool finite) {
         if (!finite) finite_.store(false, std::memory_order_relaxed);
     }
@@ -65,7 +108,7 @@ template <class T, class S> class Schedule {
     // Many heads: each is packed and computed by one thread, in its own cache.
     void by_lane() {
         const size_t own = Forward<T, S>::space(c_, SIDE), size = packer_.size();
-        parallel(blocks_.lanes, c_.threads, stop_, [&](int64_t lane, int64_t worker) {
+        parallel(blocks_.lanes, threads_, stop_, [&](int64_t lane, int64_t worker) {
             T* space = spaces_.worker(worker, own + size * size_t(packer_.segments));
             for (int64_t n = 0; n < packer_.segments; ++n) note(packer_.segment(lane, n, space + own + size * size_t(n)));
             for (int64_t n = 0; n < blocks_.per_lane; n += side()) some_blocks(lane, n, space, space + own);
@@ -75,11 +118,11 @@ template <class T, class S> class Schedule {
     void by_block() {
         const size_t size = packer_.size();
         T* packed = spaces_.shared.get(size * size_t(packer_.segments * blocks_.lanes));
-        parallel(blocks_.lanes * packer_.segments, c_.threads, stop_, [&](int64_t unit, int64_t) {
+        parallel(blocks_.lanes * packer_.segments, threads_, stop_, [&](int64_t unit, int64_t) {
             note(packer_.segment(unit / packer_.segments, unit % packer_.segments, packed + size * size_t(unit)));
         });
         if (!finite_.load()) return;
-        parallel(blocks_.lanes * parts(blocks_.per_lane, side()), c_.threads, stop_, [&](int64_t unit, int64_t worker) {
+        parallel(blocks_.lanes * parts(blocks_.per_lane, side()), threads_, stop_, [&](int64_t unit, int64_t worker) {
             const int64_t lane = unit % blocks_.lanes;
             some_blocks(lane, unit / blocks_.lanes * side(), spaces_.worker(worker, Forward<T, S>::space(c_, SIDE)),
                         packed + size * size_t(lane * packer_.segments));
@@ -87,7 +130,7 @@ template <class T, class S> class Schedule {
     }
     // Some blocks side by side, so that a segment that came into the cache serves them all.
     static constexpr int64_t SIDE = 12;
-    int64_t side() const { return std::min(SIDE, std::max<int64_t>(1, blocks_.total / (4 * c_.threads))); }
+    int64_t side() const { return std::min(SIDE, std::max<int64_t>(1, blocks_.total / (4 * threads_))); }
     void some_blocks(int64_t lane, int64_t number, T* space, const T* packed) {
         const int64_t count = std::min(side(), blocks_.per_lane - number);
         std::vector<Forward<T, S>> passes;
@@ -109,8 +152,8 @@ template <class T, class S> class Schedule {
     // Few queries: keys are read once, segment by segment, and nothing else is packed. With fewer heads than threads the
     // segments are computed apart and merged in order.
     void few() {
-        if (blocks_.lanes >= c_.threads || packer_.segments == 1) {
-            parallel(blocks_.lanes, c_.threads, stop_, [&](int64_t lane, int64_t worker) {
+        if (whole_lanes()) {
+            parallel(blocks_.lanes, threads_, stop_, [&](int64_t lane, int64_t worker) {
                 T* space = spaces_.worker(worker, Forward<T, S>::space(c_, 1) + packer_.size());
                 const Block block = blocks_.at(c_, lane, 0);
                 Forward<T, S> pass(c_, mask_, space, 0);
@@ -129,7 +172,7 @@ template <class T, class S> class Schedule {
         const size_t part = Forward<T, S>::part(c_);
         T* outs = spaces_.shared.get(part * spans.size());
         std::vector<RowState<T>> states(spans.size());
-        parallel(int64_t(spans.size()), c_.threads, stop_, [&](int64_t unit, int64_t worker) {
+        parallel(int64_t(spans.size()), threads_, stop_, [&](int64_t unit, int64_t worker) {
             T* space = spaces_.worker(worker, Forward<T, S>::space(c_, 1) + packer_.size());
             const Seen& s = spans[size_t(unit)];
             Forward<T, S> pass(c_, mask_, space, 0);
@@ -153,6 +196,11 @@ template <class T, class S> int forward(const regard_call& c, Spaces<T>& spaces)
     const Stop stop(c.stop);
     const bool finite = Schedule<T, S>(c, spaces, stop).run();
     return stop.now() ? REGARD_STOPPED : finite ? REGARD_DONE : REGARD_NOT_FINITE;
+}
+template <class T, class S> void plan(const regard_call& c, int64_t* pairs, int64_t* bytes) {
+    Spaces<T> none;
+    const Stop stop(nullptr);
+    Schedule<T, S>(c, none, stop).plan(pairs, bytes);
 }
 
 }  // namespace REGARD_ISA

@@ -81,7 +81,7 @@ def test_files_are_short() -> None:
     long = {
         name: lines
         for name, text in text_files()
-        if name.startswith(("src/", "tests/")) and name.endswith((".py", ".h", ".cpp"))
+        if name.startswith(("src/", "tests/", "native/")) and name.endswith((".py", ".h", ".cpp"))
         if (lines := text.count("\n")) > LONGEST
     }
     assert long == {}

@@ -7,7 +7,7 @@ import pytest
 
 from regard import lab
 from regard.cli import main
-from regard.cli.lab import Progress
+from regard.cli.progress import Progress
 
 
 def test_alone_it_lists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,14 +245,14 @@ def test_an_engine_asked_for_by_name_runs_or_raises() -> None:
     query = torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match=r"engine 'sdpa' cannot do this: torch .* not Cosine\(\)"):
         attend(query, query, query, score=scores.Cosine(), engine="sdpa")
-    for name in ("reference", "tiled", "sdpa"):
+    for name in ("reference", "tiled", "native", "sdpa"):
         assert plan(query, query, query, engine=name).engine == name
 
 
 def test_the_environment_chooses_for_auto_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     query = torch.randn(1, 2, 5, 4)
     monkeypatch.delenv("REGARD_ENGINE", raising=False)
-    assert plan(query, query, query).engine == "tiled"
+    assert plan(query, query, query).engine == "native"
     monkeypatch.setenv("REGARD_ENGINE", "reference")
     assert plan(query, query, query).engine == "reference"
     assert plan(query, query, query, engine="tiled").engine == "tiled"
@@ -261,7 +261,7 @@ def test_the_environment_chooses_for_auto_alone(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match="engine 'sdpa' cannot do this"):
         attend(query, query, query, score=scores.Cosine())
     monkeypatch.setenv("REGARD_ENGINE", "warp")
-    with pytest.raises(ValueError, match="REGARD_ENGINE must be 'auto' or one of tiled, sdpa, reference, got 'warp'"):
+    with pytest.raises(ValueError, match="REGARD_ENGINE must be 'auto' or one of native, tiled, sdpa, reference, got 'warp'"):
         attend(query, query, query)
 
 

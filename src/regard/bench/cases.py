@@ -1,134 +1,129 @@
-"""Named cases: a call of `attend` and the best that plain torch offers for the same."""
+"""The named cases, and how a name, a pattern or sizes of the user's choose among them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
+from regard.bench.case import Case, Inputs, Shape, attention_inputs, layer_inputs
 from regard.spec import biases, masks, scores
 from regard.spec.dropout import Dropout
-from regard.spec.masks.extent import plane_of
 
-Inputs = tuple[Tensor, Tensor, Tensor]
-Work = Callable[[Inputs], Tensor]
-
-
-@dataclass(frozen=True)
-class Case:
-    """`spec` makes the keywords of `attend` from the length; `peer` makes torch's call, preparing what it needs."""
-
-    name: str
-    what: str
-    spec: Callable[[int], dict[str, Any]] = field(default=lambda n: {})
-    peer: Callable[[int, int], Work] = field(default=lambda n, heads: lambda x: scaled_dot_product_attention(*x))
-    peer_name: str = "torch SDPA"
-    length: int = 1024
-    heads: int = 8
-    d_key: int = 64
-    d_value: int = 64
-    backward: bool = False
-    exact: bool = True  # whether the peer computes the same numbers
-
-    def inputs(self, length: int) -> Inputs:
-        """Random query, key and value."""
-        draw = torch.Generator().manual_seed(0)
-        widths = (self.d_key, self.d_key, self.d_value)
-        query, key, value = (
-            torch.randn(1, self.heads, length, width, generator=draw).requires_grad_(self.backward) for width in widths
-        )
-        return query, key, value
+STATISTICS = ("lse", "entropy", "peak", "peak_at", "distance", "max_logit")
+HIDDEN = 64
 
 
-def _masked(mask: masks.Mask) -> Callable[[int, int], Work]:
-    def make(n: int, heads: int) -> Work:
-        table = mask.visible(plane_of(mask, n, n, 1, 1, None).all).expand(1, 1, 1, n, n)[0].contiguous()
-        return lambda x: scaled_dot_product_attention(*x, attn_mask=table)
-
-    return make
+def causal(shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """No query sees the future."""
+    return {"mask": "causal"}
 
 
-def _biased(bias: Callable[[int], biases.Bias], causal: bool) -> Callable[[int, int], Work]:
-    def make(n: int, heads: int) -> Work:
-        pairs = plane_of(masks.Full(), n, n, 1, heads, None).all
-        table = bias(heads).values(pairs).float().reshape(1, heads, n, n)
-        if causal:
-            table = table.masked_fill(pairs.j > pairs.i, -torch.inf)
-        return lambda x: scaled_dot_product_attention(*x, attn_mask=table)
-
-    return make
+def window(before: int | None, after: int | None, shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """A band of keys."""
+    return {"mask": masks.Window(before, after)}
 
 
-def _additive(hidden: int, width: int) -> dict[str, Tensor]:
-    draw = torch.Generator().manual_seed(1)
-    return {
-        "w_query": torch.randn(hidden, width, generator=draw) / width**0.5,
-        "w_key": torch.randn(hidden, width, generator=draw) / width**0.5,
-        "v": torch.randn(hidden, generator=draw) / hidden**0.5,
-    }
+def alibi(shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """ALiBi under a causal mask."""
+    return {"mask": "causal", "bias": biases.ALiBi(shape.heads)}
 
 
-def _eager_additive(n: int, heads: int) -> Work:
-    weights = _additive(64, 64)
-
-    def work(x: Inputs) -> Tensor:
-        a, b = x[0] @ weights["w_query"].T, x[1] @ weights["w_key"].T
-        logits = torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ weights["v"]
-        return logits.softmax(-1) @ x[2]
-
-    return work
+def dropout(shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """One weight in ten is dropped."""
+    return {"dropout": Dropout(0.1, 1)}
 
 
-def _causal(x: Inputs) -> Tensor:
-    return scaled_dot_product_attention(*x, is_causal=True)
+def t5(shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """A table of buckets, the fourth input."""
+    return {"bias": biases.T5(inputs[3])}
 
 
-CASES = {
-    case.name: case
-    for case in (
-        Case("dense", "every query sees every key"),
-        Case("causal", "no query sees the future", lambda n: {"mask": "causal"}, lambda n, h: _causal),
-        Case(
-            "window",
-            "128 keys on each side",
-            lambda n: {"mask": masks.Window(128, 128)},
-            _masked(masks.Window(128, 128)),
-            "SDPA, dense mask",
-            length=4096,
-        ),
-        Case(
-            "alibi",
-            "ALiBi under a causal mask",
-            lambda n: {"mask": "causal", "bias": biases.ALiBi(8)},
-            _biased(biases.ALiBi, causal=True),
-            "SDPA, dense bias",
-        ),
-        Case(
-            "dropout",
-            "dropout 0.1",
-            lambda n: {"dropout": Dropout(0.1, 1)},
-            lambda n, h: lambda x: scaled_dot_product_attention(*x, dropout_p=0.1),
-            exact=False,
-        ),
-        Case("wide", "values twice as wide as keys", d_value=128),
-        Case("train", "forward and backward", backward=True),
-        Case(
-            "train-causal",
-            "forward and backward, causal",
-            lambda n: {"mask": "causal"},
-            lambda n, h: _causal,
-            backward=True,
-        ),
-        Case(
-            "additive",
-            "Bahdanau's score, hidden 64, one head",
-            lambda n: {"score": scores.Additive(**_additive(64, 64))},
-            _eager_additive,
-            "eager formula",
-            length=512,
-            heads=1,
-        ),
-    )
-}
+def t5_inputs(shape: Shape, draw: torch.Generator) -> Inputs:
+    """Query, key, value and the table."""
+    return (*attention_inputs(shape, draw), torch.randn(32, shape.heads, generator=draw))
+
+
+def additive_inputs(shape: Shape, draw: torch.Generator) -> Inputs:
+    """Query, key, value and the weights of Bahdanau's score."""
+    by_width = (torch.randn(HIDDEN, shape.d, generator=draw) / shape.d**0.5 for _ in range(2))
+    return (*attention_inputs(shape, draw), *by_width, torch.randn(HIDDEN, generator=draw) / HIDDEN**0.5)
+
+
+def additive(shape: Shape, inputs: Inputs) -> dict[str, Any]:
+    """Bahdanau's score."""
+    return {"score": scores.Additive(*inputs[3:])}
+
+
+def _all() -> Iterable[Case]:
+    for n in (1024, 4096):
+        for d in (64, 128):
+            yield Case("dense", "every query sees every key", Shape(n, d))
+    for n in (1024, 4096):
+        for d in (64, 128):
+            yield Case("causal", "no query sees the future", Shape(n, d), causal)
+    yield Case("window", "128 keys on each side", Shape(4096), partial(window, 128, 128))
+    for n in (16384, 32768, 65536):
+        yield Case("past", "256 keys before, causal, one head", Shape(n, heads=1), partial(window, 256, 0))
+    yield Case("alibi", "ALiBi under a causal mask", Shape(4096), alibi, beside="causal")
+    yield Case("dropout", "dropout 0.1", Shape(2048), dropout)
+    yield Case("dropout-train", "dropout 0.1, forward and backward", Shape(2048), dropout, backward=True)
+    yield Case("wide", "values twice as wide as keys", Shape(2048, wider=2))
+    for n, d in ((4096, 64), (2048, 128)):
+        yield Case("train", "forward and backward", Shape(n, d), backward=True)
+        yield Case("train-causal", "forward and backward, causal", Shape(n, d), causal, backward=True)
+    yield Case("t5-train", "forward and backward, learned T5 table", Shape(2048), t5, t5_inputs, backward=True)
+    yield Case("decode", "one query, 32 heads over 8, cold caches", Shape(8192, 128, 32, 8, 1), cold=True)
+    yield Case("bfloat16", "every query sees every key, bfloat16", Shape(4096, dtype=torch.bfloat16))
+    yield Case("small", "batch of 32, 12 heads", Shape(128, heads=12, batch=32))
+    yield Case("tiny", "one tiny call", Shape(16, 16, heads=2))
+    yield Case("tiny-train", "one tiny call with gradients", Shape(16, 16, heads=2), backward=True)
+    yield Case("statistics", "every row statistic in aux", Shape(4096), aux=STATISTICS, beside="dense")
+    yield Case("layer", "Linear, attention, Linear", Shape(1024), draw=layer_inputs, layer=True)
+    yield Case("additive", "Bahdanau's score, hidden 64, one head", Shape(512, heads=1), additive, additive_inputs)
+
+
+CASES = {case.name: case for case in _all()}
+FAMILIES = tuple(dict.fromkeys(case.family for case in CASES.values()))
+PLOTTED = ("dense-1024-64", "causal-1024-64")
+LENGTHS = (256, 512, 1024, 2048, 4096)  # over which a plot runs
+
+
+def choose(patterns: Sequence[str], lengths: Sequence[int] = (), **sizes: Any) -> list[Case]:
+    """The cases whose name or family fits a pattern, at these lengths and sizes if any are given."""
+    for pattern in patterns:
+        if not any(_fits(case, pattern) for case in CASES.values()):
+            raise ValueError(f"no case {pattern}; the cases are {', '.join(FAMILIES)} (`regard bench --list`)")
+    fitting = [case for case in CASES.values() if not patterns or any(_fits(case, each) for each in patterns)]
+    return _at(fitting, lengths, sizes)
+
+
+def own(mask: str, lengths: Sequence[int], backward: bool = False, **sizes: Any) -> list[Case]:
+    """Plain attention of the user's sizes: `mask` is full, causal or window:BEFORE,AFTER."""
+    case = Case("own", f"{mask} mask{', forward and backward' * backward}", Shape(1024), backward=backward)
+    if mask == "causal":
+        case = replace(case, spec=causal)
+    elif mask.startswith("window:"):
+        try:
+            before, _, after = mask.removeprefix("window:").partition(",")
+            case = replace(case, spec=partial(window, int(before), int(after or before)))
+        except ValueError:
+            raise ValueError(f"--mask window:BEFORE,AFTER takes two whole numbers, got {mask!r}") from None
+    elif mask != "full":
+        raise ValueError(f"--mask must be full, causal or window:BEFORE,AFTER, got {mask!r}")
+    return _at([case], lengths, sizes)
+
+
+def _fits(case: Case, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (case.name, case.family))
+
+
+def _at(cases: Sequence[Case], lengths: Sequence[int], sizes: dict[str, Any]) -> list[Case]:
+    found: dict[str, Case] = {}
+    for case in cases:
+        for n in lengths or (case.shape.n,):
+            changed = case.sized(n=n, **sizes)
+            found.setdefault(changed.name, changed)
+    return list(found.values())

@@ -1,103 +1,160 @@
-"""Measuring: contenders run in turns in one process, best of several; results are compared before they are timed."""
+"""Measuring one case: results are compared, then contenders take turns, then a child process weighs each."""
 
+import itertools
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor
 
-from regard.bench.cases import Case, Inputs, Work
-from regard.engine.attend import attend
-from regard.engine.plan import plan
-from regard.testing import error, peak_bytes
-
-ROWS = 64  # queries that are compared with the reference in float64
+from regard.bench.agree import check, direction, run, truth
+from regard.bench.case import Case, Inputs, Work
+from regard.bench.contenders import PEERS, Contender, contenders
+from regard.bench.machine import cache_bytes, fma_peak, read_bandwidth
+from regard.bench.memory import extra_bytes
+from regard.bench.turns import in_turns
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One contender on one case."""
+class Settings:
+    """How long, how often, and against whom."""
 
-    case: str
-    length: int
+    budget: float = 15.0  # seconds of timing per case
+    rounds: int | None = None  # as many as the budget allows
+    engines: tuple[str, ...] = ("auto",)
+    peers: tuple[str, ...] = tuple(PEERS)
+    memory: bool = True
+
+
+@dataclass(frozen=True)
+class Score:
+    """One contender on one case; without seconds, `reason` tells why."""
+
     contender: str
-    seconds: float
-    gflops: float
-    mebibytes: float
-    error: float | None
+    ours: bool
+    seconds: float | None = None
+    samples: int = 0
+    error: float | None = None  # root mean square against float64
+    compile_seconds: float | None = None
+    extra_bytes: int | None = None  # beyond inputs, outputs and gradients
+    reason: str | None = None
 
 
-def measure(
-    case: Case, *, length: int | None = None, rounds: int = 5, engines: tuple[str, ...] = ("auto",)
-) -> list[Measurement]:
-    """Time the engines and the peer of one case in turns."""
-    n = length or case.length
-    inputs, spec = case.inputs(n), case.spec(n)
-    contenders: dict[str, Work] = {
-        f"regard {engine}": lambda x, engine=engine: attend(*x, **spec, engine=engine)  # type: ignore[misc]
-        for engine in engines
-    }
-    contenders[case.peer_name] = case.peer(n, case.heads)
-    truth = _truth(inputs, spec)
-    works = {name: _work(work, inputs, case.backward) for name, work in contenders.items()}
-    errors = {name: _error(work, inputs, truth, name, case) for name, work in contenders.items()}
-    best = in_turns(works, rounds)
-    flops = plan(*inputs, **spec).flops * (3.5 if case.backward else 1.0)
-    outputs = sum(x.numel() * 4 for x in inputs) if case.backward else 0
-    outputs += inputs[0].shape[1] * n * case.d_value * 4
-    return [
-        Measurement(
-            case.name,
-            n,
-            name,
-            best[name],
-            flops / best[name] / 1e9,
-            max(0, peak_bytes(works[name])[0] - outputs) / 2**20,
-            errors[name],
-        )
-        for name in contenders
-    ]
+@dataclass(frozen=True)
+class Result:
+    """All contenders on one case, the first of ours at the head, and the machine's best in the same minutes."""
+
+    case: Case
+    scores: tuple[Score, ...]
+    flops: float
+    peak_flops: float | None
+    bandwidth: float | None = None
+
+    @property
+    def ours(self) -> Score:
+        """What the others are compared with."""
+        return self.scores[0]
+
+    def ratio(self, score: Score) -> float | None:
+        """How many times as long as ours it takes."""
+        return score.seconds / self.ours.seconds if score.seconds and self.ours.seconds else None
+
+    def rate(self, score: Score) -> float | None:
+        """Useful operations per second."""
+        return self.flops / score.seconds if score.seconds else None
+
+    def share(self, score: Score) -> float | None:
+        """Of the machine's best: of its reading where the case is cold, of its multiply-adds elsewhere."""
+        if self.case.cold:
+            got, best = (self.case.bytes_read() / score.seconds if score.seconds else None), self.bandwidth
+        else:
+            got, best = self.rate(score), self.peak_flops
+        return got / best if got and best else None
 
 
-def in_turns(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The best time of each, the contenders taking turns so that a noisy moment hits all."""
-    best = dict.fromkeys(works, float("inf"))
-    for _ in range(rounds):
-        for name, work in works.items():
+@dataclass
+class _Yardsticks:
+    cold: bool
+    flops: list[float] = field(default_factory=list)
+    bytes: list[float] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        if (found := fma_peak()) is not None:
+            self.flops.append(found)
+        if self.cold and (found := read_bandwidth()) is not None:
+            self.bytes.append(found)
+
+
+def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], None] = lambda step: None) -> Result:
+    """Time and weigh everybody on one case; raises DisagreementError if somebody's numbers are wrong."""
+    told("comparing")
+    sets = [case.inputs(seed) for seed in range(case.sets(cache_bytes()))]
+    right = truth(case, sets[0])
+    back = direction(case) if case.backward else None
+    scores: dict[str, Score] = {}
+    works: dict[str, Callable[[], object]] = {}
+    everybody = contenders(case, settings.engines, settings.peers)
+    for contender in everybody:
+        name = contender.name
+        reason = contender.refuses(case)
+        if reason is None:
+            told(f"comparing {name}")
             start = time.perf_counter()
-            work()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+            try:
+                work = contender.prepare(case, sets[0])
+                taken = time.perf_counter() - start if contender.compiles else None
+                found = run(case, contender, work, sets[0], back)
+            except Exception as failure:
+                if contender.ours:
+                    raise
+                reason = _first_line(failure)
+            else:
+                error = check(case, contender, found, right)
+                del found
+                scores[name] = Score(name, contender.ours, error=error, compile_seconds=taken)
+                works[name] = _call(case, contender, work, sets, back)
+        if reason is not None:
+            scores[name] = Score(name, contender.ours, reason=reason)
+    del right
+    told("timing")
+    yardsticks = _Yardsticks(case.cold)
+    best = in_turns(works, settings.budget, settings.rounds, yardsticks)
+    found_scores = []
+    for contender in everybody:
+        score = scores[contender.name]
+        if contender.name in best:
+            if settings.memory:
+                told(f"weighing {contender.name}")
+            weight = extra_bytes(case, contender.name, settings.engines) if settings.memory else None
+            timed = best[contender.name]
+            score = replace(score, seconds=timed.seconds, samples=timed.samples, extra_bytes=weight)
+        found_scores.append(score)
+    return Result(
+        case,
+        tuple(found_scores),
+        case.flops(),
+        max(yardsticks.flops, default=None),
+        max(yardsticks.bytes, default=None),
+    )
 
 
-def product_peak() -> float:
-    """GFLOP/s of a large matrix product: what the processor gives at best through torch."""
-    a, b = torch.randn(2, 1024, 1024)
-    return 2 * 1024**3 / in_turns({"product": lambda: a @ b}, 20)["product"] / 1e9
+def against_one_best(results: Sequence[Result]) -> list[Result]:
+    """The same with the machine's best of the whole run: a noisy minute must not make a share look larger."""
+    flops = max((each.peak_flops for each in results if each.peak_flops), default=None)
+    reads = max((each.bandwidth for each in results if each.bandwidth), default=None)
+    return [replace(each, peak_flops=flops, bandwidth=reads) for each in results]
 
 
-def _work(work: Work, inputs: Inputs, backward: bool) -> Callable[[], object]:
-    if not backward:
+def _call(
+    case: Case, contender: Contender, work: Work, sets: Sequence[Inputs], back: Tensor | None
+) -> Callable[[], object]:
+    if len(sets) == 1 and back is None:
+        inputs = sets[0]
         return lambda: work(inputs)
-    direction = torch.ones(())
-    return lambda: torch.autograd.grad(work(inputs).sum(), inputs, direction)
+    turn = itertools.cycle(sets)
+    return lambda: run(case, contender, work, next(turn), back)
 
 
-def _truth(inputs: Inputs, spec: dict[str, object]) -> Tensor:
-    """The last rows by the reference in float64."""
-    query, key, value = (x.detach().double() for x in inputs)
-    rows = query[..., -ROWS:, :]
-    start = key.shape[-2] - rows.shape[-2]
-    out: Tensor = attend(rows, key, value, **spec, query_start=start, engine="reference")  # type: ignore[call-overload]
-    return out
-
-
-def _error(work: Work, inputs: Inputs, truth: Tensor, name: str, case: Case) -> float | None:
-    if name == case.peer_name and not case.exact:
-        return None
-    found = error(work(inputs)[..., -ROWS:, :], truth)
-    size = float(truth.square().mean().sqrt())
-    if found > 1e-4 * size:
-        raise RuntimeError(f"{name} on {case.name} is wrong: error {found:.2g} of {size:.2g}; nothing was timed")
-    return found
+def _first_line(failure: Exception) -> str:
+    lines = str(failure).strip().splitlines()
+    return f"{type(failure).__name__}: {lines[0][:160]}" if lines else type(failure).__name__

@@ -2,61 +2,144 @@
 
 import argparse
 import json
-import platform
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
-from regard.bench.cases import CASES
-from regard.bench.measure import Measurement, measure, product_peak
+from regard.bench import report
+from regard.bench.agree import DisagreementError
+from regard.bench.case import Case
+from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
+from regard.bench.contenders import PEERS
+from regard.bench.machine import machine
+from regard.bench.measure import Result, Settings, against_one_best, measure
+from regard.cli.progress import Progress
+from regard.engine.native.library import DTYPES
 from regard.inspection.records import Table
-from regard.show import table
+from regard.show import save, table
+from regard.show.save import replace
+
+QUICK = 2.0  # seconds of timing per case
+BUDGET = 15.0
+TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Cases, sizes and the form of the result."""
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is named")
-    parser.add_argument("--length", type=int, help="number of queries and keys instead of the case's own")
-    parser.add_argument("--rounds", type=int, default=5, help="turns that each contender gets; the best counts")
-    parser.add_argument("--engine", action="append", help="our engines to run (auto if none is named)")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="a name, a family or a pattern such as 'train*'")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="the same; may be repeated")
+    parser.add_argument("--list", action="store_true", help="list the cases and end")
+    size = parser.add_argument_group("sizes instead of the case's own; without a case, plain attention of these sizes")
+    size.add_argument("--n", "--length", type=_lengths, metavar="N[,N…]", help="numbers of queries and keys")
+    size.add_argument("--d", type=int, metavar="N", help="width of queries and keys")
+    size.add_argument("--heads", type=int, metavar="N", help="query heads, and key heads where they are as many")
+    size.add_argument("--batch", type=int, metavar="N")
+    size.add_argument("--dtype", choices=TYPES)
+    size.add_argument("--mask", metavar="MASK", help="full, causal or window:BEFORE,AFTER (only without a case)")
+    size.add_argument("--backward", action="store_true", help="time the gradients too (only without a case)")
+    how = parser.add_argument_group("measuring")
+    how.add_argument("--quick", action="store_true", help=f"{QUICK:g} s per case, without Flex and memory")
+    how.add_argument("--seconds", type=float, metavar="S", help=f"of timing per case ({BUDGET:g})")
+    how.add_argument("--rounds", type=int, metavar="N", help="turns that each contender gets, whatever they take")
+    how.add_argument("--threads", type=int, metavar="N", help="as torch.set_num_threads")
+    how.add_argument("--engine", action="append", help="our engines to run (auto if none is named)")
+    how.add_argument("--peer", action="append", choices=PEERS, help="whom to run against (all if none is named)")
+    result = parser.add_argument_group("results")
+    result.add_argument("--json", nargs="?", const="-", metavar="FILE", help="all numbers; printed if no FILE is given")
+    result.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    result.add_argument("--plot", type=Path, metavar="FILE", help="time and rate over n, as svg, png, pdf or txt")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, then print."""
-    unknown = [name for name in args.cases if name not in CASES]
-    if unknown:
-        raise ValueError(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
-    if (args.length is not None and args.length < 1) or args.rounds < 1:
-        raise ValueError("--length and --rounds must be at least 1")
-    chosen = args.cases or list(CASES)
-    engines = tuple(args.engine or ("auto",))
-    found = [
-        m for name in chosen for m in measure(CASES[name], length=args.length, rounds=args.rounds, engines=engines)
-    ]
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    peak = product_peak()
-    if args.json:
-        print(json.dumps({"machine": machine, "product_gflops": peak, "results": [asdict(m) for m in found]}, indent=1))
+    """Measure, then print; a contender with wrong numbers makes the exit status 1."""
+    if args.list:
+        print(table(_listing()))
         return 0
-    print(table(_table(found, f"{machine}; a large matrix product reaches {peak:.0f} GFLOP/s")))
-    return 0
+    cases, settings = _cases(args), _settings(args)
+    if args.json not in (None, "-") and not args.json.endswith(".json"):
+        raise ValueError(f"--json takes a file whose name ends in .json, got {args.json!r}; name cases before it")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    results: list[Result] = []
+    failures: list[str] = []
+    interrupted = False
+    with Progress() as progress:
+        try:
+            for number, case in enumerate(cases):
+                _measure(case, settings, results, failures, progress, number, len(cases))
+        except KeyboardInterrupt:
+            interrupted = True
+    _show(args, results, failures, interrupted)
+    return 130 if interrupted else 1 if failures else 0
 
 
-def _table(found: list[Measurement], title: str) -> Table:
-    columns = ("case", "n", "contender", "ms", "GFLOP/s", "extra MiB", "RMS error", "times torch")
-    peers = {m.case: m.seconds for m in found if not m.contender.startswith("regard")}
-    rows = [
-        (
-            m.case,
-            m.length,
-            m.contender,
-            f"{m.seconds * 1e3:.2f}",
-            f"{m.gflops:.0f}",
-            f"{m.mebibytes:.1f}",
-            "–" if m.error is None else f"{m.error:.1e}",
-            f"{peers[m.case] / m.seconds:.2f}×",
-        )
-        for m in found
-    ]
-    return Table(columns, rows, title)
+def _measure(
+    case: Case,
+    settings: Settings,
+    results: list[Result],
+    failures: list[str],
+    progress: Progress,
+    number: int,
+    total: int,
+) -> None:
+    try:
+        results.append(measure(case, settings, lambda step: progress(f"{case.name}: {step}", number, total)))
+    except DisagreementError as wrong:
+        print(f"\nregard bench: {wrong}", file=sys.stderr)
+        failures.append(str(wrong))
+
+
+def _show(args: argparse.Namespace, results: Sequence[Result], failures: Sequence[str], interrupted: bool) -> None:
+    here, results = machine(), against_one_best(results)
+    notes = report.notes(results, failures, here)
+    if interrupted:
+        notes.insert(0, f"interrupted: {len(results)} cases were complete")
+    if args.json is not None:
+        text = json.dumps(report.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
+        if args.json == "-":
+            print(text, end="")
+        else:
+            replace(Path(args.json), text.encode())
+    if args.json != "-":
+        shown = report.markdown(results) if args.markdown else table(report.table(results))
+        print("\n".join([shown, "", *notes]))
+    if args.plot is not None and results:
+        save(report.picture(results), args.plot)
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    named = [*args.cases, *args.case]
+    lengths = args.n or (LENGTHS if args.plot is not None else ())
+    sizes = {"d": args.d, "heads": args.heads, "batch": args.batch, "dtype": args.dtype and TYPES[args.dtype]}
+    for name in ("d", "heads", "batch", "rounds", "threads", "seconds"):
+        if (given := getattr(args, name)) is not None and not given > 0:
+            raise ValueError(f"--{name} must be above 0, got {given}")
+    if named:
+        if args.mask is not None or args.backward:
+            raise ValueError("--mask and --backward are for sizes of your own: name no case with them")
+        return choose(named, lengths, **sizes)
+    if args.n or args.mask is not None or args.backward or any(each is not None for each in sizes.values()):
+        return own(args.mask or "full", lengths, args.backward, **sizes)
+    return choose(PLOTTED if args.plot is not None else (), lengths)
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    peers = tuple(args.peer or (name for name in PEERS if not (args.quick and name == "flex")))
+    budget = args.seconds or (QUICK if args.quick else BUDGET)
+    return Settings(budget, args.rounds, tuple(args.engine or ("auto",)), peers, memory=not args.quick)
+
+
+def _lengths(text: str) -> list[int]:
+    try:
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"takes whole numbers above 0, as in 1024,4096; got {text!r}")
+    return found
+
+
+def _listing() -> Table:
+    return Table(("case", "heads", "what"), [(case.name, case.shape.heads, case.what) for case in CASES.values()])

@@ -2,9 +2,11 @@
 
 import importlib
 import os
+from functools import cache
 from types import ModuleType
 from typing import Unpack, overload
 
+import torch
 from torch import Tensor
 
 from regard.engine.request import Aux, Request, Result, Spec, request
@@ -21,7 +23,7 @@ ENGINES = {
     "sdpa": "regard.engine.torch_sdpa",
     "reference": "regard.engine.reference",
 }
-AUTO = ("tiled",)  # the first that supports the request
+AUTO = ("native", "tiled")  # the first that supports the request
 
 
 @overload
@@ -62,6 +64,26 @@ def attend(
     >>> regard.attend(q, k, v, mask="causal").shape
     torch.Size([1, 8, 128, 64])
     """
+    if torch.compiler.is_compiling():
+        from regard.engine.compiled import traced
+
+        spec = {
+            "score": score,
+            "mask": mask,
+            "bias": bias,
+            "temperature": temperature,
+            "normalizer": normalizer,
+            "dropout": dropout,
+            "query_start": query_start,
+        }
+        return traced(query, key, value, spec, aux, engine)
+    seen = None
+    if aux == () and asked_engine(engine) in ("auto", "native"):
+        parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
+        seen = _quick().key_of(query, key, value, parts, settings)
+        known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value)
+        if known is not None:
+            return known
     asked = request(
         query,
         key,
@@ -75,7 +97,10 @@ def attend(
         query_start=query_start,
         aux=aux,
     )
-    result = run(asked, engine)
+    chosen = choose(asked, engine)
+    result: Result = module(chosen).run(asked)
+    if seen is not None and chosen == "native":
+        _quick().remember(seen, asked, (query, key, value))
     out = asked.shapes.unfold(result.out)
     if not asked.aux:
         return out
@@ -94,11 +119,21 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(ENGINES[name])
 
 
+@cache
+def _quick() -> ModuleType:
+    """The way for calls seen before."""
+    return importlib.import_module("regard.engine.native.quick")
+
+
+def asked_engine(engine: str) -> str:
+    """The engine's name, from the environment if none is given."""
+    return os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
+
+
 def choose(asked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run."""
-    source = "engine"
-    if engine == "auto":
-        engine, source = os.environ.get("REGARD_ENGINE", "auto"), "the environment's REGARD_ENGINE"
+    source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
+    engine = asked_engine(engine)
     if engine == "auto":
         return next(name for name in AUTO if module(name).supports(asked) is None)
     if engine not in list(ENGINES):

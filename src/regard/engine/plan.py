@@ -1,5 +1,6 @@
 """plan: what a call would do, without doing it: which engine and why, how much work, how much memory."""
 
+import importlib
 import os
 from dataclasses import dataclass
 
@@ -25,7 +26,9 @@ from regard.spec.scores.modified import Wrapped
 class Plan:
     """What `attend` would do.
 
-    `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does.
+    `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does
+    (which does not see the native engine's). `computed_pairs` of `native` is cut by whole vectors, so a few past the last
+    key may be among them.
     `bytes` is the most memory that the forward pass holds beyond inputs and outputs; None where only torch knows. Both
     are those of finite inputs: NaN and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
     """
@@ -102,6 +105,8 @@ def plan(
         )
         name = choose(asked, engine)
         lowered = ready(asked) if name == "tiled" else None
+    if name == "native":
+        return _native(asked, engine)
     plane = asked.plane
     everything = plane.batch * plane.heads * plane.queries * plane.keys
     visible, exact = visible_pairs(asked.mask, plane)
@@ -123,6 +128,23 @@ def plan(
     )
 
 
+def _native(asked: Request, engine: str) -> Plan:
+    pairs, held = importlib.import_module("regard.engine.native.planned").planned(asked)
+    plane = asked.plane
+    visible, exact = visible_pairs(asked.mask, plane)
+    return Plan(
+        engine="native",
+        reasons=_reasons(asked, "native", engine),
+        visible_pairs=visible,
+        visible_exact=exact,
+        computed_pairs=pairs,
+        all_pairs=plane.batch * plane.heads * plane.queries * plane.keys,
+        flops=2 * pairs * (asked.key.shape[-1] + asked.value.shape[-1]) + _prepared(asked),
+        bytes=held + SCALARS,
+        second_order=_second_order("native"),
+    )
+
+
 def _unseeded(dropout: float | Dropout) -> float | Dropout:
     """A rate gets a fixed seed: planning must not move torch's generator, or the next call would drop other weights."""
     if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
@@ -133,7 +155,8 @@ def _unseeded(dropout: float | Dropout) -> float | Dropout:
 def _second_order(name: str) -> str:
     if name == "sdpa":
         return "as torch gives it: none from its fused kernels"
-    return "correct, in the memory of the dense formula (queries × keys)"
+    how = "by tiled's formula, " if name == "native" else ""
+    return f"correct, {how}in the memory of the dense formula (queries × keys)"
 
 
 def _reasons(asked: Request, chosen: str, engine: str) -> dict[str, str]:

@@ -3,16 +3,18 @@
 import torch
 from torch import Tensor
 
-from regard.engine.native.function import Native, NotFiniteError, attention
+from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.library import library
-from regard.engine.native.lowering import PRODUCTS, Biases, inner, lower_biases, lower_score
+from regard.engine.native.lowering import PRODUCTS, Biases, ProductScore, inner, lower_biases, lower_score
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
 from regard.engine.request import Aux, Request, Result
 from regard.engine.strip import Rows
 from regard.engine.tiled import ready, received, with_sink
-from regard.spec.normalizers import Softmax
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.scores import Score
 
 NAME = "native"
 
@@ -30,9 +32,35 @@ def supports(request: Request) -> str | None:
     return None
 
 
+def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
+    """Whether one call of the kernels does it, going by types alone. A mask may still be a tensor or a name."""
+    known = closed(mask) if isinstance(mask, Mask) else True
+    return known and isinstance(inner(score), PRODUCTS) and isinstance(normalizer, Softmax)
+
+
 def run(request: Request) -> Result:
     """Lower, call the kernels, merge the sink."""
     rows = _rows(request) if closed(request.mask) else by_strips(request, _rows)
+    return _finished(rows, request)
+
+
+def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
+    """The result without a graph, and what `resumed` needs to make one; None if something is not finite."""
+    native, inputs, _ = lowered(request, finite=False)
+    try:
+        done = forward_rows(native, inputs)
+    except NotFiniteError:
+        return None
+    return _finished(attention(native, *inputs, done=done), request), done
+
+
+def resumed(request: Request, done: dict[str, Tensor]) -> Result:
+    """The same with its graph: only what stands before and after the kernels is computed again."""
+    native, inputs, _ = lowered(request, finite=False)
+    return _finished(attention(native, *inputs, done=done), request)
+
+
+def _finished(rows: Rows, request: Request) -> Result:
     rows = with_sink(rows, request)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
@@ -55,9 +83,21 @@ def _rows(request: Request) -> Rows:
 
 
 def _attention(request: Request, finite: bool) -> tuple[Native, Rows, Biases]:
+    native, inputs, biases = lowered(request, finite)
+    return native, attention(native, *inputs), biases
+
+
+def lowered(request: Request, finite: bool) -> tuple[Native, Inputs, Biases]:
+    """The call, its tensors, and the biases by kind."""
     score = lower_score(request)
     biases = lower_biases(request.bias, request.plane, request.dtype)
-    native = Native(
+    inputs = (score.query, score.key, score.value, temperatures(request), biases.table, biases.dense)
+    return native_of(request, score, biases, finite), inputs, biases
+
+
+def native_of(request: Request, score: ProductScore, biases: Biases, finite: bool) -> Native:
+    """The call without its tensors."""
+    return Native(
         plane=request.plane,
         program=program(request.mask, request.plane),
         mask=request.mask,
@@ -69,11 +109,9 @@ def _attention(request: Request, finite: bool) -> tuple[Native, Rows, Biases]:
         bias_hides=request.bias is not None and request.bias.hides,
         finite=finite,
     )
-    rows = attention(native, score.query, score.key, score.value, _temperatures(request), biases.table, biases.dense)
-    return native, rows, biases
 
 
-def _temperatures(request: Request) -> Tensor | None:
+def temperatures(request: Request) -> Tensor | None:
     """τ of every query head; None for 1."""
     tau = request.temperature
     if isinstance(tau, Tensor):

@@ -90,12 +90,20 @@ class Native:
         return call
 
 
-def execute(name: str, call: Call) -> int:
+def work_of(call: Call) -> float:
+    """Floating-point operations of the forward pass if nothing is hidden."""
+    pairs: int = call.batch * call.kv_heads * call.group * call.queries * call.keys
+    width: int = call.d_key + call.d_value
+    return 2.0 * pairs * width
+
+
+def execute(name: str, call: Call, long: bool | None = None) -> int:
     """Run one entry point; it releases the interpreter's lock while it works, and a long one answers Ctrl-C."""
     entry = getattr(library(), name)
-    work = 2.0 * call.batch * call.kv_heads * call.group * call.queries * call.keys * (call.d_key + call.d_value)
-    long = work > LONG and threading.current_thread() is threading.main_thread()
-    status: int = _interruptible(entry, call) if long else entry(call)
+    if long is None:
+        long = work_of(call) > LONG
+    waits = long and threading.current_thread() is threading.main_thread()
+    status: int = _interruptible(entry, call) if waits else entry(call)
     if status == NO_MEMORY:
         raise MemoryError("the native engine could not allocate its workspace")
     if status not in (DONE, NOT_FINITE):
@@ -121,38 +129,94 @@ def _interruptible(entry: Any, call: Call) -> int:
     return status
 
 
-def attention(native: Native, *inputs: Tensor | None) -> Rows:
-    """Rows of (query, key, value, τ per head, offset table, dense bias); out, lse and entropy are differentiable."""
+def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | None = None) -> Rows:
+    """Rows of (query, key, value, τ per head, offset table, dense bias); out, lse and entropy are differentiable.
+
+    `done` is what `forward_rows` returned for the same call: then nothing is computed again.
+    """
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
-    found = _Attention.apply(native, *inputs)  # type: ignore[no-untyped-call]
+    found = _Attention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
     rest = found[1].new_zeros(()).expand(lanes)
-    return Rows(*(tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in found), rest)
+    shaped = [tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in found]
+    return Rows(*[*shaped, rest])
+
+
+def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
+    """out, lse and the statistics asked for, (batch, head, query) each, out with d_v; `state` is top and total."""
+    plane, value = native.plane, inputs[2]
+    dtype = torch.promote_types(value.dtype, torch.float32)
+    size = (plane.batch, plane.heads, plane.queries)
+    rows = {"out": torch.empty((*size, value.shape[-1]), dtype=dtype), "lse": torch.empty(size, dtype=dtype)}
+    for name in STATISTICS:
+        if name in native.aux:
+            rows[name] = torch.empty(size, dtype=torch.int64 if name == "peak_at" else dtype)
+    held: list[Any] = []
+    call = native.call(inputs, held)
+    for name, tensor in rows.items():
+        setattr(call, name, tensor.data_ptr())
+    rows["state"] = torch.empty((2, *size), dtype=dtype)
+    call.top, call.total = (part.data_ptr() for part in rows["state"])
+    if execute("regard_forward", call) == NOT_FINITE and not native.finite:
+        raise NotFiniteError
+    return rows
+
+
+def backward_rows(
+    native: Native,
+    inputs: Inputs,
+    needed: tuple[bool, ...],
+    given: tuple[Tensor | None, ...],
+    rows: tuple[Tensor, ...],
+) -> list[Tensor | None]:
+    """Gradients of the inputs, from those of out, lse and entropy; `rows` are out, entropy and state."""
+    query, key, value, tau, table, dense = inputs
+    out, entropy, (top, total) = rows
+    d_out = out.new_zeros(()).expand_as(out) if given[0] is None else given[0]
+    if native.finite:  # nothing flows through a result that is not finite
+        d_out = torch.where(out.isfinite(), d_out, 0.0)
+        out = torch.where(out.isfinite(), out, 0.0)
+    held: list[Any] = []
+    call = native.call(inputs, held)
+    found = {
+        name: torch.empty(tensor.shape, dtype=out.dtype)
+        for name, tensor in (("grad_query", query), ("grad_key", key), ("grad_value", value))
+    }
+    if needed[3] and tau is not None:
+        found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype)
+    if needed[4] and table is not None:
+        found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
+    for name, tensor in (*found.items(), ("out", out), ("top", top), ("total", total)):
+        setattr(call, name, tensor.data_ptr())
+    if needed[5] and dense is not None:
+        found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
+        call.grad_dense = Strided.of(found["grad_dense"])
+    d_out = d_out.to(out.dtype)
+    call.grad_out = Strided.of(d_out)
+    for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
+        if grad is not None:
+            grad = torch.where(top.isfinite(), grad, 0.0).contiguous()
+            held.append(grad)
+            setattr(call, name, grad.data_ptr())
+    call.entropy = entropy.data_ptr()
+    execute("regard_backward", call)
+    names = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table", "grad_dense")
+    return [
+        found[name].to(tensor.dtype) if need and tensor is not None else None
+        for name, tensor, need in zip(names, inputs, needed, strict=True)
+    ]
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, native: Native, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        plane, value = native.plane, inputs[2]
-        assert value is not None
-        dtype = torch.promote_types(value.dtype, torch.float32)
-        size = (plane.batch, plane.heads, plane.queries)
-        rows = {name: torch.empty(size, dtype=dtype) for name in ("lse", "top", "total")}
-        rows["out"] = torch.empty((*size, value.shape[-1]), dtype=dtype)
-        for name in STATISTICS:
-            if name in native.aux:
-                rows[name] = torch.empty(size, dtype=torch.int64 if name == "peak_at" else dtype)
-        held: list[Any] = []
-        call = native.call(inputs, held)  # type: ignore[arg-type]
-        for name, tensor in rows.items():
-            setattr(call, name, tensor.data_ptr())
-        if execute("regard_forward", call) == NOT_FINITE and not native.finite:
-            raise NotFiniteError
-        blank = torch.zeros((), dtype=dtype)
-        outputs = [rows["out"], rows["lse"], *(rows.get(name, blank.expand(size).clone()) for name in STATISTICS)]
+    def forward(ctx: Any, native: Native, done: dict[str, Tensor] | None, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        rows = forward_rows(native, inputs) if done is None else done  # type: ignore[arg-type]
+        lse = rows["lse"]
+        blank = torch.zeros((), dtype=lse.dtype)
+        outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape).clone()) for name in STATISTICS)]
         ctx.native = native
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["top"], rows["total"])
+        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"])
         ctx.mark_non_differentiable(*outputs[3:])
         return tuple(outputs)
 
@@ -160,49 +224,20 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         native: Native = ctx.native
         saved = ctx.saved_tensors
-        inputs, (out, entropy, top, total) = saved[:6], saved[6:]
-        query, key, value, tau, table, dense = inputs
-        needed = ctx.needs_input_grad[1:]
+        inputs, rows = saved[:6], saved[6:]
+        needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
-            return (None, *_higher(native, inputs, needed, given, (out, top, entropy)))
-        d_out = out.new_zeros(()).expand_as(out) if given[0] is None else given[0]
-        if native.finite:  # nothing flows through a result that is not finite
-            d_out = torch.where(out.isfinite(), d_out, 0.0)
-            out = torch.where(out.isfinite(), out, 0.0)
-        held: list[Any] = []
-        call = native.call(inputs, held)
-        found = {
-            name: torch.empty(tensor.shape, dtype=out.dtype)
-            for name, tensor in (("grad_query", query), ("grad_key", key), ("grad_value", value))
-        }
-        if needed[3]:
-            found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype)
-        if needed[4]:
-            found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
-        for name, tensor in (*found.items(), ("out", out), ("top", top), ("total", total)):
-            setattr(call, name, tensor.data_ptr())
-        if needed[5]:
-            found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
-            call.grad_dense = Strided.of(found["grad_dense"])
-        d_out = d_out.to(out.dtype)
-        call.grad_out = Strided.of(d_out)
-        for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
-            if grad is not None:
-                grad = torch.where(top.isfinite(), grad, 0.0).contiguous()
-                held.append(grad)
-                setattr(call, name, grad.data_ptr())
-        call.entropy = entropy.data_ptr()
-        execute("regard_backward", call)
-        names = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table", "grad_dense")
-        result = [
-            found[name].to(tensor.dtype) if need else None
-            for name, tensor, need in zip(names, inputs, needed, strict=True)
-        ]
-        return (None, *result)
+            out, entropy, state = rows
+            return (None, None, *higher(native, inputs, needed, given, (out, state[0], entropy)))
+        return (None, None, *backward_rows(native, inputs, needed, given, rows))
 
 
-def _higher(
-    native: Native, inputs: Inputs, needed: tuple[bool, ...], given: tuple[Tensor | None, ...], results: tuple[Tensor, ...]
+def higher(
+    native: Native,
+    inputs: Inputs,
+    needed: tuple[bool, ...],
+    given: tuple[Tensor | None, ...],
+    results: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
     """Gradients as a graph, by the tiled engine's formula."""
     query, key, value, tau, table, dense = inputs

@@ -39,7 +39,7 @@ class MaskOp(Structure):
 
 SIZES = ("dtype", "batch", "kv_heads", "group", "queries", "keys", "d_key", "d_value", "threads")
 RESULTS = ("out", "lse", "top", "total", "entropy", "peak", "distance", "max_logit", "peak_at")
-GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table")
+GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_sink", "grad_offset_table")
 
 
 class Call(Structure):
@@ -52,6 +52,7 @@ class Call(Structure):
         ("scale", c_double),
         ("cap", c_double),
         ("temperature", c_void_p),
+        ("sink", c_void_p),
         ("query_start", c_void_p),
         ("key_start", c_int64),
         ("mask", POINTER(MaskOp)),
@@ -95,6 +96,8 @@ def library() -> ctypes.CDLL | None:
     for name in ("regard_forward", "regard_backward"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
+    found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
+    found.regard_workspace.restype = c_int64
     found.regard_isa.restype = c_char_p
     return found
 

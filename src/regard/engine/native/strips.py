@@ -13,7 +13,8 @@ from regard.spec.biases import Bias, Dense, Total
 from regard.spec.masks.runs import EMPTY, FULL
 from regard.spec.plane import Plane
 
-CELLS = 1 << 26  # pairs that a strip's table may hold, over all batch rows and heads
+CELLS = 1 << 22  # pairs that a strip may hold, over all batch rows and heads
+HEIGHT = 48  # least rows of a strip: the keys are packed anew for each
 
 
 def by_strips(request: Request, attention: Callable[[Request], Rows]) -> Rows:
@@ -25,7 +26,7 @@ def by_strips(request: Request, attention: Callable[[Request], Rows]) -> Rows:
 
 def _strips(request: Request) -> Iterator[Request]:
     plane = request.plane
-    height = max(48, CELLS // max(1, plane.batch * plane.heads * plane.keys) // 48 * 48)
+    height = height_of(plane)
     for first in range(0, max(1, plane.queries), height):
         rows = slice(first, min(first + height, plane.queries))
         yield replace(
@@ -35,6 +36,11 @@ def _strips(request: Request) -> Iterator[Request]:
             bias=None if request.bias is None else _bias(request.bias, rows),
             plane=replace(plane, queries=rows.stop - rows.start, starts=plane.starts + first),
         )
+
+
+def height_of(plane: Plane) -> int:
+    """Rows of a strip."""
+    return max(HEIGHT, CELLS // max(1, plane.batch * plane.heads * plane.keys) // HEIGHT * HEIGHT)
 
 
 def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:

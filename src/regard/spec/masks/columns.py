@@ -45,7 +45,8 @@ class Lengths(Mask):
 
     def __init__(self, lengths: Tensor | Sequence[int]) -> None:
         tensor = integers("Lengths", lengths, axes=(0, 1)).reshape(-1)
-        if bool((tensor < 0).any()):
+        # a traced tensor has no numbers yet: the operator makes the mask again, and looks then
+        if not torch.compiler.is_compiling() and bool((tensor < 0).any()):
             raise ValueError(f"Lengths must not be negative, got {int(tensor.min())}; an empty row has length 0")
         object.__setattr__(self, "lengths", tensor)
 
@@ -109,7 +110,9 @@ class Global(Mask):
     positions: Tensor
 
     def __init__(self, positions: Tensor | Sequence[int]) -> None:
-        object.__setattr__(self, "positions", integers("Global", positions, axes=(0, 1)).reshape(-1).unique())
+        tensor = integers("Global", positions, axes=(0, 1)).reshape(-1)
+        # how many differ is not known while tracing: the operator makes the mask again
+        object.__setattr__(self, "positions", tensor if torch.compiler.is_compiling() else tensor.unique())
 
     def visible(self, pairs: Pairs) -> Tensor:
         chosen = self.positions.to(pairs.plane.device)

@@ -1,0 +1,155 @@
+"""Results for readers: a table with its notes, one JSON document, a picture over the length."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from regard.bench.contenders import EAGER, FLEX, SDPA
+from regard.bench.machine import Machine
+from regard.bench.measure import Result, Score
+from regard.inspection.records import Line, Lines, Panel, Table
+
+SHOWN = (SDPA, FLEX, EAGER)
+NONE = "–"
+
+
+def table(results: Sequence[Result]) -> Table:
+    """One row per case: our time, each peer's with its ratio to ours, rate, share of the best, memory."""
+    peers = [name for name in SHOWN if any(score.contender == name for each in results for score in each.scores)]
+    columns = ("case", "regard", *peers, "GFLOP/s", "of peak", "extra MiB", f"{SDPA} MiB")
+    return Table(columns, [_row(each, peers) for each in results])
+
+
+def _row(result: Result, peers: Sequence[str]) -> list[str]:
+    scores = {score.contender: score for score in result.scores}
+    ours, rate, share = result.ours, result.rate(result.ours), result.share(result.ours)
+    return [
+        result.case.name,
+        seconds_text(ours.seconds),
+        *(_peer(result, scores.get(name)) for name in peers),
+        NONE if rate is None else f"{rate / 1e9:.0f}" if rate > 1e10 else f"{rate / 1e9:.2g}",
+        NONE if share is None else f"{share:.0%}{' of reading' if result.case.cold else ''}",
+        _mebibytes(ours),
+        _mebibytes(scores.get(SDPA)),
+    ]
+
+
+def _peer(result: Result, score: Score | None) -> str:
+    ratio = result.ratio(score) if score else None
+    return NONE if score is None or ratio is None else f"{seconds_text(score.seconds)} ({ratio:.2f}×)"
+
+
+def _mebibytes(score: Score | None) -> str:
+    if score is None or score.extra_bytes is None:
+        return NONE
+    size = score.extra_bytes / 2**20
+    return f"{size:.0f}" if size >= 10 else f"{size:.1f}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Three digits and a unit."""
+    if seconds is None:
+        return NONE
+    unit, size = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if seconds >= s), ("µs", 1e-6))
+    number = seconds / size
+    return f"{number:.{max(0, 3 - len(str(int(number))))}f} {unit}"
+
+
+def notes(results: Sequence[Result], failures: Sequence[str], machine: Machine) -> list[str]:
+    """What the table leaves out: other comparisons, growth, compiling, reasons, the machine."""
+    lines = [f"WRONG: {failure}" for failure in failures]
+    for result in results:
+        for score in result.scores[1:]:
+            if score.contender not in SHOWN and score.seconds:
+                ratio = result.ratio(score)
+                lines.append(f"{result.case.name}: {score.contender} {seconds_text(score.seconds)} ({ratio:.2f}×)")
+    lines += _growth(results)
+    compiled = [s.compile_seconds for each in results for s in each.scores if s.compile_seconds is not None]
+    if compiled:
+        lines.append(f"compiling Flex took {min(compiled):.1f} to {max(compiled):.1f} s per case, not counted above")
+    lines += _reasons(results)
+    if results and (peak := results[0].peak_flops):
+        lines.append(f"multiply-adds in registers reach {peak / 1e9:.0f} GFLOP/s")
+    if results and (read := results[0].bandwidth):
+        lines.append(f"reading memory reaches {read / 1e9:.1f} GB/s")
+    return [*lines, str(machine)]
+
+
+def _growth(results: Sequence[Result]) -> list[str]:
+    """How the time grows over the lengths of a case whose work is linear."""
+    past = [(each.case, each.ours.seconds) for each in results if each.case.family == "past" and each.ours.seconds]
+    if len(past) < 2:
+        return []
+    (first, least), (last, most) = past[0], past[-1]
+    longer = last.shape.n / first.shape.n
+    return [f"{first.name} to {last.name}: {longer:g}× the length takes {most / least:.2f}× the time"]
+
+
+def _reasons(results: Sequence[Result]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for result in results:
+        for score in result.scores:
+            if score.reason is not None:
+                found.setdefault(f"{NONE} {score.contender}: {score.reason}", []).append(result.case.name)
+    return [f"{reason} ({', '.join(names)})" for reason, names in found.items()]
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The table for a page."""
+    whole = table(results)
+    rows = [whole.columns, ["---"] * len(whole.columns), *whole.rows]
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
+def record(results: Sequence[Result], failures: Sequence[str], machine: Machine, interrupted: bool) -> dict[str, Any]:
+    """Everything, in what JSON can hold; times in seconds, rates per second."""
+    return {
+        "machine": asdict(machine),
+        "interrupted": interrupted,
+        "wrong": list(failures),
+        "results": [_result(each) for each in results],
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    case = result.case
+    shape = {**asdict(case.shape), "dtype": str(case.shape.dtype).removeprefix("torch.")}
+    return {
+        "case": case.name,
+        "family": case.family,
+        "what": case.what,
+        "shape": shape,
+        "backward": case.backward,
+        "flops": result.flops,
+        "bytes_read": case.bytes_read() if case.cold else None,
+        "peak_flops": result.peak_flops,
+        "read_bandwidth": result.bandwidth,
+        "contenders": [
+            asdict(score)
+            | {"ratio": result.ratio(score), "flops_rate": result.rate(score), "share": result.share(score)}
+            for score in result.scores
+        ],
+    }
+
+
+def picture(results: Sequence[Result]) -> Panel:
+    """Time and rate over the length, a curve per case and contender."""
+    curves: dict[str, list[tuple[int, float, float]]] = {}
+    families = {(each.case.family, each.case.shape.d) for each in results}
+    for result in results:
+        for score in result.scores:
+            rate = result.rate(score)
+            if score.seconds and rate:
+                which = f"{result.case.family} {result.case.shape.d}, " if len(families) > 1 else ""
+                point = (result.case.shape.n, score.seconds * 1e3, rate / 1e9)
+                curves.setdefault(f"{which}{score.contender}", []).append(point)
+    points = {name: sorted(found) for name, found in curves.items()}
+    times = [Line(name, [p[0] for p in found], [p[1] for p in found]) for name, found in points.items()]
+    rates = [Line(name, [p[0] for p in found], [p[2] for p in found]) for name, found in points.items()]
+    return Panel(
+        [
+            Lines(times, "n", "ms", "time", log_x=True, log_y=True),
+            Lines(rates, "n", "GFLOP/s", "useful operations", log_x=True),
+        ],
+        ", ".join(sorted({each.case.family for each in results})),
+    )

@@ -1,0 +1,76 @@
+"""attend inside torch.compile and torch.export: the spec becomes a string, the call one operator."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.attend import attend
+from regard.engine.native.engine import serves
+from regard.engine.native.library import library
+from regard.engine.operator import attend as operator
+from regard.engine.request import AUX, Aux
+from regard.spec.codec import Held, codable, encoded
+
+FUNCTIONS = (
+    "attend was given something that torch.compile cannot store, such as a function in masks.Where or scores.Modified; "
+    "give its values as a tensor, or leave out fullgraph=True: then this one call runs outside the graph"
+)
+
+
+def traced(
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: str
+) -> Tensor | tuple[Tensor, Aux]:
+    """What `attend` returns, by the operator. `spec` holds the arguments in the operator's order."""
+    names = (aux,) if isinstance(aux, str) else aux
+    storable = isinstance(names, (tuple, list, set, frozenset)) and codable(tuple(spec.values()))
+    storable = storable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
+    if not storable and not torch.compiler.is_exporting():
+        outside: Tensor | tuple[Tensor, Aux] = _outside(query, key, value, spec, aux, engine)
+        return outside
+    names = tuple(names)
+    asked = ",".join([str(name) for name in names])
+    rate = spec["dropout"]
+    if isinstance(rate, float) and 0.0 < rate < 1.0:
+        seed = torch.randint(-(2**63), 2**63 - 1, ())  # in the graph, so that backward sees the same
+        spec = {**spec, "dropout": (rate, seed)}
+    held = Held([], [], [])
+    text = encoded(tuple(spec.values()), held)
+    keeps = ""
+    tensors = (query, key, value, *held.tensors)
+    if torch.is_grad_enabled() and engine in ("auto", "native") and any(t.requires_grad for t in tensors):
+        keeps = _keeps(query, spec, names)
+    found: list[Tensor] = operator(
+        query, key, value, held.tensors, held.integers, held.floats, text, asked, engine, keeps
+    )
+    if not names:
+        return found[0]
+    return found[0], Aux(**{name: tensor for name, tensor in zip(names, found[1:], strict=False) if name in AUX})
+
+
+def _keeps(query: Tensor, spec: dict[str, Any], names: tuple[str, ...]) -> str:
+    """The rows that the native kernels leave for backward, beside the results that are returned anyway."""
+    if query.device.type != "cpu" or not _built() or not serves(spec["score"], spec["mask"], spec["normalizer"]):
+        return ""
+    sink = spec["normalizer"].sink is not None
+    kept = ["state", "native"]
+    if sink or query.dtype in (torch.bfloat16, torch.float16):
+        kept.append("out")
+    if sink:
+        kept.append("lse")
+        if "entropy" in names:
+            kept.append("entropy")
+    return ",".join(kept)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _built() -> bool:
+    return library() is not None
+
+
+@torch.compiler.disable(reason=FUNCTIONS)  # type: ignore[untyped-decorator]
+def _outside(
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: str
+) -> Tensor | tuple[Tensor, Aux]:
+    found: Tensor | tuple[Tensor, Aux] = attend(query, key, value, aux=aux, engine=engine, **spec)
+    return found

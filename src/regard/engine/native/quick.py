@@ -1,0 +1,163 @@
+"""The short way for calls seen before: a spec of numbers alone is checked and lowered once for each shape.
+
+What is left is a copy of the C struct, the addresses of the tensors, and the call.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.engine import native_of, temperatures
+from regard.engine.native.function import LONG, NotFiniteError, execute, higher, work_of
+from regard.engine.native.library import NOT_FINITE, Call
+from regard.engine.native.lowering import inner, lower_biases, lower_score
+from regard.engine.native.program import closed
+from regard.engine.request import Request
+from regard.spec.biases import ALiBi
+from regard.spec.part import Part
+from regard.spec.scores import Dot, ScaledDot
+
+MOST = 512  # calls that are remembered
+KINDS = (Tensor, torch.nn.Parameter)
+Key = tuple[Any, ...]
+
+
+class Quick:
+    """A call with everything but its tensors' addresses filled in."""
+
+    def __init__(self, request: Request) -> None:
+        score, plane = lower_score(request), request.plane
+        biases = lower_biases(request.bias, plane, request.dtype)
+        self.native = native_of(request, score, biases, finite=False)
+        self.held: list[Any] = []
+        inputs = (score.query, score.key, score.value, temperatures(request), None, None)
+        self.rest = inputs[3:]
+        self.call = self.native.call(inputs, self.held)
+        self.long = work_of(self.call) > LONG
+        self.rows = (plane.batch, plane.heads, plane.queries)
+        self.size = (*self.rows, score.value.shape[-1])
+        self.dtype = request.dtype
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The output."""
+        if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+            out: Tensor = _Attention.apply(self, query, key, value)  # type: ignore[no-untyped-call]
+        else:
+            out = self.forward(query, key, value, None)
+        return out if out.dtype is query.dtype else out.to(query.dtype)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> Tensor:
+        """The output in the accumulating precision; `state` takes what backward needs."""
+        out = torch.empty(self.size, dtype=self.dtype)
+        call = self._filled(query, key, value)
+        call.out = out.data_ptr()
+        if state is not None:
+            call.top = state.data_ptr()
+            call.total = call.top + state.nbytes // 2
+        if execute("regard_forward", call, self.long) == NOT_FINITE:
+            raise NotFiniteError
+        return out
+
+    def backward(self, saved: tuple[Tensor, ...], d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of query, key and value."""
+        query, key, value, out, state = saved
+        call = self._filled(query, key, value)
+        call.out, call.top = out.data_ptr(), state.data_ptr()
+        call.total = call.top + state.nbytes // 2
+        d_out = d_out.to(self.dtype)
+        batch, head, row, column = (0 if n == 1 else step for n, step in zip(d_out.shape, d_out.stride(), strict=True))
+        given = call.grad_out
+        given.data, given.batch, given.head, given.row, given.column = d_out.data_ptr(), batch, head, row, column
+        grads = [torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value)]
+        call.grad_query, call.grad_key, call.grad_value = (grad.data_ptr() for grad in grads)
+        execute("regard_backward", call, self.long)
+        q, k, v = grads
+        return q.to(query.dtype), k.to(query.dtype), v.to(query.dtype)
+
+    def _filled(self, query: Tensor, key: Tensor, value: Tensor) -> Call:
+        call = Call.from_buffer_copy(self.call)
+        call.query.data, call.key.data, call.value.data = query.data_ptr(), key.data_ptr(), value.data_ptr()
+        call.threads = torch.get_num_threads()
+        return call
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, quick: Quick, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        state = torch.empty((2, *quick.rows), dtype=quick.dtype)
+        out = quick.forward(query, key, value, state)
+        ctx.quick = quick
+        ctx.save_for_backward(query, key, value, out, state)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        quick: Quick = ctx.quick
+        saved = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return (None, *quick.backward(saved, d_out))
+        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False)
+        results = (saved[3], saved[4][0], saved[4][0])
+        return (None, *higher(quick.native, inputs, needed, (d_out, None, None), results)[:3])
+
+
+_known: dict[Key, Quick] = {}
+
+
+def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], settings: tuple[Any, ...]) -> Key | None:
+    """What a call is remembered by; None if it cannot be. Types count, because True is not 1.0."""
+    names: list[Any] = []
+    for part in parts:
+        if isinstance(part, Part):
+            part = part.numbers
+            if part is None:
+                return None
+        elif part is not None and type(part) is not str:
+            return None
+        names.append(part)
+    for setting in settings:
+        kind = type(setting)
+        if setting is not None and kind is not float and kind is not int:
+            return None
+        names += (kind, setting)
+    for tensor in (query, key, value):
+        if type(tensor) not in KINDS:
+            return None
+        names += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    return tuple(names)
+
+
+def known(name: Key) -> Quick | None:
+    """A call that was seen before."""
+    return _known.get(name)
+
+
+def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+    """The output of a call that was seen before; None if it was not, or if something is not finite."""
+    call = _known.get(name)
+    if call is None:
+        return None
+    try:
+        return call(query, key, value)
+    except NotFiniteError:
+        return None
+
+
+def remember(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Keep a call that needs nothing but its tensors' addresses."""
+    terms = request.bias.terms() if request.bias is not None else ()
+    plain = (
+        isinstance(inner(request.score), Dot | ScaledDot)
+        and closed(request.mask)
+        and all(isinstance(term, ALiBi) for term in terms)
+        and not request.aux
+        and request.sink is None
+        and request.dropout is None
+        and all(tensor.ndim == 4 and len(tensor) == request.plane.batch for tensor in inputs)
+    )
+    if not plain:
+        return
+    if len(_known) >= MOST:
+        _known.clear()
+    _known[name] = Quick(request)
