@@ -65,22 +65,33 @@ template <class T, class S> struct BackwardPlan {
         return total > T(0) && std::isfinite(top) && std::isfinite(total);
     }
 
-    // Σ dO · O of each row, summed exactly as dO · V will be: where one key has all the weight, the two cancel exactly.
-    void deltas(const Block& block, const T* g, T* delta) const {
-        constexpr int64_t SOME = 8;
-        for (int64_t first = 0; first < block.count; first += SOME) {
-            const int64_t count = std::min(SOME, block.count - first);
-            const T *left[SOME], *right[SOME];
-            T sums[SOME] = {};
-            for (int64_t r = 0; r < SOME; ++r) {
-                const int64_t row = first + std::min(r, count - 1);
-                left[r] = g + row * dv;
-                right[r] = static_cast<const T*>(c.out) + index(block, row) * c.d_value;
-            }
-            for (int64_t x = 0; x < c.d_value; ++x)
-                REGARD_UNROLL for (int64_t r = 0; r < SOME; ++r) sums[r] += left[r][x] * right[r][x];
-            std::copy(sums, sums + count, delta + first);
+    // Σ dO · O of a row, which is Σ p · dP. The sweep's dP are rounded; where one key has much of the weight, its rounding
+    // must be in the sum as well, so that it cancels in dP − Σ p · dP.
+    double delta(const Logits<T, S>& logits, int64_t r, int64_t unit) const {
+        const Block& block = logits.block;
+        const int64_t row = index(block, r), peak = c.peak_at ? c.peak_at[row] : -1;
+        const T *g = grad + (unit * BLOCK + r) * dv, *o = static_cast<const T*>(c.out) + row * c.d_value;
+        double parts[4] = {0, 0, 0, 0};
+        for (int64_t x = 0; x < c.d_value; ++x) parts[x % 4] += double(g[x]) * double(o[x]);
+        const double sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        if (peak < 0 || !sound(row)) return sum;
+        const T x = logits.single(r, scaled + (unit * BLOCK + r) * c.d_key, peak);
+        const T p = exp2(splat(T(x - static_cast<const T*>(c.top)[row])))[0] / static_cast<const T*>(c.total)[row];
+        if (!(p > T(0.01))) return sum;
+        double factor = double(p);
+        if (c.drop_below) {
+            const uint64_t key = row_key(c.seed, block.b, block.head[r], logits.position(r));
+            factor *= pair_number<uint32_t>(key, uint32_t(c.key_start + peak)) >= c.drop_below ? c.keep_scale : 0.0;
         }
+        const S* v = at<S>(c.value, block.b, block.kv, peak);
+        T chain = 0;
+        double exact[4] = {0, 0, 0, 0};
+        for (int64_t n = 0; n < c.d_value; ++n) {
+            const T number = widen<T>(v[n * c.value.column]);
+            chain += g[n] * number;
+            exact[n % 4] += double(g[n]) * double(number);
+        }
+        return sum + factor * (double(chain) - ((exact[0] + exact[1]) + (exact[2] + exact[3])));
     }
     double sink_share(int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
@@ -103,19 +114,19 @@ template <class T, class S> struct BackwardPlan {
         const Block block = blocks.at(c, lane, number);
         const int64_t unit = lane * blocks.per_lane + number;
         seen[size_t(unit)] = runs_of(c, mask, block);
-        Logits<T, S>(c, mask).scaled(block, scaled + unit * BLOCK * c.d_key);
+        Logits<T, S> logits(c, mask);
+        logits.set_block(block);
+        logits.scaled(block, scaled + unit * BLOCK * c.d_key);
         for (int64_t r = 0; r < block.count; ++r)
             copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value,
                         grad + (unit * BLOCK + r) * dv);
-        T delta[BLOCK];
-        deltas(block, grad + unit * BLOCK * dv, delta);
         for (int64_t r = 0; r < block.count; ++r) {
             T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
             copy_row<T>(at<S>(c.query, block.b, block.head[r], block.row[r]), c.query.column, c.d_key, q);
             const int64_t row = index(block, r);
+            const double met = delta(logits, r, unit);
             std::fill(q + c.d_key, q + d, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
-            const double met = double(delta[r]);
             double sum = met, share = 0;
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
             if (c.sink && sound(row)) share = sink_share(row, block.head[r]);

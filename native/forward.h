@@ -129,10 +129,15 @@ template <class T, class S> class Forward {
         if (c_.peak_at || c_.max_logit)
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
-        if (!c_.entropy && !c_.distance)
-            for (int64_t r = 0; r < count; ++r) powers<false>(r);
-        else
-            for (int64_t r = 0; r < count; ++r) powers<true>(r);
+        for (int64_t r = 0; r < count; ++r)
+            if (!c_.entropy && !c_.distance)
+                powers<false, false>(r);
+            else if (!c_.distance)
+                powers<true, false>(r);
+            else if (!c_.entropy)
+                powers<false, true>(r);
+            else
+                powers<true, true>(r);
         if (c_.drop_below)
             for (int64_t r = 0; r < count; ++r) {
                 T* x = s_ + r * LINE;
@@ -144,30 +149,34 @@ template <class T, class S> class Forward {
     int64_t low(int64_t r) const { return logits_.low[r / GROUP]; }
     int64_t high(int64_t r) const { return logits_.high[r / GROUP]; }
 
-    template <bool STATISTICS> void powers(int64_t r) {
+    template <bool MOMENT, bool REACH> void powers(int64_t r) {
         T* x = s_ + r * LINE;
-        const Vec<T> shift = splat(here_.top[r] == NONE<T> ? T(0) : here_.top[r]);
-        Vec<T> total{}, moment{}, reach{};
-        const Vec<T> lanes = iota<T>();
-        const int64_t start = STATISTICS ? logits_.offset(r) : 0;
+        const Vec<T> shift = splat(here_.top[r] == NONE<T> ? T(0) : here_.top[r]), floor = splat(T(-2000));
+        Vec<T> total{}, moment{}, reach{}, away = splat(T(REACH ? logits_.offset(r) + low(r) : 0)) + iota<T>();
         for (int64_t n = low(r); n < high(r); n += LANES<T>) {
             const Vec<T> z = load(x + n) - shift, p = exp2(z);
             total += p;
-            if (STATISTICS) {
-                moment += p == Vec<T>{} ? Vec<T>{} : Vec<T>(p * z);
-                reach += p * absolute<T>(splat(T(start + n)) + lanes);
+            if (MOMENT) moment += p * max<T>(floor, z);
+            if (REACH) {
+                reach += p * absolute<T>(away);
+                away += T(LANES<T>);
             }
             store(x + n, p);
         }
         here_.total[r] = sum<T>(total);
-        if (STATISTICS) here_.moment[r] = sum<T>(moment), here_.reach[r] = sum<T>(reach);
+        if (MOMENT) here_.moment[r] = sum<T>(moment);
+        if (REACH) here_.reach[r] = sum<T>(reach);
     }
 
     // The first column of the peak; of a row that is not finite, the first that it sees.
     int64_t find(int64_t r, T peak) const {
         const T* x = s_ + r * LINE;
-        for (int64_t n = low(r); n < high(r); ++n)
-            if (x[n] == peak) return logits_.column0 + n;
+        for (int64_t n = low(r); n < high(r); n += LANES<T>) {
+            const Vec<T> differs = load(x + n) == splat(peak) ? Vec<T>{} : splat(T(1));
+            if (sum<T>(differs) == T(LANES<T>)) continue;
+            for (int64_t m = n;; ++m)
+                if (x[m] == peak) return logits_.column0 + m;
+        }
         return logits_.column0 + logits_.first;
     }
 
@@ -210,7 +219,8 @@ template <class T, class S> class Forward {
         if (c_.top) static_cast<T*>(c_.top)[place] = none ? NONE<T> : top, static_cast<T*>(c_.total)[place] = none ? T(0) : total;
         if (!none) check[0] += (top + total) * T(0);
         const double log = (none && !c_.sink) || !(c_.lse || c_.entropy) ? 0.0 : std::log2(double(total));
-        if (c_.lse) static_cast<T*>(c_.lse)[place] = none && !c_.sink ? NONE<T> : T((double(top) + log) * LN2);
+        const T nothing = c_.sink ? static_cast<const T*>(c_.sink)[block.head[r]] : NONE<T>;
+        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? nothing : T((double(top) + log) * LN2);
         if (c_.entropy)
             static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log * seen * shrunk - moment) / double(total) * LN2);
         if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(shrunk / double(total));

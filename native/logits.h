@@ -35,18 +35,23 @@ template <class T, class S> class Logits {
     bool scaled(const Block& next, T* rows) const {
         Vec<T> check{};
         for (int64_t r = 0; r < next.count; ++r) {
-            const T factor = T(c.cap > 0 ? c.scale / c.cap : c.scale * LOG2E / tau(next.head[r]));
+            // in two parts, because a rounded factor would shift all logits alike
+            const double factor = c.cap > 0 ? c.scale / c.cap : c.scale * LOG2E / tau(next.head[r]);
+            const T most = T(factor), rest = T(factor - double(most));
             T* row = rows + r * c.d_key;
             copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, row);
             int64_t x = 0;
             for (; x + LANES<T> <= c.d_key; x += LANES<T>) {
-                check += load(row + x) * T(0);
-                store(row + x, load(row + x) * factor);
+                const Vec<T> q = load(row + x);
+                check += q * T(0);
+                store(row + x, q * most + q * rest);
             }
+            T tail = 0;
             for (; x < c.d_key; ++x) {
-                check[0] += row[x] * T(0);
-                row[x] *= factor;
+                tail += row[x] * T(0);
+                row[x] = row[x] * most + row[x] * rest;
             }
+            check += splat(tail);
         }
         return sum<T>(check) == T(0);
     }
@@ -100,6 +105,19 @@ template <class T, class S> class Logits {
     // j - i of column 0 in row r
     int64_t offset(int64_t r) const { return c.key_start + column0 - position(r); }
 
+    // One logit as the tiles make it, from a row of `scaled`.
+    T single(int64_t r, const T* row, int64_t column) const {
+        const int64_t h = block.head[r], away = c.key_start + column - position(r);
+        const S* k = at<S>(c.key, block.b, block.kv, column);
+        T x = 0;
+        for (int64_t n = 0; n < c.d_key; ++n) x += row[n] * widen<T>(k[n * c.key.column]);
+        if (c.cap > 0) x = tanh<T>(splat(x))[0] * (T(c.cap) * unit[r]);
+        if (c.slopes) x += -static_cast<const T*>(c.slopes)[h] * unit[r] * T(away < 0 ? -away : away);
+        if (c.offset_table) x = plus(x, tabled(h, away), unit[r]);
+        if (c.dense_bias.data) x = plus(x, at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column], unit[r]);
+        return x;
+    }
+
     // The finished logit of row r and a key in natural units, before tau.
     T natural(int64_t r, int64_t column) const {
         const int64_t h = block.head[r], away = c.key_start + column - position(r);
@@ -109,14 +127,18 @@ template <class T, class S> class Logits {
         x *= c.scale;
         if (c.cap > 0) x = c.cap * std::tanh(x / c.cap);
         if (c.slopes) x -= double(static_cast<const T*>(c.slopes)[h]) * double(away < 0 ? -away : away);
-        if (c.offset_table)
-            x += double((static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? h : 0) * (2 * c.reach + 1))[std::min(std::max(away, -c.reach), c.reach) + c.reach]);
+        if (c.offset_table) x += double(tabled(h, away));
         if (c.dense_bias.data) x += double(at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column]);
         return T(x);
     }
 
    private:
     std::vector<uint8_t> bytes_, space_;
+
+    T tabled(int64_t h, int64_t away) const {
+        const T* table = static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? h : 0) * (2 * c.reach + 1);
+        return table[std::min(std::max(away, -c.reach), c.reach) + c.reach];
+    }
 
     // A finite bias never hides, however low: base 2 must not carry it past the lowest number.
     static REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, T factor) {
@@ -126,9 +148,12 @@ template <class T, class S> class Logits {
     static T plus(T x, T bias, T factor) { return plus(splat(x), splat(bias), factor)[0]; }
 
     void add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
-        const Vec<T> slope = splat(-static_cast<const T*>(c.slopes)[block.head[r]] * unit[r]), lanes = iota<T>();
-        const int64_t start = offset(r);
-        for (int64_t n = from; n < to; n += LANES<T>) store(x + n, load(x + n) + slope * absolute<T>(splat(T(start + n)) + lanes));
+        const Vec<T> slope = splat(-static_cast<const T*>(c.slopes)[block.head[r]] * unit[r]);
+        Vec<T> away = splat(T(offset(r) + from)) + iota<T>();
+        for (int64_t n = from; n < to; n += LANES<T>) {
+            store(x + n, load(x + n) + slope * absolute<T>(away));
+            away += T(LANES<T>);
+        }
     }
 
     void add_offsets(int64_t r, T* x, int64_t from, int64_t to) const {

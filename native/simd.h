@@ -48,7 +48,9 @@ template <> REGARD_INLINE Vec<double> max<double>(Vec<double> a, Vec<double> b) 
     return (Vec<double>)_mm512_max_pd((__m512d)a, (__m512d)b);
 }
 #endif
-template <class T> REGARD_INLINE Vec<T> absolute(Vec<T> x) { return x < Vec<T>{} ? -x : x; }
+template <class T> REGARD_INLINE Vec<T> absolute(Vec<T> x) {
+    return (Vec<T>)((MaskVec<T>)x & std::numeric_limits<typename VectorOf<T>::whole>::max());
+}
 
 // f(0), f(1), … f(N - 1), unrolled.
 template <class F, int... N> REGARD_INLINE void each(F f, std::integer_sequence<int, N...>) { (f(N), ...); }

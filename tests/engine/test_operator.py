@@ -14,11 +14,11 @@ from regard.testing import Case
 # case, dtype, statistics, what is kept for backward, whether gradients are wanted
 SAMPLES: dict[str, tuple[Case, torch.dtype, str, str, bool]] = {
     "plain": (Case(), torch.float32, "", "", False),
-    "kept": (Case(mask="causal"), torch.float32, "", "state,native", True),
+    "kept": (Case(mask="causal"), torch.float32, "", "state,at,native", True),
     "computed again": (Case(bias="t5", normalizer="hard"), torch.float32, "entropy,peak_at", "", True),
-    "statistics": (Case(temperature="per head"), torch.float32, ",".join(AUX), "state,native", True),
-    "sink": (Case(normalizer="sink"), torch.float64, "entropy", "state,native,out,lse,entropy", True),
-    "half": (Case(mask="lengths", bias="dense"), torch.bfloat16, "lse", "state,native,out", True),
+    "statistics": (Case(temperature="per head"), torch.float32, ",".join(AUX), "state,at,native", True),
+    "sink": (Case(normalizer="sink"), torch.float64, "entropy", "state,at,native", True),
+    "half": (Case(mask="lengths", bias="dense"), torch.bfloat16, "lse", "state,at,native,out", True),
 }
 
 

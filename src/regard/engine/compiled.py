@@ -39,7 +39,7 @@ def traced(
     keeps = ""
     tensors = (query, key, value, *held.tensors)
     if torch.is_grad_enabled() and engine in ("auto", "native") and any(t.requires_grad for t in tensors):
-        keeps = _keeps(query, spec, names)
+        keeps = _keeps(query, spec)
     found: list[Tensor] = operator(
         query, key, value, held.tensors, held.integers, held.floats, text, asked, engine, keeps
     )
@@ -48,18 +48,13 @@ def traced(
     return found[0], Aux(**{name: tensor for name, tensor in zip(names, found[1:], strict=False) if name in AUX})
 
 
-def _keeps(query: Tensor, spec: dict[str, Any], names: tuple[str, ...]) -> str:
+def _keeps(query: Tensor, spec: dict[str, Any]) -> str:
     """The rows that the native kernels leave for backward, beside the results that are returned anyway."""
     if query.device.type != "cpu" or not _built() or not serves(spec["score"], spec["mask"], spec["normalizer"]):
         return ""
-    sink = spec["normalizer"].sink is not None
-    kept = ["state", "native"]
-    if sink or query.dtype in (torch.bfloat16, torch.float16):
+    kept = ["state", "at", "native"]
+    if query.dtype in (torch.bfloat16, torch.float16):
         kept.append("out")
-    if sink:
-        kept.append("lse")
-        if "entropy" in names:
-            kept.append("entropy")
     return ",".join(kept)
 
 

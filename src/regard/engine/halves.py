@@ -1,6 +1,6 @@
 """Attention in two calls: a forward that keeps rows, and a backward, without a graph between them.
 
-Where the native kernels made the rows, backward goes on from them: only lowering and sink are computed again, under
+Where the native kernels made the rows, backward goes on from them: only the lowering is computed again, under
 autograd. Everything else is computed again as a whole.
 """
 
@@ -97,9 +97,9 @@ def _again(inputs: Inputs, seen: quick.Key | None, keeps: str) -> list[Tensor] |
     call = None if seen is None else quick.known(seen)
     if call is None:
         return None
-    rows = {"state": torch.empty((2, *call.rows), dtype=call.dtype)}
+    rows = dict(zip(("state", "at"), call.kept(), strict=True))
     try:
-        rows["out"] = call.forward(*inputs, rows["state"])
+        rows["out"] = call.forward(*inputs, (rows["state"], rows["at"]))
     except NotFiniteError:
         return None
     out = rows["out"].to(inputs[0].dtype)
@@ -114,7 +114,7 @@ def _again_backward(
     call = None if seen is None else quick.known(seen)
     if call is None or grads[0] is None:
         return None
-    found = call.backward((query, key, value, rows["out"], rows["state"]), grads[0])
+    found = call.backward((query, key, value, rows["out"], rows["state"], rows["at"]), grads[0])
     return [grad for grad, need in zip(found, needed, strict=True) if need]
 
 
@@ -130,7 +130,7 @@ def _kept(rows: dict[str, Tensor], out: Tensor, keeps: str, dtype: torch.dtype) 
 
 
 def _folded(rows: dict[str, Tensor], asked: Request) -> dict[str, Tensor]:
-    """Rows in the kernels' axes. The lse is missing where no sink needs it."""
+    """Rows in the kernels' axes. The lse itself is not needed again; top stands in its place."""
     size = (asked.plane.batch, asked.plane.heads, asked.plane.queries)
     shapes = {"out": (*size, asked.shapes.d_value), "state": (2, *size)}
     found = {name: tensor.detach().view(shapes.get(name, size)) for name, tensor in rows.items()}

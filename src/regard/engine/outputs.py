@@ -1,14 +1,14 @@
 """What the operator `regard::attend` returns, by name and shape: output, statistics, rows kept for backward.
 
-`aux` and `keeps` are names joined by commas. Kept can be `state`, `out`, `lse` and `entropy` of the native kernels'
-rows, before a sink, and `native`: 1 if they were filled, 0 if backward must compute everything again.
+`aux` and `keeps` are names joined by commas. Kept can be `state`, `at` and `out` of the native kernels' rows, and `native`: 1
+if they were filled, 0 if backward must compute everything again.
 """
 
 import torch
 from torch import Tensor
 
 DIFFERENTIABLE = ("out", "lse", "entropy")
-RESUMED = ("out", "lse", "entropy", "state", "native")
+RESUMED = ("out", "lse", "entropy", "state", "at", "native")
 
 
 def names_in(joined: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def kept_shape(name: str, out: Tensor) -> tuple[int, ...]:
 
 def kept_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
     """Its dtype, if `dtype` is what accumulates."""
-    return torch.int64 if name == "native" else dtype
+    return torch.int64 if name in ("native", "at") else dtype
 
 
 def _leading(shapes: list[torch.Size]) -> list[int]:

@@ -4,6 +4,7 @@ Forward keeps a running softmax over tiles; backward computes the tiles again. S
 forward pass under autograd, which keeps every tile: their memory is that of the dense formula.
 """
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ def run(request: Request) -> Result:
     """Attention tile by tile."""
     kernel, value, operands = ready(request)
     rows = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
-    rows = with_sink(rows, request)
+    rows = with_sink(rows, request.sink, request.aux)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
@@ -128,13 +129,14 @@ def differentiable(
     sources: tuple[Tensor | None, ...],
     needed: list[bool],
     grads: tuple[Tensor, ...],
+    sink: Tensor | None = None,
 ) -> list[Tensor | None]:
     """The same gradients as a graph of their own, for derivatives of higher order.
 
     `sources` are what the inputs were made of, or the inputs themselves; `needed` says which of them get a gradient.
     """
     with torch.enable_grad():
-        rows = _forward(kernel, inputs[0], inputs[1:])
+        rows = with_sink(_forward(kernel, inputs[0], inputs[1:]), sink, kernel.aux)
         outputs = [(rows.out, grads[0]), (rows.entropy, grads[2])]
         if isinstance(kernel.normalizer, Softmax):
             outputs.append((rows.state, grads[1]))
@@ -152,14 +154,14 @@ def differentiable(
     return [next(found) if need else None for need in needed]
 
 
-def with_sink(rows: Rows, request: Request) -> Rows:
+def with_sink(rows: Rows, sink: Tensor | None, aux: Iterable[str]) -> Rows:
     """Merge the sink as one more part that has no value, and rescale the statistics by what it leaves."""
-    if request.sink is None:
+    if sink is None:
         return rows
-    none = Partial(rows.out.new_zeros(()).expand_as(rows.out), request.sink.expand_as(rows.state))
+    none = Partial(rows.out.new_zeros(()).expand_as(rows.out), sink.expand_as(rows.state))
     both = merge(Partial(rows.out, rows.state), none)
     merged = replace(rows, out=both.out, state=both.lse)
-    if not {"entropy", "peak", "distance"} & set(request.aux):
+    if not {"entropy", "peak", "distance"} & set(aux):
         return merged
     empty = rows.state == -torch.inf
     logs = torch.where(empty, 0.0, rows.state - torch.where(empty, 0.0, both.lse))

@@ -123,7 +123,7 @@ def _row_bytes(asked: Request, kernel: Kernel, trained: bool) -> tuple[int, int,
             rows.out.requires_grad_()
             rows.state.requires_grad_()
         memory.peak = memory.held
-        rows = with_sink(rows, asked)
+        rows = with_sink(rows, asked.sink, asked.aux)
     return results, memory.peak, memory.held
 
 

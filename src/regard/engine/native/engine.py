@@ -11,7 +11,7 @@ from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
 from regard.engine.request import Aux, Request, Result
 from regard.engine.strip import Rows
-from regard.engine.tiled import ready, received, with_sink
+from regard.engine.tiled import ready, received
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import Score
@@ -39,7 +39,7 @@ def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
 
 
 def run(request: Request) -> Result:
-    """Lower, call the kernels, merge the sink."""
+    """Lower and call the kernels."""
     rows = _rows(request) if closed(request.mask) else by_strips(request, _rows)
     return _finished(rows, request)
 
@@ -61,7 +61,6 @@ def resumed(request: Request, done: dict[str, Tensor]) -> Result:
 
 
 def _finished(rows: Rows, request: Request) -> Result:
-    rows = with_sink(rows, request)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
@@ -71,7 +70,7 @@ def _finished(rows: Rows, request: Request) -> Result:
 
 
 def _rows(request: Request) -> Rows:
-    """The results before the sink. Non-finite inputs take the careful way, after the kernels have met them."""
+    """The results. Non-finite inputs take the careful way, after the kernels have met them."""
     try:
         return _attention(request, finite=False)[1]
     except NotFiniteError:
@@ -91,7 +90,7 @@ def lowered(request: Request, finite: bool) -> tuple[Native, Inputs, Biases]:
     """The call, its tensors, and the biases by kind."""
     score = lower_score(request)
     biases = lower_biases(request.bias, request.plane, request.dtype)
-    inputs = (score.query, score.key, score.value, temperatures(request), biases.table, biases.dense)
+    inputs = (score.query, score.key, score.value, temperatures(request), biases.table, biases.dense, sinks(request))
     return native_of(request, score, biases, finite), inputs, biases
 
 
@@ -117,3 +116,8 @@ def temperatures(request: Request) -> Tensor | None:
     if isinstance(tau, Tensor):
         return tau.to(request.dtype).reshape(-1).expand(request.plane.heads)
     return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype)
+
+
+def sinks(request: Request) -> Tensor | None:
+    """The sink's logit of every query head."""
+    return None if request.sink is None else request.sink.reshape(-1).expand(request.plane.heads)

@@ -24,7 +24,8 @@ from regard.spec.plane import Plane
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 LONG = 1e10  # floating-point operations from which a call must answer Ctrl-C
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+# query, key, value, τ per head, table over offsets, dense bias, sink per head
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 class NotFiniteError(Exception):
@@ -48,7 +49,7 @@ class Native:
 
     def call(self, inputs: Inputs, held: list[Any]) -> Call:
         """The C struct; `held` keeps alive what it points to."""
-        query, key, value, tau, table, dense = inputs
+        query, key, value, tau, table, dense, sink = inputs
         plane = self.plane
         dtype = torch.promote_types(query.dtype, torch.float32)
         starts = plane.starts.expand(plane.batch).contiguous()
@@ -75,7 +76,8 @@ class Native:
             mask_ops=len(ops),
             keep_scale=1.0,
         )
-        for name, tensor in (("temperature", tau), ("slopes", self.slopes), ("offset_table", table)):
+        tables = (("temperature", tau), ("slopes", self.slopes), ("offset_table", table), ("sink", sink))
+        for name, tensor in tables:
             if tensor is not None:
                 tensor = tensor.to(dtype).contiguous()
                 held.append(tensor)
@@ -130,7 +132,7 @@ def _interruptible(entry: Any, call: Call) -> int:
 
 
 def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | None = None) -> Rows:
-    """Rows of (query, key, value, τ per head, offset table, dense bias); out, lse and entropy are differentiable.
+    """Rows of `Inputs`; out, lse and entropy are differentiable.
 
     `done` is what `forward_rows` returned for the same call: then nothing is computed again.
     """
@@ -143,7 +145,7 @@ def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | 
 
 
 def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
-    """out, lse and the statistics asked for, (batch, head, query) each, out with d_v; `state` is top and total."""
+    """out, lse and the statistics asked for, (batch, head, query) each, out with d_v; `state` and `at` are for backward."""
     plane, value = native.plane, inputs[2]
     dtype = torch.promote_types(value.dtype, torch.float32)
     size = (plane.batch, plane.heads, plane.queries)
@@ -155,11 +157,19 @@ def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
     call = native.call(inputs, held)
     for name, tensor in rows.items():
         setattr(call, name, tensor.data_ptr())
-    rows["state"] = torch.empty((2, *size), dtype=dtype)
-    call.top, call.total = (part.data_ptr() for part in rows["state"])
+    rows["state"], rows["at"] = torch.empty((2, *size), dtype=dtype), torch.empty(size, dtype=torch.int64)
+    point_to_state(call, rows["state"], rows["at"])
     if execute("regard_forward", call) == NOT_FINITE and not native.finite:
         raise NotFiniteError
+    if "peak_at" in rows:
+        rows["peak_at"] = rows["at"].clone()
     return rows
+
+
+def point_to_state(call: Call, state: Tensor, at: Tensor) -> None:
+    """Where the kernels write and read what backward needs of each query: top, total, and the key of the peak."""
+    first = state.data_ptr()
+    call.top, call.total, call.peak_at = first, first + state.nbytes // 2, at.data_ptr()
 
 
 def backward_rows(
@@ -169,9 +179,9 @@ def backward_rows(
     given: tuple[Tensor | None, ...],
     rows: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
-    """Gradients of the inputs, from those of out, lse and entropy; `rows` are out, entropy and state."""
-    query, key, value, tau, table, dense = inputs
-    out, entropy, (top, total) = rows
+    """Gradients of the inputs, from those of out, lse and entropy; `rows` are out, entropy, state and at."""
+    query, key, value, tau, table, dense, sink = inputs
+    out, entropy, state, at = rows
     d_out = out.new_zeros(()).expand_as(out) if given[0] is None else given[0]
     if native.finite:  # nothing flows through a result that is not finite
         d_out = torch.where(out.isfinite(), d_out, 0.0)
@@ -186,8 +196,11 @@ def backward_rows(
         found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype)
     if needed[4] and table is not None:
         found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
-    for name, tensor in (*found.items(), ("out", out), ("top", top), ("total", total)):
+    if needed[6] and sink is not None:
+        found["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype)
+    for name, tensor in (*found.items(), ("out", out)):
         setattr(call, name, tensor.data_ptr())
+    point_to_state(call, state, at)
     if needed[5] and dense is not None:
         found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
         call.grad_dense = Strided.of(found["grad_dense"])
@@ -195,14 +208,14 @@ def backward_rows(
     call.grad_out = Strided.of(d_out)
     for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
         if grad is not None:
-            grad = torch.where(top.isfinite(), grad, 0.0).contiguous()
+            grad = grad.contiguous()
             held.append(grad)
             setattr(call, name, grad.data_ptr())
     call.entropy = entropy.data_ptr()
     execute("regard_backward", call)
-    names = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_offset_table", "grad_dense")
+    names = ("query", "key", "value", "temperature", "offset_table", "dense", "sink")
     return [
-        found[name].to(tensor.dtype) if need and tensor is not None else None
+        found[f"grad_{name}"].to(tensor.dtype) if need and tensor is not None else None
         for name, tensor, need in zip(names, inputs, needed, strict=True)
     ]
 
@@ -216,7 +229,7 @@ class _Attention(torch.autograd.Function):
         outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape).clone()) for name in STATISTICS)]
         ctx.native = native
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"])
+        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"])
         ctx.mark_non_differentiable(*outputs[3:])
         return tuple(outputs)
 
@@ -224,10 +237,10 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         native: Native = ctx.native
         saved = ctx.saved_tensors
-        inputs, rows = saved[:6], saved[6:]
+        inputs, rows = saved[:7], saved[7:]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
-            out, entropy, state = rows
+            out, entropy, state, _ = rows
             return (None, None, *higher(native, inputs, needed, given, (out, state[0], entropy)))
         return (None, None, *backward_rows(native, inputs, needed, given, rows))
 
@@ -240,7 +253,7 @@ def higher(
     results: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
     """Gradients as a graph, by the tiled engine's formula."""
-    query, key, value, tau, table, dense = inputs
+    query, key, value, tau, table, dense, sink = inputs
     dtype = torch.promote_types(query.dtype, torch.float32)
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
@@ -275,4 +288,5 @@ def higher(
             (result.new_zeros(()).expand_as(result) if grad is None else grad).reshape(*lanes, *result.shape[3:])
             for grad, result in zip(given, results, strict=False)
         )
-        return differentiable(kernel, (value.to(dtype).unsqueeze(2), *operands), inputs, list(needed), grads)
+        last = None if sink is None else sink.view(plane.kv_heads, plane.group, 1)
+        return differentiable(kernel, (value.to(dtype).unsqueeze(2), *operands), inputs, list(needed), grads, last)

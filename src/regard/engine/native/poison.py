@@ -32,12 +32,12 @@ class Poison:
             plain = replace(native, scale=1.0, cap=0.0, dropout=None, aux=frozenset({"peak_at"}), slopes=None)
             hidden = [None if t is None else torch.where(t.isneginf(), t, 0.0) for t in (biases.table, biases.dense)]
             one = torch.ones((*self.query.shape, 1), dtype=dtype)
-            scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden)
-            seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden)
+            scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None)
+            seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None)
             meets = seen.out > 0
             width = self.value.shape[-1]
             nan, plus, minus = meets[..., :width], meets[..., width : 2 * width], meets[..., 2 * width : 3 * width]
-            bad_query = self.query.view_as(rows.state) & (rows.state != -torch.inf)
+            bad_query = self.query.view_as(seen.state) & (seen.state != -torch.inf)
             bad_row = meets[..., -1] | bad_query
             poison = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, 0.0)).to(dtype)
             poison = torch.where(nan | (plus & minus) | bad_row.unsqueeze(-1), torch.nan, poison)

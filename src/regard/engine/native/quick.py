@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from regard.engine.native.engine import native_of, temperatures
-from regard.engine.native.function import LONG, NotFiniteError, execute, higher, work_of
+from regard.engine.native.function import (
+    LONG,
+    NotFiniteError,
+    execute,
+    higher,
+    point_to_state,
+    work_of,
+)
 from regard.engine.native.library import NOT_FINITE, Call
 from regard.engine.native.lowering import inner, lower_biases, lower_score
 from regard.engine.native.program import closed
@@ -31,7 +38,7 @@ class Quick:
         biases = lower_biases(request.bias, plane, request.dtype)
         self.native = native_of(request, score, biases, finite=False)
         self.held: list[Any] = []
-        inputs = (score.query, score.key, score.value, temperatures(request), None, None)
+        inputs = (score.query, score.key, score.value, temperatures(request), None, None, None)
         self.rest = inputs[3:]
         self.call = self.native.call(inputs, self.held)
         self.long = work_of(self.call) > LONG
@@ -47,24 +54,23 @@ class Quick:
             out = self.forward(query, key, value, None)
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> Tensor:
-        """The output in the accumulating precision; `state` takes what backward needs."""
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, kept: tuple[Tensor, Tensor] | None) -> Tensor:
+        """The output in the accumulating precision; `kept` (state and at) takes what backward needs."""
         out = torch.empty(self.size, dtype=self.dtype)
         call = self._filled(query, key, value)
         call.out = out.data_ptr()
-        if state is not None:
-            call.top = state.data_ptr()
-            call.total = call.top + state.nbytes // 2
+        if kept is not None:
+            point_to_state(call, *kept)
         if execute("regard_forward", call, self.long) == NOT_FINITE:
             raise NotFiniteError
         return out
 
     def backward(self, saved: tuple[Tensor, ...], d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
-        query, key, value, out, state = saved
+        query, key, value, out, state, at = saved
         call = self._filled(query, key, value)
-        call.out, call.top = out.data_ptr(), state.data_ptr()
-        call.total = call.top + state.nbytes // 2
+        call.out = out.data_ptr()
+        point_to_state(call, state, at)
         d_out = d_out.to(self.dtype)
         batch, head, row, column = (0 if n == 1 else step for n, step in zip(d_out.shape, d_out.stride(), strict=True))
         given = call.grad_out
@@ -74,6 +80,10 @@ class Quick:
         execute("regard_backward", call, self.long)
         q, k, v = grads
         return q.to(query.dtype), k.to(query.dtype), v.to(query.dtype)
+
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """Room for what backward needs."""
+        return torch.empty((2, *self.rows), dtype=self.dtype), torch.empty(self.rows, dtype=torch.int64)
 
     def _filled(self, query: Tensor, key: Tensor, value: Tensor) -> Call:
         call = Call.from_buffer_copy(self.call)
@@ -85,10 +95,10 @@ class Quick:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, quick: Quick, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        state = torch.empty((2, *quick.rows), dtype=quick.dtype)
-        out = quick.forward(query, key, value, state)
+        kept = quick.kept()
+        out = quick.forward(query, key, value, kept)
         ctx.quick = quick
-        ctx.save_for_backward(query, key, value, out, state)
+        ctx.save_for_backward(query, key, value, out, *kept)
         return out
 
     @staticmethod
@@ -97,7 +107,7 @@ class _Attention(torch.autograd.Function):
         saved = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return (None, *quick.backward(saved, d_out))
-        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False)
+        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False)
         results = (saved[3], saved[4][0], saved[4][0])
         return (None, *higher(quick.native, inputs, needed, (d_out, None, None), results)[:3])
 
