@@ -9,8 +9,9 @@ namespace regard {
 namespace REGARD_ISA {
 
 constexpr int KEYS = 128;      // keys at a time; divides SEGMENT
-constexpr int STRIP = 32;      // keys of a block that share one range of query rows
-constexpr int64_t CHUNKS = 8;  // most chunks of the keys: memory stays linear
+constexpr int MARGIN = 64;     // zeros on both sides of a row of gradients, for sums along diagonals
+constexpr int STRIP = 48;      // keys of a block that share one range of query rows
+constexpr int64_t CHUNKS = 4;  // most chunks of the keys: memory stays linear
 
 // Everything about a call that all units share.
 template <class T, class S> struct BackwardPlan {
@@ -71,13 +72,12 @@ template <class T, class S> struct BackwardPlan {
         const Block& block = logits.block;
         const int64_t row = index(block, r), peak = c.peak_at ? c.peak_at[row] : -1;
         const T *g = grad + (unit * BLOCK + r) * dv, *o = static_cast<const T*>(c.out) + row * c.d_value;
-        double parts[4] = {0, 0, 0, 0};
-        for (int64_t x = 0; x < c.d_value; ++x) parts[x % 4] += double(g[x]) * double(o[x]);
-        const double sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        const double sum = wide_product(g, o, c.d_value);
         if (peak < 0 || !sound(row)) return sum;
-        const T x = logits.single(r, scaled + (unit * BLOCK + r) * c.d_key, peak);
-        const T p = exp2(splat(T(x - static_cast<const T*>(c.top)[row])))[0] / static_cast<const T*>(c.total)[row];
+        const T total = static_cast<const T*>(c.total)[row];
+        T p = T(1) / total;  // the peak's own power is 1, unless the sink is above it
         if (!(p > T(0.01))) return sum;
+        if (c.sink) p *= exp2(splat(T(logits.single(r, scaled + (unit * BLOCK + r) * c.d_key, peak) - static_cast<const T*>(c.top)[row])))[0];
         double factor = double(p);
         if (c.drop_below) {
             const uint64_t key = row_key(c.seed, block.b, block.head[r], logits.position(r));
@@ -85,13 +85,28 @@ template <class T, class S> struct BackwardPlan {
         }
         const S* v = at<S>(c.value, block.b, block.kv, peak);
         T chain = 0;
-        double exact[4] = {0, 0, 0, 0};
+        double exact = 0;
         for (int64_t n = 0; n < c.d_value; ++n) {
             const T number = widen<T>(v[n * c.value.column]);
             chain += g[n] * number;
-            exact[n % 4] += double(g[n]) * double(number);
+            exact += double(g[n]) * double(number);
         }
-        return sum + factor * (double(chain) - ((exact[0] + exact[1]) + (exact[2] + exact[3])));
+        return sum + factor * (double(chain) - exact);
+    }
+    static double wide_product(const T* a, const T* b, int64_t count) {
+        constexpr int W = REGARD_VECTOR_BYTES / 8;  // doubles in a register
+        typedef T Narrow __attribute__((vector_size(W * sizeof(T))));
+        Vec<double> sums{};
+        int64_t x = 0;
+        for (; x + W <= count; x += W) {
+            Narrow left, right;
+            std::memcpy(&left, a + x, sizeof left);
+            std::memcpy(&right, b + x, sizeof right);
+            sums += __builtin_convertvector(left, Vec<double>) * __builtin_convertvector(right, Vec<double>);
+        }
+        double rest = 0;
+        for (; x < count; ++x) rest += double(a[x]) * double(b[x]);
+        return sum<double>(sums) + rest;
     }
     double sink_share(int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
@@ -194,7 +209,8 @@ template <class T, class S> class Backward {
         dk_ = take(KEYS * p_.d);
         dv_ = take(KEYS * p_.dv);
         s_ = take(BLOCK * LINE);
-        g_ = take(BLOCK * LINE);
+        g_ = take(BLOCK * LINE) + MARGIN;
+        std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
     }
     static size_t space(const BackwardPlan<T, S>& p) {
         return size_t(KEYS * (p.c.d_key + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + 7 * 16);
@@ -277,9 +293,12 @@ template <class T, class S> class Backward {
         low_ = KEYS, high_ = 0;
         for (int64_t g = 0; g < logits_.groups(); ++g)
             if (logits_.low[g] < logits_.high[g]) low_ = std::min(low_, logits_.low[g]), high_ = std::max(high_, logits_.high[g]);
+        if (d_table_) low_ = 0, high_ = KEYS;  // diagonals cross all columns: those that nobody sees must be 0
         for (int64_t r = 0; r < block.count; ++r) row_gradient(r, span);
-        for (int64_t from = low_; from < high_; from += STRIP) {
-            const int64_t to = std::min<int64_t>(from + STRIP, high_);
+        if (d_table_ && !(c_.cap > 0)) table_gradients();
+        const int64_t strip = span.full ? KEYS : STRIP;
+        for (int64_t from = low_; from < high_; from += strip) {
+            const int64_t to = std::min<int64_t>(from + strip, high_);
             int64_t row0 = block.count, row1 = 0;  // the rows that see any of these keys
             for (int64_t g = 0; g < logits_.groups(); ++g)
                 if (logits_.low[g] < to && logits_.high[g] > from)
@@ -323,7 +342,7 @@ template <class T, class S> class Backward {
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
     void row_gradient(int64_t r, const Span& span) {
-        const bool special = c_.grad_entropy || d_tau_ || d_table_ || c_.grad_dense.data || c_.cap > 0;
+        const bool special = c_.grad_entropy || d_tau_ || c_.grad_dense.data || c_.cap > 0;
         if (c_.drop_below)
             special ? row_gradient<true, true>(r, span) : row_gradient<true, false>(r, span);
         else
@@ -374,8 +393,37 @@ template <class T, class S> class Backward {
             std::fill(line + std::min(high_, std::max(high, low_)), line + high_, T(0));
         }
         if (SPECIAL && d_tau_) d_tau_[h - kv_ * c_.group] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
-        if (SPECIAL && d_table_) table_gradient(r, changes);
+        if (SPECIAL && d_table_ && c_.cap > 0) table_gradient(r, changes);
         if (SPECIAL && c_.grad_dense.data) dense_gradient(r, place, changes);
+    }
+
+    // Sums of g_ along its diagonals, where j − i is the same, head by head; g_ is `scale` times the table's gradient.
+    void table_gradients() {
+        static_assert(MARGIN >= BLOCK && KEYS + 2 * MARGIN <= LINE, "a diagonal must end in zeros");
+        const Block& block = logits_.block;
+        const int64_t past = 2 * c_.reach, each = block.row1 - block.row0;
+        const T inverse = T(1 / c_.scale);
+        for (int64_t first = 0; first < block.count; first += each) {
+            T* table = d_table_ + (c_.offset_heads > 1 ? block.head[first] - kv_ * c_.group : 0) * (past + 1);
+            const int64_t start = logits_.offset(first) + c_.reach;  // the table's index of (first, column 0)
+            const T* rows = g_ + first * LINE;
+            if (start + low_ - each + 1 >= past || start + high_ - 1 <= 0) {  // all of it beyond the reach
+                Vec<T> sums{};
+                for (int64_t r = 0; r < each; ++r)
+                    for (int64_t n = low_; n < high_; n += LANES<T>) sums += load(rows + r * LINE + n);
+                table[start + low_ > 0 ? past : 0] += sum<T>(sums) * inverse;
+                continue;
+            }
+            for (int64_t n = low_ - up(each - 1, LANES<T>); n < high_; n += LANES<T>) {
+                Vec<T> sums{};
+                for (int64_t r = 0; r < each; ++r) sums += load(rows + r * LINE + n + r);
+                if (start + n >= 0 && start + n + LANES<T> - 1 <= past) {
+                    store(table + start + n, load(table + start + n) + sums * inverse);
+                } else {
+                    for (int64_t m = 0; m < LANES<T>; ++m) table[std::min(std::max<int64_t>(start + n + m, 0), past)] += sums[m] * inverse;
+                }
+            }
+        }
     }
 
     void table_gradient(int64_t r, const T* changes) {

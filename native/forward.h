@@ -129,15 +129,19 @@ template <class T, class S> class Forward {
         if (c_.peak_at || c_.max_logit)
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
-        for (int64_t r = 0; r < count; ++r)
-            if (!c_.entropy && !c_.distance)
-                powers<false, false>(r);
-            else if (!c_.distance)
-                powers<true, false>(r);
-            else if (!c_.entropy)
-                powers<false, true>(r);
-            else
-                powers<true, true>(r);
+        const auto all = [&](auto moment, auto reach, auto fades) {
+            for (int64_t r = 0; r < count; ++r) powers<decltype(moment)::value, decltype(reach)::value, decltype(fades)::value>(r);
+        };
+        const std::true_type yes;
+        const std::false_type no;
+        // slopes make weights fade through the subnormal numbers, with which a product takes a hundred cycles
+        const bool fades = c_.slopes && sizeof(T) == 4;
+        if (!c_.entropy && !c_.distance)
+            fades ? all(no, no, yes) : all(no, no, no);
+        else if (!c_.distance)
+            all(yes, no, yes);
+        else
+            all(yes, yes, yes);
         if (c_.drop_below)
             for (int64_t r = 0; r < count; ++r) {
                 T* x = s_ + r * LINE;
@@ -149,12 +153,15 @@ template <class T, class S> class Forward {
     int64_t low(int64_t r) const { return logits_.low[r / GROUP]; }
     int64_t high(int64_t r) const { return logits_.high[r / GROUP]; }
 
-    template <bool MOMENT, bool REACH> void powers(int64_t r) {
+    template <bool MOMENT, bool REACH, bool FADES> void powers(int64_t r) {
         T* x = s_ + r * LINE;
         const Vec<T> shift = splat(here_.top[r] == NONE<T> ? T(0) : here_.top[r]), floor = splat(T(-2000));
         Vec<T> total{}, moment{}, reach{}, away = splat(T(REACH ? logits_.offset(r) + low(r) : 0)) + iota<T>();
+        const Vec<T> least = splat(FADES && c_.slopes && sizeof(T) == 4 ? T(-100) : NONE<T>);  // below it a weight counts as 0
         for (int64_t n = low(r); n < high(r); n += LANES<T>) {
-            const Vec<T> z = load(x + n) - shift, p = exp2(z);
+            Vec<T> z = load(x + n) - shift;
+            if (FADES) z = z < least ? splat(NONE<T>) : z;
+            const Vec<T> p = exp2(z);
             total += p;
             if (MOMENT) moment += p * max<T>(floor, z);
             if (REACH) {
