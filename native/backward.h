@@ -210,7 +210,7 @@ template <class T, class S> class Backward {
         dv_ = take(KEYS * p_.dv);
         s_ = take(BLOCK * LINE);
         g_ = take(BLOCK * LINE) + MARGIN;
-        std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
+        if (c_.grad_offset_table) std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
     }
     static size_t space(const BackwardPlan<T, S>& p) {
         return size_t(KEYS * (p.c.d_key + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + 7 * 16);

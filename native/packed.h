@@ -134,12 +134,8 @@ template <class T, class S> struct Packer {
         for (int64_t first = (start - base) / COLUMNS<T> * COLUMNS<T>; first < stop - base; first += COLUMNS<T>) {
             const int64_t column = base + first, skip = std::max<int64_t>(0, -column);
             const S* from = at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, column + skip);
-            const S* values = at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, column + skip);
             check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, to + first * c.d_key,
-                                   [&](int64_t r, int64_t x) {  // the next panel, and the values of this one
-                                       __builtin_prefetch(from + (r + COLUMNS<T>) * c.key.row + x);
-                                       if (in_place) __builtin_prefetch(values + r * c.value.row + x);
-                                   });
+                                   [&](int64_t r, int64_t x) { __builtin_prefetch(from + (r + 2 * COLUMNS<T>) * c.key.row + x); });
         }
         return sum<T>(check) == T(0);
     }

@@ -14,6 +14,8 @@ constexpr int WIDE = 2;
 #endif
 template <class T> constexpr int COLUMNS = WIDE * LANES<T>;
 
+constexpr int AHEAD = 32;  // how many rows of columns are asked for in advance, where they come from memory
+
 // Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
 enum Order { BY_ROWS, BY_COLUMNS };
 
@@ -24,7 +26,10 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
     REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{};
     for (int64_t x = 0; x < depth; ++x) {
         Vec<T> columns[C];
-        REGARD_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(b + c * LANES<T>);
+        REGARD_UNROLL for (int c = 0; c < C; ++c) {
+            columns[c] = load(b + c * LANES<T>);
+            if (R <= 4) __builtin_prefetch(b + AHEAD * wide + c * LANES<T>);  // few rows: the columns come from memory
+        }
         REGARD_UNROLL for (int r = 0; r < R; ++r) {
             const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
             REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];

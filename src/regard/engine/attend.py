@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import warnings
 from functools import cache
 from types import ModuleType
 from typing import Unpack, overload
@@ -130,12 +131,32 @@ def asked_engine(engine: str) -> str:
     return os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
 
 
+def _first(asked: Request) -> str:
+    """The first engine of `auto` that supports the request; says once that it is not the first of all."""
+    reasons = {}
+    for name in AUTO:
+        reasons[name] = module(name).supports(asked)
+        if reasons[name] is None:
+            break
+    if name != AUTO[0] and asked.query.device.type == "cpu" and name not in _told:
+        _told.add(name)
+        warnings.warn(
+            f"regard runs this on {name!r}, which is slower: {AUTO[0]!r} cannot do it, because {reasons[AUTO[0]]}. "
+            "This is said once; regard.plan(...) tells it for any call.",
+            stacklevel=4,
+        )
+    return name
+
+
+_told: set[str] = set()  # engines that were warned of
+
+
 def choose(asked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run."""
     source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
     engine = asked_engine(engine)
     if engine == "auto":
-        return next(name for name in AUTO if module(name).supports(asked) is None)
+        return _first(asked)
     if engine not in list(ENGINES):
         raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
     why_not = module(engine).supports(asked)

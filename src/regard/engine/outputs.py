@@ -1,7 +1,7 @@
 """What the operator `regard::attend` returns, by name and shape: output, statistics, rows kept for backward.
 
-`aux` and `keeps` are names joined by commas. Kept can be `state`, `at` and `out` of the native kernels' rows, and `native`: 1
-if they were filled, 0 if backward must compute everything again.
+`aux` and `keeps` are names joined by commas. Kept can be `state`, `at` and `out` of the native kernels' rows, and
+`native`: 1 if they were filled, 0 if backward must compute everything again.
 """
 
 import torch

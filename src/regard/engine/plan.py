@@ -27,8 +27,8 @@ class Plan:
     """What `attend` would do.
 
     `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does
-    (which does not see the native engine's). `computed_pairs` of `native` is cut by whole vectors, so a few past the last
-    key may be among them.
+    (which does not see the native engine's). `computed_pairs` of `native` come in whole vectors, so a few past the
+    last key may be among them.
     `bytes` is the most memory that the forward pass holds beyond inputs and outputs; None where only torch knows. Both
     are those of finite inputs: NaN and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
     """

@@ -21,13 +21,13 @@ class Part:
     __hash__ = object.__hash__
 
     @property
-    def numbers(self) -> tuple[Any, ...] | None:
+    def contents(self) -> tuple[Any, ...] | None:
         """The type and contents as a key, if all of it is numbers and parts of numbers: such a part never changes."""
         found: list[Any] = [type(self)]
         for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
             value = getattr(self, name)
             if isinstance(value, Part):
-                value = value.numbers
+                value = value.contents
                 if value is None:
                     return None
             elif value is not None and not isinstance(value, (int, float, str)):

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,7 +45,7 @@ def result(seed: int) -> Tensor:
 def test_several_python_threads_at_once() -> None:
     alone = [result(seed) for seed in range(8)]
     with ThreadPoolExecutor(6) as pool:
-        together = list(pool.map(result, [seed for seed in range(8)] * 5))
+        together = list(pool.map(result, list(range(8)) * 5))
     for number, found in enumerate(together):
         assert torch.equal(found, alone[number % 8])
 
@@ -134,8 +135,7 @@ def test_ctrl_c_is_answered_at_once(what: str) -> None:
 
 
 def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

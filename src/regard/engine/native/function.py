@@ -145,7 +145,7 @@ def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | 
 
 
 def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
-    """out, lse and the statistics asked for, (batch, head, query) each, out with d_v; `state` and `at` are for backward."""
+    """out, lse and the statistics asked for, (batch, head, query) each; `state` and `at` are for backward."""
     plane, value = native.plane, inputs[2]
     dtype = torch.promote_types(value.dtype, torch.float32)
     size = (plane.batch, plane.heads, plane.queries)

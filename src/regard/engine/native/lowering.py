@@ -1,4 +1,4 @@
-"""Lowering: the score to q′·k′ with a factor and a cap, biases to slopes, one table over offsets and one dense tensor."""
+"""Lowering: the score to q′·k′ with a factor and a cap; biases to slopes, a table over offsets and a dense tensor."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ def lower_score(request: Request) -> ProductScore:
 
 @dataclass(frozen=True, eq=False)
 class Biases:
-    """What the kernel adds: `slopes` (heads,), `table` (heads or 1, 2·reach + 1) over j − i, `dense` (…, query, key)."""
+    """What the kernel adds: `slopes` (heads,), `table` (heads or 1, 2·reach + 1) over j − i, `dense` (…, query, key)"""
 
     slopes: Tensor | None = None
     table: Tensor | None = None

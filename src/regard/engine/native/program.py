@@ -55,7 +55,8 @@ class Program:
             case masks.Causal():
                 self.step(WINDOW, OPEN, 0)
             case masks.Window():
-                self.step(WINDOW, *(OPEN if side is None else side for side in (mask.before, mask.after)))
+                before, after = (OPEN if side is None else side for side in (mask.before, mask.after))
+                self.step(WINDOW, before, after)
             case masks.Dilated():
                 self.step(DILATED, mask.step * (mask.width // 2), mask.step)
             case masks.Lengths() | masks.Prefix():
@@ -75,7 +76,7 @@ class Program:
                 self.step(DENSE, 0, 0, table, strides=_steps(table))
 
     def _documents(self, mask: masks.Documents, plane: Plane) -> None:
-        """Ids of keys and of queries, and of each query the span of keys that hold its id, and whether all of it does."""
+        """Ids of keys and queries, and for each query the span of keys with its id, and whether all of it has it."""
         first, past = plane.key_start, plane.key_start + plane.keys
         ids = mask.key_ids if mask.key_ids.ndim == 2 else mask.key_ids.unsqueeze(0)
         keys = ids[:, first:past].contiguous()

@@ -17,7 +17,7 @@ from regard.engine.native.function import (
     point_to_state,
     work_of,
 )
-from regard.engine.native.library import NOT_FINITE, Call
+from regard.engine.native.library import NOT_FINITE, Call, Strided
 from regard.engine.native.lowering import inner, lower_biases, lower_score
 from regard.engine.native.program import closed
 from regard.engine.request import Request
@@ -71,15 +71,15 @@ class Quick:
         call = self._filled(query, key, value)
         call.out = out.data_ptr()
         point_to_state(call, state, at)
-        d_out = d_out.to(self.dtype)
-        batch, head, row, column = (0 if n == 1 else step for n, step in zip(d_out.shape, d_out.stride(), strict=True))
-        given = call.grad_out
-        given.data, given.batch, given.head, given.row, given.column = d_out.data_ptr(), batch, head, row, column
-        grads = [torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value)]
-        call.grad_query, call.grad_key, call.grad_value = (grad.data_ptr() for grad in grads)
+        if d_out.dtype is not self.dtype:
+            d_out = d_out.to(self.dtype)
+        call.grad_out = Strided.of(d_out)
+        d_query, d_key, d_value = (torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value))
+        call.grad_query, call.grad_key, call.grad_value = d_query.data_ptr(), d_key.data_ptr(), d_value.data_ptr()
         execute("regard_backward", call, self.long)
-        q, k, v = grads
-        return q.to(query.dtype), k.to(query.dtype), v.to(query.dtype)
+        if query.dtype is self.dtype:
+            return d_query, d_key, d_value
+        return d_query.to(query.dtype), d_key.to(query.dtype), d_value.to(query.dtype)
 
     def kept(self) -> tuple[Tensor, Tensor]:
         """Room for what backward needs."""
@@ -120,7 +120,7 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
     names: list[Any] = []
     for part in parts:
         if isinstance(part, Part):
-            part = part.numbers
+            part = part.contents
             if part is None:
                 return None
         elif part is not None and type(part) is not str:
