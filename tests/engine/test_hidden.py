@@ -156,6 +156,9 @@ def test_every_bias(bias: str, engine: str) -> None:
     checked(Case(bias=bias, mask="past window", temperature="learned", seed=6), engine)
 
 
+MOST = {"batch": 3, "kv_heads": 2, "group": 3, "queries": 19, "keys": 23, "d_key": 7, "d_value": 6}
+
+
 def generated(scores: Iterable[str], normalizers: Iterable[str]) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
@@ -166,15 +169,7 @@ def generated(scores: Iterable[str], normalizers: Iterable[str]) -> st.SearchStr
         temperature=st.sampled_from(sorted(testing.TEMPERATURES)),
         dropout=st.sampled_from([0.0, 0.4]),
         sizes=st.builds(
-            Sizes,
-            batch=st.integers(1, 3),
-            kv_heads=st.integers(1, 2),
-            group=st.integers(1, 3),
-            queries=st.integers(1, 19),
-            keys=st.integers(1, 23),
-            d_key=st.integers(1, 7),
-            d_value=st.integers(1, 6),
-            query_start=st.integers(0, 5),
+            Sizes, **{name: st.integers(1, most) for name, most in MOST.items()}, query_start=st.integers(0, 5)
         ),
         seed=st.integers(0, 2**31),
     )
