@@ -17,7 +17,7 @@ template <class T, class S> class Logits {
     const regard_call& c;
     const Mask& mask;
     Block block;
-    T unit[BLOCK];                    // log2(e) / tau of each row
+    T unit[BLOCK], rest[BLOCK];       // log2(e) / tau of each row, and what rounding took from it
     int64_t column0, first, last;     // the key column of column 0; the columns that some row sees
     int64_t low[GROUPS], high[GROUPS];  // the columns that a group of rows computes, whole vectors
 
@@ -25,7 +25,10 @@ template <class T, class S> class Logits {
 
     void set_block(const Block& next) {
         block = next;
-        for (int64_t r = 0; r < block.count; ++r) unit[r] = T(LOG2E / tau(block.head[r]));
+        for (int64_t r = 0; r < block.count; ++r) {
+            const double exact = LOG2E / tau(block.head[r]);
+            unit[r] = T(exact), rest[r] = T(exact - double(unit[r]));
+        }
     }
     int64_t groups() const { return parts(block.count, GROUP); }
     int64_t rows(int64_t g) const { return std::min<int64_t>(GROUP, block.count - g * GROUP); }
@@ -112,9 +115,9 @@ template <class T, class S> class Logits {
         T x = 0;
         for (int64_t n = 0; n < c.d_key; ++n) x += row[n] * widen<T>(k[n * c.key.column]);
         if (c.cap > 0) x = tanh<T>(splat(x))[0] * (T(c.cap) * unit[r]);
-        if (c.slopes) x += -static_cast<const T*>(c.slopes)[h] * unit[r] * T(away < 0 ? -away : away);
-        if (c.offset_table) x = plus(x, tabled(h, away), unit[r]);
-        if (c.dense_bias.data) x = plus(x, at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column], unit[r]);
+        if (c.slopes) x += T(-double(static_cast<const T*>(c.slopes)[h]) * LOG2E / tau(h) * double(away < 0 ? -away : away));
+        if (c.offset_table) x = plus(x, tabled(h, away), r);
+        if (c.dense_bias.data) x = plus(x, at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column], r);
         return x;
     }
 
@@ -141,17 +144,20 @@ template <class T, class S> class Logits {
     }
 
     // A finite bias never hides, however low: base 2 must not carry it past the lowest number.
-    static REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, T factor) {
-        const Vec<T> lowest = splat(std::numeric_limits<T>::lowest());
-        return ((bias == splat(NONE<T>)) | (x == splat(NONE<T>))) ? splat(NONE<T>) : max<T>(lowest, Vec<T>(x + bias * factor));
+    REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, int64_t r) const {
+        const Vec<T> lowest = splat(std::numeric_limits<T>::lowest()), sum = (x + bias * rest[r]) + bias * unit[r];
+        return ((bias == splat(NONE<T>)) | (x == splat(NONE<T>))) ? splat(NONE<T>) : max<T>(lowest, sum);
     }
-    static T plus(T x, T bias, T factor) { return plus(splat(x), splat(bias), factor)[0]; }
+    T plus(T x, T bias, int64_t r) const { return plus(splat(x), splat(bias), r)[0]; }
 
     void add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
-        const Vec<T> slope = splat(-static_cast<const T*>(c.slopes)[block.head[r]] * unit[r]);
+        const double exact = -double(static_cast<const T*>(c.slopes)[block.head[r]]) * LOG2E / tau(block.head[r]);
+        const T most = T(exact);
+        const Vec<T> slope = splat(most), left = splat(T(exact - double(most)));
         Vec<T> away = splat(T(offset(r) + from)) + iota<T>();
         for (int64_t n = from; n < to; n += LANES<T>) {
-            store(x + n, load(x + n) + slope * absolute<T>(away));
+            const Vec<T> size = absolute<T>(away);
+            store(x + n, (load(x + n) + left * size) + slope * size);
             away += T(LANES<T>);
         }
     }
@@ -161,9 +167,9 @@ template <class T, class S> class Logits {
         const int64_t start = offset(r) + c.reach, past = 2 * c.reach;  // the table's index of column n is start + n, clipped
         for (int64_t n = from; n < to; n += LANES<T>) {
             if (start + n >= 0 && start + n + LANES<T> - 1 <= past) {
-                store(x + n, plus(load(x + n), load(table + start + n), unit[r]));
+                store(x + n, plus(load(x + n), load(table + start + n), r));
             } else {
-                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] = plus(x[m], table[std::min(std::max<int64_t>(start + m, 0), past)], unit[r]);
+                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] = plus(x[m], table[std::min(std::max<int64_t>(start + m, 0), past)], r);
             }
         }
     }
@@ -173,8 +179,8 @@ template <class T, class S> class Logits {
         const T* from = at<T>(c.dense_bias, block.b, block.head[r], block.row[r]) + column0 * step;
         int64_t n = first;
         if (step == 1)
-            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, plus(load(x + n), load(from + n), unit[r]));
-        for (; n < last; ++n) x[n] = plus(x[n], from[n * step], unit[r]);
+            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, plus(load(x + n), load(from + n), r));
+        for (; n < last; ++n) x[n] = plus(x[n], from[n * step], r);
     }
 
     void hide(int64_t r, const Span& span, T* x, int64_t low_column, int64_t high_column) {

@@ -8,11 +8,11 @@ from regard.engine.memory import Memory
 from regard.engine.native.engine import lowered
 from regard.engine.native.library import library
 from regard.engine.native.program import closed
-from regard.engine.native.strips import height_of
+from regard.engine.native.strips import LOOK, height_of
 from regard.engine.request import Request
 from regard.spec.masks import Full
 
-LOOK = 20  # bytes per pair while a mask's function is evaluated: a few int64 and the table
+PAIR = 20  # bytes per pair while a mask's function is evaluated: a few int64
 
 
 def planned(request: Request) -> tuple[int, int]:
@@ -32,8 +32,9 @@ def planned(request: Request) -> tuple[int, int]:
     found.regard_plan(byref(call), byref(pairs), byref(workspace))
     plane = request.plane
     rows = plane.batch * plane.heads * plane.queries * request.dtype.itemsize
-    copies = int(request.query.dtype != request.dtype) + 3 * int(request.sink is not None)
+    copies = int(request.query.dtype != request.dtype)
     total = workspace.value + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
     if open_mask:
-        total += LOOK * plane.batch * plane.heads * min(height_of(plane), plane.queries) * plane.keys
+        cells = plane.batch * plane.heads * min(height_of(plane), plane.queries) * plane.keys
+        total += cells + PAIR * min(cells, LOOK)
     return pairs.value, total

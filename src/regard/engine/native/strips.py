@@ -14,6 +14,7 @@ from regard.spec.masks.runs import EMPTY, FULL
 from regard.spec.plane import Plane
 
 CELLS = 1 << 22  # pairs that a strip may hold, over all batch rows and heads
+LOOK = 1 << 20  # pairs that a function is asked about at once: it may hold several int64 for each
 HEIGHT = 48  # least rows of a strip: the keys are packed anew for each
 
 
@@ -56,18 +57,24 @@ def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
         if run.kind == FULL:
             table[..., columns] = True
             continue
-        seen = mask.visible(plane.pairs(rows, columns))
-        seen = seen.expand(*seen.shape[:-2], rows.stop - rows.start, run.stop - run.start)
-        seen = seen[(None,) * (5 - seen.ndim)]
-        heads = seen.shape[1] * seen.shape[2]
-        if heads > 1:
-            seen = seen.expand(-1, plane.kv_heads, plane.group, -1, -1)
-        seen = seen.flatten(1, 2)
-        if seen.shape[0] > table.shape[0] or seen.shape[1] > table.shape[1]:
-            lanes = max(seen.shape[0], table.shape[0]), max(seen.shape[1], table.shape[1])
-            table = table.expand(*lanes, -1, -1).clone()
-        table[..., columns] = seen
+        width = max(1, LOOK // (plane.batch * plane.heads * (rows.stop - rows.start)))
+        for first in range(run.start, run.stop, width):
+            piece = slice(first, min(first + width, run.stop))
+            seen = _four(mask.visible(plane.pairs(rows, piece)), plane, rows, piece)
+            if seen.shape[0] > table.shape[0] or seen.shape[1] > table.shape[1]:
+                lanes = max(seen.shape[0], table.shape[0]), max(seen.shape[1], table.shape[1])
+                table = table.expand(*lanes, -1, -1).clone()
+            table[..., piece] = seen
     return table
+
+
+def _four(seen: Tensor, plane: Plane, rows: slice, columns: slice) -> Tensor:
+    """(…, query, key) with any axes missing or 1, as (batch or 1, head or 1, query, key)."""
+    seen = seen.expand(*seen.shape[:-2], rows.stop - rows.start, columns.stop - columns.start)
+    seen = seen[(None,) * (5 - seen.ndim)]
+    if seen.shape[1] * seen.shape[2] > 1:
+        seen = seen.expand(-1, plane.kv_heads, plane.group, -1, -1)
+    return seen.flatten(1, 2)
 
 
 def _bias(bias: Bias, rows: slice) -> Bias:
