@@ -108,7 +108,7 @@ template <class T, class S> class Backward {
             if (logits_.low[g] < logits_.high[g]) low_ = std::min(low_, logits_.low[g]), high_ = std::max(high_, logits_.high[g]);
         if (d_table_) low_ = 0, high_ = KEYS;  // diagonals cross all columns: those that nobody sees must be 0
         for (int64_t r = 0; r < block.count; ++r) row_gradient(r, span);
-        if (d_table_ && !(c_.cap > 0)) table_gradients();
+        if (d_table_ && along_diagonals()) table_gradients();
         const int64_t strip = span.full ? KEYS : STRIP;
         for (int64_t from = low_; from < high_; from += strip) {
             const int64_t to = std::min<int64_t>(from + strip, high_);
@@ -155,7 +155,7 @@ template <class T, class S> class Backward {
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
     void row_gradient(int64_t r, const Span& span) {
-        const bool special = c_.grad_entropy || d_tau_ || c_.grad_dense.data || c_.cap > 0;
+        const bool special = c_.grad_entropy || d_tau_ || c_.grad_dense.data || c_.cap > 0 || !along_diagonals();
         if (c_.drop_below)
             special ? row_gradient<true, true>(r, span) : row_gradient<true, false>(r, span);
         else
@@ -206,9 +206,12 @@ template <class T, class S> class Backward {
             std::fill(line + std::min(high_, std::max(high, low_)), line + high_, T(0));
         }
         if (SPECIAL && d_tau_) d_tau_[h - kv_ * c_.group] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
-        if (SPECIAL && d_table_ && c_.cap > 0) table_gradient(r, changes);
+        if (SPECIAL && d_table_ && !along_diagonals()) table_gradient(r, changes);
         if (SPECIAL && c_.grad_dense.data) dense_gradient(r, place, changes);
     }
+
+    // Whether g_ is a multiple of the table's gradient; under a cap, or with a factor of 0, it is not.
+    bool along_diagonals() const { return !(c_.cap > 0) && c_.scale != 0; }
 
     // Sums of g_ along its diagonals, where j − i is the same, head by head; g_ is `scale` times the table's gradient.
     void table_gradients() {

@@ -150,9 +150,7 @@ def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
     dtype = torch.promote_types(value.dtype, torch.float32)
     size = (plane.batch, plane.heads, plane.queries)
     rows = {"out": torch.empty((*size, value.shape[-1]), dtype=dtype), "lse": torch.empty(size, dtype=dtype)}
-    for name in STATISTICS:
-        if name in native.aux:
-            rows[name] = torch.empty(size, dtype=torch.int64 if name == "peak_at" else dtype)
+    rows |= {name: torch.empty(size, dtype=dtype) for name in STATISTICS if name in native.aux and name != "peak_at"}
     held: list[Any] = []
     call = native.call(inputs, held)
     for name, tensor in rows.items():
@@ -161,7 +159,7 @@ def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
     point_to_state(call, rows["state"], rows["at"])
     if execute("regard_forward", call) == NOT_FINITE and not native.finite:
         raise NotFiniteError
-    if "peak_at" in rows:
+    if "peak_at" in native.aux:
         rows["peak_at"] = rows["at"].clone()
     return rows
 
@@ -226,7 +224,7 @@ class _Attention(torch.autograd.Function):
         rows = forward_rows(native, inputs) if done is None else done  # type: ignore[arg-type]
         lse = rows["lse"]
         blank = torch.zeros((), dtype=lse.dtype)
-        outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape).clone()) for name in STATISTICS)]
+        outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape)) for name in STATISTICS)]
         ctx.native = native
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"])

@@ -99,6 +99,12 @@ def library() -> ctypes.CDLL | None:
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
     found.regard_workspace.restype = c_int64
     found.regard_isa.restype = c_char_p
+    chosen, asked = found.regard_isa().decode(), os.environ.get("REGARD_ISA")
+    if asked and asked != chosen:
+        raise ValueError(
+            f"the environment's REGARD_ISA must be portable, avx2 or avx512, and the processor must have it; got {asked!r}, "
+            f"and only {chosen!r} would be left; unset it, and the best one is chosen"
+        )
     return found
 
 
