@@ -58,7 +58,7 @@ template <class T, class S> class Backward {
                 if (!p_.sound(place)) continue;
                 double sum = c_.grad_lse ? double(static_cast<const T*>(c_.grad_lse)[place]) : 0.0;
                 if (c_.sink) sum -= double(p_.sinks[size_t(place)]);
-                d_tau_[h - kv_ * c_.group] -= sum * double(static_cast<const T*>(c_.top)[place]) * LN2 / logits_.tau(h);
+                d_tau_[h - kv_ * c_.group] -= sum * double(static_cast<const T*>(c_.top)[place]) / (logits_.tau(h) * logits_.tau(h));
             }
     }
 
@@ -101,14 +101,14 @@ template <class T, class S> class Backward {
     void pair(int64_t unit, const Span& span) {
         const Block& block = logits_.block;
         const T *q = p_.query + unit * BLOCK * p_.d, *d_out = p_.grad + unit * BLOCK * p_.dv;
-        logits_.scores(p_.scaled + unit * BLOCK * c_.d_key, c_.d_key, c_.d_key, k_panels_, s_);
-        logits_.scores(d_out, p_.dv, c_.d_value, v_panels_, g_);
+        logits_.scores(q, p_.d, c_.d_key, k_panels_, T(c_.scale), s_);
+        logits_.scores(d_out, p_.dv, c_.d_value, v_panels_, T(1), g_);
         low_ = KEYS, high_ = 0;
         for (int64_t g = 0; g < logits_.groups(); ++g)
             if (logits_.low[g] < logits_.high[g]) low_ = std::min(low_, logits_.low[g]), high_ = std::max(high_, logits_.high[g]);
         if (d_table_) low_ = 0, high_ = KEYS;  // diagonals cross all columns: those that nobody sees must be 0
         for (int64_t r = 0; r < block.count; ++r) row_gradient(r, span);
-        if (d_table_ && along_diagonals()) table_gradients();
+        if (d_table_ && !(c_.cap > 0)) table_gradients();
         const int64_t strip = span.full ? KEYS : STRIP;
         for (int64_t from = low_; from < high_; from += strip) {
             const int64_t to = std::min<int64_t>(from + strip, high_);
@@ -155,7 +155,7 @@ template <class T, class S> class Backward {
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
     void row_gradient(int64_t r, const Span& span) {
-        const bool special = c_.grad_entropy || d_tau_ || c_.grad_dense.data || c_.cap > 0 || !along_diagonals();
+        const bool special = c_.grad_entropy || d_tau_ || c_.grad_dense.data || c_.cap > 0;
         if (c_.drop_below)
             special ? row_gradient<true, true>(r, span) : row_gradient<true, false>(r, span);
         else
@@ -173,24 +173,25 @@ template <class T, class S> class Backward {
         }
         alignas(64) T capped[KEYS], factors[KEYS], changes[KEYS];
         if (SPECIAL && c_.cap > 0)
-            for (int64_t n = low; n < high; n += LANES<T>) store(capped + n, tanh<T>(load(x + n)));
+            for (int64_t n = low; n < high; n += LANES<T>) store(capped + n, tanh<T>(load(x + n) * splat(T(1 / c_.cap))));
         logits_.finish(r, span, x);
         if (DROPS)
             dropped<T>(c_, row_key(c_.seed, b_, h, logits_.position(r)), c_.key_start + logits_.column0, low, high,
                        [&](int64_t n, MaskVec<T> stays) { store(factors + n, stays ? splat(T(c_.keep_scale)) : Vec<T>{}); });
+        const Factor<Vec<T>> factor = logits_.factor(r);
         const Vec<T> inverse = splat(T(1) / total), shift = splat(top);
         const Vec<T> constant = splat(p_.constant[place]), outer = splat(T(c_.scale / logits_.tau(h)));
         const bool mixed = SPECIAL && c_.grad_entropy;
-        const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] * T(LN2) : T(0));
-        const Vec<T> log_total = splat(mixed ? T(std::log2(double(total))) : T(0));
+        const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] : T(0));
+        const Vec<T> log_total = splat(mixed ? T(std::log(double(total))) : T(0)), unit = splat(T(1 / logits_.tau(h)));
         Vec<T> d_tau{};
         for (int64_t n = low; n < high; n += LANES<T>) {
-            const Vec<T> z = load(x + n) - shift, p = exp2(z) * inverse;
+            const Vec<T> z = load(x + n) - shift, p = exp2(z, factor) * inverse;
             const auto hidden = z == splat(NONE<T>);
             Vec<T> dw = load(g + n);
             if (DROPS) dw = dw * load(factors + n);
             dw = dw + constant;
-            if (mixed) dw = dw - d_entropy * (hidden ? Vec<T>{} : Vec<T>(z - log_total));
+            if (mixed) dw = dw - d_entropy * (hidden ? Vec<T>{} : Vec<T>(max<T>(factor.least, z) * unit - log_total));
             const Vec<T> dx = hidden ? Vec<T>{} : Vec<T>(p * dw);
             store(x + n, DROPS ? Vec<T>(p * load(factors + n)) : p);
             Vec<T> ds = dx * outer;
@@ -205,13 +206,10 @@ template <class T, class S> class Backward {
             std::fill(line + low_, line + std::max(low_, std::min(low, high_)), T(0));
             std::fill(line + std::min(high_, std::max(high, low_)), line + high_, T(0));
         }
-        if (SPECIAL && d_tau_) d_tau_[h - kv_ * c_.group] -= double(sum<T>(d_tau)) * LN2 / logits_.tau(h);
-        if (SPECIAL && d_table_ && !along_diagonals()) table_gradient(r, changes);
+        if (SPECIAL && d_tau_) d_tau_[h - kv_ * c_.group] -= double(sum<T>(d_tau)) / (logits_.tau(h) * logits_.tau(h));
+        if (SPECIAL && d_table_ && c_.cap > 0) table_gradient(r, changes);
         if (SPECIAL && c_.grad_dense.data) dense_gradient(r, place, changes);
     }
-
-    // Whether g_ is a multiple of the table's gradient; under a cap, or with a factor of 0, it is not.
-    bool along_diagonals() const { return !(c_.cap > 0) && c_.scale != 0; }
 
     // Sums of g_ along its diagonals, where j − i is the same, head by head; g_ is `scale` times the table's gradient.
     void table_gradients() {

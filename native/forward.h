@@ -20,22 +20,28 @@ template <class T> REGARD_INLINE Vec<T> merged(Vec<T> left, Vec<T> keep, Vec<T> 
     return left * keep + rounded<Vec<T>>(right * take);
 }
 
-// The state of the rows of a block, or what one segment adds to it: sums are relative to 2^top.
+// The state of the rows of a block, or what one segment adds to it: sums are relative to the power of the top, which is a
+// logit before tau; the moment is in its units.
 template <class T> struct RowState {
     alignas(64) T top[BLOCK], total[BLOCK], moment[BLOCK], reach[BLOCK];
     int64_t at[BLOCK];
 
     void clear() {
-        for (int64_t r = 0; r < BLOCK; ++r) top[r] = NONE<T>, total[r] = moment[r] = reach[r] = T(0), at[r] = -1;
+        for (int64_t r = 0; r < BLOCK; r += LANES<T>) {
+            store(top + r, splat(NONE<T>));
+            for (T* sums : {total, moment, reach}) store(sums + r, Vec<T>{});
+        }
+        std::fill(at, at + BLOCK, -1);
     }
     // Take in the segment to the right. `keep` and `take` are the factors of the two sides.
-    void absorb(const RowState& next, int64_t count, T* keep, T* take) {
-        for (int64_t r = 0; r < count; r += LANES<T>) {
+    template <class S> void absorb(const RowState& next, const Logits<T, S>& logits, T* keep, T* take) {
+        for (int64_t r = 0; r < logits.block.count; r += LANES<T>) {
             const Vec<T> old = load(top + r), peak = load(next.top + r), best = max<T>(old, peak);
             const auto none = best == splat(NONE<T>);
-            const Vec<T> left = none ? splat(T(1)) : exp2(Vec<T>(old - best)), right = none ? Vec<T>{} : exp2(Vec<T>(peak - best));
+            const Factor<Vec<T>> factor = logits.factors(r);
+            const Vec<T> left = none ? splat(T(1)) : exp2(Vec<T>(old - best), factor), right = none ? Vec<T>{} : exp2(Vec<T>(peak - best), factor);
             const Vec<T> sums = load(total + r), more = load(next.total + r);
-            // a moment is the sum of p * log2 p over sums relative to the top, so it moves with the top
+            // a moment is the sum of p * (x - top), so it moves with the top
             const Vec<T> before = old == splat(NONE<T>) ? Vec<T>{} : Vec<T>(load(moment + r) + (old - best) * sums);
             const Vec<T> after = peak == splat(NONE<T>) ? Vec<T>{} : Vec<T>(load(next.moment + r) + (peak - best) * more);
             store(moment + r, merged<T>(before, left, after, right));
@@ -48,6 +54,8 @@ template <class T> struct RowState {
         }
     }
 };
+
+constexpr double SINK_ABOVE = 44;  // how far above the largest logit a sink may be before the row's top moves
 
 template <class T, class S> class Forward {
    public:
@@ -67,11 +75,11 @@ template <class T, class S> class Forward {
         logits_.set_block(block);
         std::fill(out_, out_ + BLOCK * tiles_.padded, T(0));
         rows_.clear();
-        return logits_.scaled(block, q_);
+        return logits_.queries(block, q_, c_.d_key);
     }
     void segment(const Span& span, int64_t base, const Source<T>& source) {
         soften(span, base, source);
-        rows_.absorb(here_, logits_.block.count, keep_, take_);
+        rows_.absorb(here_, logits_, keep_, take_);
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
             each<decltype(count)::value>([&](int n) { store(o + n * LANES<T>, merged<T>(load(o + n * LANES<T>), keep, sums[n], take)); });
@@ -89,7 +97,7 @@ template <class T, class S> class Forward {
         });
     }
     void add(const T* out, const RowState<T>& state) {
-        rows_.absorb(state, logits_.block.count, keep_, take_);
+        rows_.absorb(state, logits_, keep_, take_);
         for (int64_t r = 0; r < logits_.block.count; ++r) {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
             for (int64_t x = r * tiles_.padded; x < (r + 1) * tiles_.padded; x += LANES<T>)
@@ -111,37 +119,28 @@ template <class T, class S> class Forward {
     RowState<T> rows_, here_;
     alignas(64) T keep_[BLOCK], take_[BLOCK];
 
-    // s_ becomes 2^(logit - top) of this segment; here_ its sums.
+    // s_ becomes the powers of logit - top of this segment; here_ their sums.
     void soften(const Span& span, int64_t base, const Source<T>& source) {
         logits_.set_span(span, base);
-        logits_.scores(q_, c_.d_key, c_.d_key, source.panels, s_);
-        const bool plain = !c_.cap && !c_.slopes && !c_.offset_table && !c_.dense_bias.data && span.full &&
-                           logits_.first % LANES<T> == 0 && logits_.last % LANES<T> == 0;
         const int64_t count = logits_.block.count;
         here_.clear();
-        for (int64_t r = 0; r < count; ++r) {
-            T* x = s_ + r * LINE;
-            if (!plain) logits_.finish(r, span, x);
-            Vec<T> best = splat(NONE<T>);
-            for (int64_t n = low(r); n < high(r); n += LANES<T>) best = max<T>(best, load(x + n));
-            here_.top[r] = max_of<T>(best);
+        if (logits_.finished(span)) {
+            alignas(64) T best[BLOCK * LANES<T>];
+            for (int64_t r = 0; r < count; ++r) store(best + r * LANES<T>, splat(NONE<T>));
+            logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_, [&](int64_t r, const Vec<T>* sums, auto count) {
+                Vec<T> most = load(best + r * LANES<T>);
+                each<decltype(count)::value>([&](int n) { most = max<T>(most, sums[n]); });
+                store(best + r * LANES<T>, most);
+            });
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = max_of<T>(load(best + r * LANES<T>));
+        } else {
+            logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_);
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
         }
-        if (c_.peak_at || c_.max_logit)
+        if (c_.peak_at)
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
-        const auto all = [&](auto moment, auto reach, auto fades) {
-            for (int64_t r = 0; r < count; ++r) powers<decltype(moment)::value, decltype(reach)::value, decltype(fades)::value>(r);
-        };
-        const std::true_type yes;
-        const std::false_type no;
-        // slopes make weights fade through the subnormal numbers, with which a product takes a hundred cycles
-        const bool fades = c_.slopes && sizeof(T) == 4;
-        if (!c_.entropy && !c_.distance)
-            fades ? all(no, no, yes) : all(no, no, no);
-        else if (!c_.distance)
-            all(yes, no, yes);
-        else
-            all(yes, yes, yes);
+        c_.distance ? powers<true, true>() : c_.entropy ? powers<true, false>() : powers<false, false>();
         if (c_.drop_below)
             for (int64_t r = 0; r < count; ++r) {
                 T* x = s_ + r * LINE;
@@ -153,17 +152,18 @@ template <class T, class S> class Forward {
     int64_t low(int64_t r) const { return logits_.low[r / GROUP]; }
     int64_t high(int64_t r) const { return logits_.high[r / GROUP]; }
 
-    template <bool MOMENT, bool REACH, bool FADES> void powers(int64_t r) {
+    template <bool MOMENT, bool REACH> void powers() {
+        for (int64_t r = 0; r < logits_.block.count; ++r) powers<MOMENT, REACH>(r);
+    }
+    template <bool MOMENT, bool REACH> REGARD_INLINE void powers(int64_t r) {
         T* x = s_ + r * LINE;
-        const Vec<T> shift = splat(here_.top[r] == NONE<T> ? T(0) : here_.top[r]), floor = splat(T(-2000));
+        const Factor<Vec<T>> factor = logits_.factor(r);
+        const Vec<T> shift = splat(here_.top[r] == NONE<T> ? T(0) : here_.top[r]);
         Vec<T> total{}, moment{}, reach{}, away = splat(T(REACH ? logits_.offset(r) + low(r) : 0)) + iota<T>();
-        const Vec<T> least = splat(FADES && c_.slopes && sizeof(T) == 4 ? T(-100) : NONE<T>);  // below it a weight counts as 0
-        for (int64_t n = low(r); n < high(r); n += LANES<T>) {
-            Vec<T> z = load(x + n) - shift;
-            if (FADES) z = z < least ? splat(NONE<T>) : z;
-            const Vec<T> p = exp2(z);
+        for (int64_t n = low(r), end = high(r); n < end; n += LANES<T>) {
+            const Vec<T> z = load(x + n) - shift, p = exp2(z, factor);
             total += p;
-            if (MOMENT) moment += p * max<T>(floor, z);
+            if (MOMENT) moment += p * max<T>(factor.least, z);
             if (REACH) {
                 reach += p * absolute<T>(away);
                 away += T(LANES<T>);
@@ -187,17 +187,15 @@ template <class T, class S> class Forward {
         return logits_.column0 + logits_.first;
     }
 
-    // done(r, place in out_, sums) of powers times values.
+    // done(r, place in out_, sums) of powers times values; the halves of a segment are summed apart.
     template <class Done> void weigh(const Source<T>& source, Done done) {
         for (int64_t t = 0; t < tiles_.count; ++t)
             for (int64_t g = 0; g < logits_.groups(); ++g) {
-                const int64_t from = std::max(logits_.low[g], logits_.first), to = std::min(logits_.high[g], logits_.last);
+                const int64_t from = std::max(logits_.low[g], logits_.first), to = std::max(from, std::min(logits_.high[g], logits_.last));
+                const int64_t step = source.step(tiles_, t), cut = to > SEGMENT / 2 ? std::max<int64_t>(0, SEGMENT / 2 - from) : 0;
                 T* o = out_ + g * GROUP * tiles_.padded + t * COLUMNS<T>;
-                const int64_t step = source.step(tiles_, t);
-                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, std::max<int64_t>(0, to - from),
-                           logits_.rows(g), tiles_.vectors(t), [&](int64_t r, const Vec<T>* sums, auto count) {
-                               done(g * GROUP + r, o + r * tiles_.padded, sums, count);
-                           });
+                const auto finish = [&](int64_t r, const Vec<T>* sums, auto count) { done(g * GROUP + r, o + r * tiles_.padded, sums, count); };
+                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, cut);
             }
     }
 
@@ -206,34 +204,35 @@ template <class T, class S> class Forward {
         const int64_t heads = c_.kv_heads * c_.group, place = (block.b * heads + block.head[r]) * c_.queries + block.row[r];
         T top = rows_.top[r], total = rows_.total[r];
         const bool none = total == T(0);
-        const double seen = double(total);
-        double moment = double(rows_.moment[r]), shrunk = 1;
-        if (c_.sink) {  // one more key, without a value
-            const T sink = T(double(static_cast<const T*>(c_.sink)[block.head[r]]) * LOG2E), best = std::max(top, sink);
-            shrunk = none ? 0.0 : std::exp2(double(top) - double(best));
-            moment = none ? 0.0 : shrunk * (moment + (double(top) - double(best)) * seen);
-            total = T(seen * shrunk + std::exp2(double(sink) - double(best)));
-            top = best;
+        const double seen = double(total), unit = 1 / logits_.tau(block.head[r]);
+        double moment = double(rows_.moment[r]) * unit, shrunk = 1;
+        if (c_.sink && !none) {  // one more key, without a value; far above all others, it moves the top
+            const double sink = double(static_cast<const T*>(c_.sink)[block.head[r]]), old = double(top);
+            top = std::max(top, T((sink - SINK_ABOVE) / unit));
+            shrunk = std::exp((old - double(top)) * unit);
+            moment = shrunk == 0 ? 0.0 : shrunk * (moment + (old - double(top)) * unit * seen);
+            total = T(seen * shrunk + std::exp(sink - double(top) * unit));
         }
-        const T scale = none ? T(0) : T(c_.keep_scale * shrunk / double(total));
+        const double exact = none ? 0.0 : c_.keep_scale * shrunk / double(total);
+        const T scale = T(exact), rest = T(exact - double(scale));
         T* from = out_ + r * tiles_.padded;
         for (int64_t x = 0; x < tiles_.padded; x += LANES<T>) {
-            const Vec<T> out = load(from + x) * scale;
+            const Vec<T> sums = load(from + x), out = sums * scale + sums * rest;
             check += out * T(0);
             store(from + x, out);
         }
         std::memcpy(static_cast<T*>(c_.out) + place * c_.d_value, from, size_t(c_.d_value) * sizeof(T));
+        if (!none && !std::isfinite(T(double(top) * unit))) top = std::numeric_limits<T>::quiet_NaN();  // past the largest number
         if (c_.top) static_cast<T*>(c_.top)[place] = none ? NONE<T> : top, static_cast<T*>(c_.total)[place] = none ? T(0) : total;
         if (!none) check[0] += (top + total) * T(0);
-        const double log = (none && !c_.sink) || !(c_.lse || c_.entropy) ? 0.0 : std::log2(double(total));
+        const double log = none || !(c_.lse || c_.entropy) ? 0.0 : std::log(double(total));
         const T nothing = c_.sink ? static_cast<const T*>(c_.sink)[block.head[r]] : NONE<T>;
-        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? nothing : T((double(top) + log) * LN2);
-        if (c_.entropy)
-            static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log * seen * shrunk - moment) / double(total) * LN2);
+        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? nothing : T(double(top) * unit + log);
+        if (c_.entropy) static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log * seen * shrunk - moment) / double(total));
         if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(shrunk / double(total));
         if (c_.peak_at) c_.peak_at[place] = none ? -1 : rows_.at[r];
         if (c_.distance) static_cast<T*>(c_.distance)[place] = none ? T(0) : T(double(rows_.reach[r]) * shrunk / double(total));
-        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = none ? NONE<T> : rows_.at[r] < 0 ? rows_.top[r] : logits_.natural(r, rows_.at[r]);
+        if (c_.max_logit) static_cast<T*>(c_.max_logit)[place] = rows_.top[r];
     }
 };
 

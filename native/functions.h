@@ -5,7 +5,7 @@
 namespace regard {
 namespace REGARD_ISA {
 
-constexpr double LOG2E = 1.4426950408889634074, LN2 = 0.69314718055994530942;
+constexpr double LOG2E = 1.4426950408889634074;
 
 // 2^f for f in [-1/2, 1/2].
 REGARD_INLINE Vec<float> power(Vec<float> f) {
@@ -31,21 +31,6 @@ REGARD_INLINE Vec<double> power(Vec<double> f) {
     p = p * f + 6.9314718055994530925e-1;
     return p * f + 1.0;
 }
-// 2^x for x up to the exponent's limit: at most 1.25 units in the last place; 2^NaN is NaN. Results below the smallest
-// normal number are 0: they would be right, but a product with one takes a hundred cycles.
-#if defined(__AVX512DQ__)
-// `reduce` gives x − round(x), and 0 for an infinity; `scalef` multiplies by a power of two.
-REGARD_INLINE Vec<float> exp2(Vec<float> x) {
-    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 0);
-    const __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return (Vec<float>)_mm512_maskz_scalef_ps(normal, (__m512)power(f), (__m512)(x - f));
-}
-REGARD_INLINE Vec<double> exp2(Vec<double> x) {
-    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 0);
-    const __mmask8 normal = _mm512_cmp_pd_mask((__m512d)x, _mm512_set1_pd(-1022.0), _CMP_NLT_UQ);
-    return (Vec<double>)_mm512_maskz_scalef_pd(normal, (__m512d)power(f), (__m512d)(x - f));
-}
-#else
 template <class T> struct Exponent;
 template <> struct Exponent<float> {
     static constexpr float low = -126, magic = 12582912;  // 1.5 · 2^23: adding it rounds to the nearest integer
@@ -55,14 +40,38 @@ template <> struct Exponent<double> {
     static constexpr double low = -1022, magic = 6755399441055744;
     static constexpr int bits = 52;
 };
-template <class V> REGARD_INLINE V exp2(V x) {
+// The exponents of a row are its numbers times one; where x < least the power counts as 0. That is at most as low as the
+// smallest normal number's: powers below would be right, but a product with one takes a hundred cycles.
+template <class V> struct Factor {
+    V power, least;
+};
+// 2^(x · factor): at most 1.25 units in the last place beyond the rounding of the product; NaN of NaN.
+#if defined(__AVX512DQ__)
+// `reduce` gives x − round(x), and 0 for an infinity; `scalef` multiplies by a power of two.
+REGARD_INLINE Vec<float> exp2(Vec<float> x, const Factor<Vec<float>>& factor) {
+    const __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, (__m512)factor.least, _CMP_NLT_UQ);
+    x = x * factor.power;
+    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 0);
+    return (Vec<float>)_mm512_maskz_scalef_ps(normal, (__m512)power(f), (__m512)(x - f));
+}
+REGARD_INLINE Vec<double> exp2(Vec<double> x, const Factor<Vec<double>>& factor) {
+    const __mmask8 normal = _mm512_cmp_pd_mask((__m512d)x, (__m512d)factor.least, _CMP_NLT_UQ);
+    x = x * factor.power;
+    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 0);
+    return (Vec<double>)_mm512_maskz_scalef_pd(normal, (__m512d)power(f), (__m512d)(x - f));
+}
+#else
+template <class V> REGARD_INLINE V exp2(V x, const Factor<V>& factor) {
     typedef typename std::remove_reference<decltype(x[0])>::type T;
-    const V low = splat<T>(Exponent<T>::low), magic = splat<T>(Exponent<T>::magic);
-    const V clamped = x < low ? low : x, shifted = clamped + magic;
-    const MaskVec<T> bits = (MaskVec<T>)power(clamped - (shifted - magic)) + ((MaskVec<T>)shifted << Exponent<T>::bits);
-    return x < low ? V{} : (V)bits;
+    const V magic = splat<T>(Exponent<T>::magic), shifted = x * factor.power + magic;
+    const MaskVec<T> bits = (MaskVec<T>)power(x * factor.power - (shifted - magic)) + ((MaskVec<T>)shifted << Exponent<T>::bits);
+    return x < factor.least ? V{} : (V)bits;
 }
 #endif
+template <class V> REGARD_INLINE V exp2(V x) {
+    typedef typename std::remove_reference<decltype(x[0])>::type T;
+    return exp2(x, Factor<V>{splat<T>(T(1)), splat<T>(Exponent<T>::low)});
+}
 
 // A polynomial near 0, 1 − 2 / (e^2x + 1) beyond; at most 2 units in the last place.
 template <class T> REGARD_INLINE Vec<T> tanh(Vec<T> x) {
@@ -91,7 +100,7 @@ template <class T> REGARD_INLINE Vec<T> tanh(Vec<T> x) {
         p = p * t + T(0.99999999999999999998);
     }
     const Vec<T> capped = size < splat<T>(T(40)) ? size : splat<T>(T(40));
-    const Vec<T> far = splat<T>(T(1)) - splat<T>(T(2)) / (exp2(Vec<T>(capped * splat<T>(T(2 * LOG2E)))) + T(1));
+    const Vec<T> far = splat<T>(T(1)) - splat<T>(T(2)) / (exp2(capped, Factor<Vec<T>>{splat(T(2 * LOG2E)), Vec<T>{}}) + T(1));
     return size < splat<T>(T(0.55)) ? Vec<T>(x * p) : (x < Vec<T>{} ? -far : far);
 }
 

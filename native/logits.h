@@ -1,4 +1,4 @@
-// The logits of a block of rows against one segment, in base 2: log2(e) / tau times (score + bias); hidden pairs at -inf.
+// The logits of a block of rows against one segment: score + bias, before tau; hidden pairs at -inf.
 #pragma once
 #include <cmath>
 
@@ -17,7 +17,7 @@ template <class T, class S> class Logits {
     const regard_call& c;
     const Mask& mask;
     Block block;
-    T unit[BLOCK], rest[BLOCK];       // log2(e) / tau of each row, and what rounding took from it
+    alignas(64) T power[BLOCK] = {}, least[BLOCK] = {};  // log2(e) / tau of the row's head; differences below count as -inf
     int64_t column0, first, last;     // the key column of column 0; the columns that some row sees
     int64_t low[GROUPS], high[GROUPS];  // the columns that a group of rows computes, whole vectors
 
@@ -26,35 +26,27 @@ template <class T, class S> class Logits {
     void set_block(const Block& next) {
         block = next;
         for (int64_t r = 0; r < block.count; ++r) {
-            const double exact = LOG2E / tau(block.head[r]);
-            unit[r] = T(exact), rest[r] = T(exact - double(unit[r]));
+            power[r] = T(LOG2E / tau(block.head[r]));
+            // slopes make weights fade through the subnormal numbers, with which a product takes a hundred cycles
+            least[r] = (c.slopes && sizeof(T) == 4 ? T(-100) : Exponent<T>::low) / power[r];
         }
     }
+    // What compares two logits of row r, and those of as many rows as a vector has lanes.
+    Factor<Vec<T>> factor(int64_t r) const { return {splat(power[r]), splat(least[r])}; }
+    Factor<Vec<T>> factors(int64_t r) const { return {load(power + r), load(least + r)}; }
     int64_t groups() const { return parts(block.count, GROUP); }
     int64_t rows(int64_t g) const { return std::min<int64_t>(GROUP, block.count - g * GROUP); }
     double tau(int64_t h) const { return c.temperature ? double(static_cast<const T*>(c.temperature)[h]) : 1.0; }
 
-    // The queries of a block, times what makes q . k a logit (or, under a cap, the argument of tanh). Whether all are finite.
-    bool scaled(const Block& next, T* rows) const {
+    // The queries of a block, `row` numbers apart. Whether all are finite.
+    bool queries(const Block& next, T* rows, int64_t row) const {
         Vec<T> check{};
         for (int64_t r = 0; r < next.count; ++r) {
-            // in two parts, because a rounded factor would shift all logits alike
-            const double factor = c.cap > 0 ? c.scale / c.cap : c.scale * LOG2E / tau(next.head[r]);
-            const T most = T(factor), rest = T(factor - double(most));
-            T* row = rows + r * c.d_key;
-            copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, row);
+            T* q = rows + r * row;
+            copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, q);
             int64_t x = 0;
-            for (; x + LANES<T> <= c.d_key; x += LANES<T>) {
-                const Vec<T> q = load(row + x);
-                check += q * T(0);
-                store(row + x, q * most + q * rest);
-            }
-            T tail = 0;
-            for (; x < c.d_key; ++x) {
-                tail += row[x] * T(0);
-                row[x] = row[x] * most + row[x] * rest;
-            }
-            check += splat(tail);
+            for (; x + LANES<T> <= c.d_key; x += LANES<T>) check += load(q + x) * T(0);
+            for (; x < c.d_key; ++x) check[0] += q[x] * T(0);
         }
         return sum<T>(check) == T(0);
     }
@@ -79,8 +71,10 @@ template <class T, class S> class Logits {
         }
     }
 
-    // s[r][column] = a[r * row ...] . key over `width`, for the columns of each group; panels hold the keys from column 0.
-    void scores(const T* a, int64_t row, int64_t width, const T* panels, T* s) const {
+    // s[r][column] = scale * a[r * row ...] . key over `width`, for the columns of each group; panels hold the keys from
+    // column 0. also(r, numbers, vectors) sees them while they are in registers.
+    template <class Also>
+    void scores(const T* a, int64_t row, int64_t width, const T* panels, T scale, T* s, Also also) const {
         for (int64_t panel = first / COLUMNS<T> * COLUMNS<T>; panel < last; panel += COLUMNS<T>)
             for (int64_t g = 0; g < groups(); ++g) {
                 const int64_t from = std::max(low[g], panel), to = std::min<int64_t>(high[g], panel + COLUMNS<T>);
@@ -88,99 +82,99 @@ template <class T, class S> class Logits {
                 T* out = s + g * GROUP * LINE + from;
                 product<T>(a + g * GROUP * row, row, panels + panel * width + from - panel, COLUMNS<T>, width, rows(g),
                            (to - from) / LANES<T>, [&](int64_t r, const Vec<T>* sums, auto count) {
-                               each<decltype(count)::value>([&](int n) { store(out + r * LINE + n * LANES<T>, sums[n]); });
+                               Vec<T> scaled[WIDE];
+                               each<decltype(count)::value>([&](int n) { store(out + r * LINE + n * LANES<T>, scaled[n] = sums[n] * scale); });
+                               also(g * GROUP + r, scaled, count);
                            });
             }
     }
+    void scores(const T* a, int64_t row, int64_t width, const T* panels, T scale, T* s) const {
+        scores(a, row, width, panels, scale, s, [](int64_t, const Vec<T>*, auto) {});
+    }
 
-    // Cap, bias and mask of row r, over columns low .. high - 1 of its group.
-    void finish(int64_t r, const Span& span, T* x) {
+    // Whether scores are logits as they are: all of a span's columns are seen, and nothing is added.
+    bool finished(const Span& span) const { return !c.cap && !biased() && solid(span); }
+    bool biased() const { return c.slopes || c.offset_table || c.dense_bias.data; }
+    bool solid(const Span& span) const { return span.full && first % LANES<T> == 0 && last % LANES<T> == 0; }
+
+    // Cap, mask and bias of row r, over columns low .. high - 1 of its group. Returns the largest logit.
+    T finish(int64_t r, const Span& span, T* x) {
         const int64_t from = low[r / GROUP], to = high[r / GROUP];
         if (c.cap > 0)
-            for (int64_t n = from; n < to; n += LANES<T>) store(x + n, tanh<T>(load(x + n)) * splat<T>(T(c.cap) * unit[r]));
-        if (c.slopes) add_slope(r, x, from, to);
-        if (c.offset_table) add_offsets(r, x, from, to);
-        if (c.dense_bias.data) add_dense(r, x);
-        hide(r, span, x, from, to);
+            for (int64_t n = from; n < to; n += LANES<T>) store(x + n, tanh<T>(load(x + n) * splat(T(1 / c.cap))) * splat(T(c.cap)));
+        if (!solid(span)) hide(r, span, x, from, to);
+        if (!biased()) return largest(x, from, to);
+        Vec<T> best;
+        if (c.slopes) best = add_slope(r, x, from, to);
+        if (c.offset_table) best = add_offsets(r, x, from, to);
+        if (c.dense_bias.data) best = add_dense(r, x, std::max(from, first), std::min(to, last));
+        return max_of<T>(best);
     }
 
     int64_t position(int64_t r) const { return c.query_start[block.b] + block.row[r]; }
     // j - i of column 0 in row r
     int64_t offset(int64_t r) const { return c.key_start + column0 - position(r); }
 
-    // One logit as the tiles make it, from a row of `scaled`.
-    T single(int64_t r, const T* row, int64_t column) const {
-        const int64_t h = block.head[r], away = c.key_start + column - position(r);
-        const S* k = at<S>(c.key, block.b, block.kv, column);
-        T x = 0;
-        for (int64_t n = 0; n < c.d_key; ++n) x += row[n] * widen<T>(k[n * c.key.column]);
-        if (c.cap > 0) x = tanh<T>(splat(x))[0] * (T(c.cap) * unit[r]);
-        if (c.slopes) x += T(-double(static_cast<const T*>(c.slopes)[h]) * LOG2E / tau(h) * double(away < 0 ? -away : away));
-        if (c.offset_table) x = plus(x, tabled(h, away), r);
-        if (c.dense_bias.data) x = plus(x, at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column], r);
-        return x;
-    }
-
-    // The finished logit of row r and a key in natural units, before tau.
-    T natural(int64_t r, int64_t column) const {
-        const int64_t h = block.head[r], away = c.key_start + column - position(r);
-        const S *q = at<S>(c.query, block.b, h, block.row[r]), *k = at<S>(c.key, block.b, block.kv, column);
-        double x = 0;
-        for (int64_t n = 0; n < c.d_key; ++n) x += double(widen<T>(q[n * c.query.column])) * double(widen<T>(k[n * c.key.column]));
-        x *= c.scale;
-        if (c.cap > 0) x = c.cap * std::tanh(x / c.cap);
-        if (c.slopes) x -= double(static_cast<const T*>(c.slopes)[h]) * double(away < 0 ? -away : away);
-        if (c.offset_table) x += double(tabled(h, away));
-        if (c.dense_bias.data) x += double(at<T>(c.dense_bias, block.b, h, block.row[r])[column * c.dense_bias.column]);
-        return T(x);
-    }
-
    private:
     std::vector<uint8_t> bytes_, space_;
 
-    T tabled(int64_t h, int64_t away) const {
-        const T* table = static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? h : 0) * (2 * c.reach + 1);
-        return table[std::min(std::max(away, -c.reach), c.reach) + c.reach];
+    static T largest(const T* x, int64_t from, int64_t to) {
+        Vec<T> best = splat(NONE<T>);
+        for (int64_t n = from; n < to; n += LANES<T>) best = max<T>(best, load(x + n));
+        return max_of<T>(best);
     }
 
-    // A finite bias never hides, however low: base 2 must not carry it past the lowest number.
-    REGARD_INLINE Vec<T> plus(Vec<T> x, Vec<T> bias, int64_t r) const {
-        const Vec<T> lowest = splat(std::numeric_limits<T>::lowest()), sum = (x + bias * rest[r]) + bias * unit[r];
-        return ((bias == splat(NONE<T>)) | (x == splat(NONE<T>))) ? splat(NONE<T>) : max<T>(lowest, sum);
+    // A hidden pair stays hidden, whatever is added.
+    REGARD_INLINE static Vec<T> plus(Vec<T> x, Vec<T> bias) {
+        return ((x == splat(NONE<T>)) | (bias == splat(NONE<T>))) ? splat(NONE<T>) : Vec<T>(x + bias);
     }
-    T plus(T x, T bias, int64_t r) const { return plus(splat(x), splat(bias), r)[0]; }
 
-    void add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
-        const double exact = -double(static_cast<const T*>(c.slopes)[block.head[r]]) * LOG2E / tau(block.head[r]);
-        const T most = T(exact);
-        const Vec<T> slope = splat(most), left = splat(T(exact - double(most)));
-        Vec<T> away = splat(T(offset(r) + from)) + iota<T>();
+    // Each adds its bias to x, and returns the largest sum of every lane.
+    Vec<T> add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
+        const Vec<T> slope = splat(static_cast<const T*>(c.slopes)[block.head[r]]);
+        Vec<T> away = splat(T(offset(r) + from)) + iota<T>(), best = splat(NONE<T>);
         for (int64_t n = from; n < to; n += LANES<T>) {
-            const Vec<T> size = absolute<T>(away);
-            store(x + n, (load(x + n) + left * size) + slope * size);
+            const Vec<T> sum = load(x + n) - slope * absolute<T>(away);
+            best = max<T>(best, sum);
+            store(x + n, sum);
             away += T(LANES<T>);
         }
+        return best;
     }
 
-    void add_offsets(int64_t r, T* x, int64_t from, int64_t to) const {
+    Vec<T> add_offsets(int64_t r, T* x, int64_t from, int64_t to) const {
         const T* table = static_cast<const T*>(c.offset_table) + (c.offset_heads > 1 ? block.head[r] : 0) * (2 * c.reach + 1);
         const int64_t start = offset(r) + c.reach, past = 2 * c.reach;  // the table's index of column n is start + n, clipped
+        Vec<T> best = splat(NONE<T>);
         for (int64_t n = from; n < to; n += LANES<T>) {
-            if (start + n >= 0 && start + n + LANES<T> - 1 <= past) {
-                store(x + n, plus(load(x + n), load(table + start + n), r));
-            } else {
-                for (int64_t m = n; m < n + LANES<T>; ++m) x[m] = plus(x[m], table[std::min(std::max<int64_t>(start + m, 0), past)], r);
-            }
+            Vec<T> bias;
+            if (start + n >= 0 && start + n + LANES<T> - 1 <= past)
+                bias = load(table + start + n);
+            else
+                for (int64_t m = 0; m < LANES<T>; ++m) bias[m] = table[std::min(std::max<int64_t>(start + n + m, 0), past)];
+            const Vec<T> sum = plus(load(x + n), bias);
+            best = max<T>(best, sum);
+            store(x + n, sum);
         }
+        return best;
     }
 
-    void add_dense(int64_t r, T* x) const {
+    Vec<T> add_dense(int64_t r, T* x, int64_t from, int64_t to) const {
         const int64_t step = c.dense_bias.column;
-        const T* from = at<T>(c.dense_bias, block.b, block.head[r], block.row[r]) + column0 * step;
-        int64_t n = first;
+        const T* bias = at<T>(c.dense_bias, block.b, block.head[r], block.row[r]) + column0 * step;
+        Vec<T> best = splat(NONE<T>);
+        int64_t n = from;
         if (step == 1)
-            for (; n + LANES<T> <= last; n += LANES<T>) store(x + n, plus(load(x + n), load(from + n), r));
-        for (; n < last; ++n) x[n] = plus(x[n], from[n * step], r);
+            for (; n + LANES<T> <= to; n += LANES<T>) {
+                const Vec<T> sum = plus(load(x + n), load(bias + n));
+                best = max<T>(best, sum);
+                store(x + n, sum);
+            }
+        for (; n < to; ++n) {
+            x[n] = plus(splat(x[n]), splat(bias[n * step]))[0];
+            best[0] = std::max(best[0], x[n]);
+        }
+        return best;
     }
 
     void hide(int64_t r, const Span& span, T* x, int64_t low_column, int64_t high_column) {

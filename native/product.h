@@ -19,38 +19,49 @@ constexpr int AHEAD = 32;  // how many rows of columns are asked for in advance,
 // Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
 enum Order { BY_ROWS, BY_COLUMNS };
 
-// done(r, sums) for R rows of a · b[x * wide ...], C vectors each.
+// done(r, sums) for R rows of a · b[x * wide ...], C vectors each. What comes before `cut` is summed apart: a sum of fewer
+// terms rounds less.
 template <class T, Order ORDER, int R, int C, class Done>
-REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, Done done) {
-    Vec<T> sums[R][C];
-    REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{};
-    for (int64_t x = 0; x < depth; ++x) {
-        Vec<T> columns[C];
-        REGARD_UNROLL for (int c = 0; c < C; ++c) {
-            columns[c] = load(b + c * LANES<T>);
-            if (R <= 4) __builtin_prefetch(b + AHEAD * wide + c * LANES<T>);  // few rows: the columns come from memory
+REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done) {
+    Vec<T> sums[R][C], before[R][C];
+    const auto clear = [&] { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
+    const auto add = [&](int64_t count) {
+        for (int64_t x = 0; x < count; ++x) {
+            Vec<T> columns[C];
+            REGARD_UNROLL for (int c = 0; c < C; ++c) {
+                columns[c] = load(b + c * LANES<T>);
+                if (R <= 4) __builtin_prefetch(b + AHEAD * wide + c * LANES<T>);  // few rows: the columns come from memory
+            }
+            REGARD_UNROLL for (int r = 0; r < R; ++r) {
+                const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
+                REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];
+            }
+            a += ORDER == BY_ROWS ? 1 : stride;
+            b += wide;
         }
-        REGARD_UNROLL for (int r = 0; r < R; ++r) {
-            const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
-            REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];
-        }
-        a += ORDER == BY_ROWS ? 1 : stride;
-        b += wide;
+    };
+    clear();
+    if (cut > 0) {
+        add(cut);
+        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) store(reinterpret_cast<T*>(&before[r][c]), sums[r][c]);
+        clear();
     }
+    add(depth - cut);
+    if (cut > 0) REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += before[r][c];
     REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
 }
 
 // The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be
 // read, but are not done.
 template <class T, Order ORDER, int C, class Done>
-inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, Done done) {
+inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, int64_t rows, Done done) {
     constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == WIDE ? 6 : 12;
     const int64_t row = ORDER == BY_ROWS ? stride : 1;
     int64_t r = 0;
     for (; r + R <= rows; r += R)
-        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, depth, [&](int n, const Vec<T>* sums) { done(r + n, sums); });
+        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) { done(r + n, sums); });
     const auto rest = [&](auto count) {
-        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, depth, [&](int n, const Vec<T>* sums) {
+        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) {
             if (r + n < rows) done(r + n, sums);
         });
         r += decltype(count)::value;
@@ -63,10 +74,10 @@ inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_
 
 // done(r, sums, vectors) for `vectors` (at most WIDE) vectors of columns.
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done) {
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut = 0) {
     const auto with = [&](auto count) {
         constexpr int C = decltype(count)::value;
-        rows_of<T, ORDER, C>(a, stride, b, wide, depth, rows, [&](int64_t r, const Vec<T>* sums) { done(r, sums, count); });
+        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) { done(r, sums, count); });
     };
     if constexpr (WIDE == 4) {
         if (vectors == 4) return with(std::integral_constant<int, 4>{});

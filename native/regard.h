@@ -54,7 +54,7 @@ typedef struct {
     int64_t dtype, batch, kv_heads, group, queries, keys, d_key, d_value, threads;
     const volatile int32_t* stop; /* another thread sets it to end the call early; may be null */
     regard_tensor query, key, value;
-    double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0 */
+    double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0; scale is above 0 */
     const void* temperature;    /* one per query head, or null for 1 */
     const void* sink;           /* a logit that has no key, one per query head, not divided by the temperature; or null */
     const int64_t* query_start; /* one per batch row */
@@ -69,8 +69,8 @@ typedef struct {
     uint32_t drop_below; /* dropped if the pair's number is below; 0 = no dropout */
     double keep_scale;
     /* Results, contiguous, in the arithmetic's precision, written unless null: out (batch, head, query, d_value), the
-     * others without d_value. top and total are the row's largest logit in base 2 and the sum of powers relative to it;
-     * backward reads out, both of them and, with grad_entropy, entropy. */
+     * others without d_value. top and total are the row's largest logit (before tau) and the sum of powers relative
+     * to it; backward reads out, both of them, peak_at if it is there and, with grad_entropy, entropy. */
     void *out, *lse, *top, *total, *entropy, *peak, *distance, *max_logit;
     int64_t* peak_at;
     /* Backward: what came back, in the arithmetic's precision, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped

@@ -18,7 +18,7 @@ template <class T, class S> struct BackwardPlan {
     Blocks blocks;
     int64_t pad, heads, key_blocks, chunks, splits, d, dv;  // d and dv: widths in whole vectors
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
-    T *constant, *scaled, *query, *grad;  // per query row: constant of the softmax; scaled and plain queries and dO, by block
+    T *constant, *query, *grad;           // per query row: constant of the softmax; queries and dO, by block
     T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
     std::vector<T> tables;                // per lane and chunk: offset table of its heads
     std::vector<double> taus;             // per lane, chunk and head of its group
@@ -44,15 +44,14 @@ template <class T, class S> struct BackwardPlan {
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(up(rows(), 16) + blocks.total * BLOCK * (c.d_key + d + dv)) +
+        return size_t(up(rows(), 16) + blocks.total * BLOCK * (d + dv)) +
                (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
     }
     void place(T* space) {
         constant = space;
         query = constant + up(rows(), 16);
         grad = query + blocks.total * BLOCK * d;
-        scaled = grad + blocks.total * BLOCK * dv;
-        shares = scaled + blocks.total * BLOCK * c.d_key;
+        shares = grad + blocks.total * BLOCK * dv;
         row_shares = shares + (splits > 1 ? blocks.lanes * chunks * share() : 0);
         if (dense_rows) std::fill(row_shares, row_shares + chunks * rows(), T(0));
     }
@@ -73,10 +72,8 @@ template <class T, class S> struct BackwardPlan {
         const double sum = wide_product(g, o, c.d_value);
         if (peak < 0 || !sound(row)) return sum;
         const T total = static_cast<const T*>(c.total)[row];
-        T p = T(1) / total;  // the peak's own power is 1, unless the sink is above it
-        if (!(p > T(0.01))) return sum;
-        if (c.sink) p *= exp2(splat(T(logits.single(r, scaled + (unit * BLOCK + r) * c.d_key, peak) - static_cast<const T*>(c.top)[row])))[0];
-        double factor = double(p);
+        double factor = 1 / double(total);  // the peak's own power is 1; a sink far above it makes a large total
+        if (!(factor > 0.01)) return sum;
         if (c.drop_below) {
             const uint64_t key = row_key(c.seed, block.b, block.head[r], logits.position(r));
             factor *= pair_number<uint32_t>(key, uint32_t(c.key_start + peak)) >= c.drop_below ? c.keep_scale : 0.0;
@@ -106,9 +103,9 @@ template <class T, class S> struct BackwardPlan {
         for (; x < count; ++x) rest += double(a[x]) * double(b[x]);
         return sum<double>(sums) + rest;
     }
-    double sink_share(int64_t row, int64_t h) const {
+    double sink_share(const Logits<T, S>& logits, int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
-        return std::exp2(double(T(double(static_cast<const T*>(c.sink)[h]) * LOG2E)) - top) / total;
+        return std::exp(double(static_cast<const T*>(c.sink)[h]) - top / logits.tau(h)) / total;
     }
     double sink_gradient(int64_t row, double share, double met) const {
         if (!sound(row)) {  // a row that sees no key: its lse is the sink
@@ -129,20 +126,19 @@ template <class T, class S> struct BackwardPlan {
         seen[size_t(unit)] = runs_of(c, mask, block);
         Logits<T, S> logits(c, mask);
         logits.set_block(block);
-        logits.scaled(block, scaled + unit * BLOCK * c.d_key);
+        logits.queries(block, query + unit * BLOCK * d, d);
         for (int64_t r = 0; r < block.count; ++r)
             copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value,
                         grad + (unit * BLOCK + r) * dv);
         for (int64_t r = 0; r < block.count; ++r) {
             T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
-            copy_row<T>(at<S>(c.query, block.b, block.head[r], block.row[r]), c.query.column, c.d_key, q);
             const int64_t row = index(block, r);
             const double met = delta(logits, r, unit);
             std::fill(q + c.d_key, q + d, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
             double sum = met, share = 0;
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
-            if (c.sink && sound(row)) share = sink_share(row, block.head[r]);
+            if (c.sink && sound(row)) share = sink_share(logits, row, block.head[r]);
             if (c.grad_entropy)
                 sum += double(static_cast<const T*>(c.grad_entropy)[row]) * (double(static_cast<const T*>(c.entropy)[row]) + share);
             if (!sinks.empty()) sinks[size_t(row)] = T(sink_gradient(row, share, met));

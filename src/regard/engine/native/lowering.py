@@ -1,6 +1,6 @@
 """Lowering: the score to q′·k′ with a factor and a cap; biases to slopes, a table over offsets and a dense tensor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ PRODUCTS = (Dot, ScaledDot, General, Cosine)
 
 @dataclass(frozen=True, eq=False)
 class ProductScore:
-    """cap · tanh(scale · q′·k′ / cap), a cap of 0 is none; tensors are (batch, head, length, width)."""
+    """cap · tanh(scale · q′·k′ / cap), scale above 0, a cap of 0 is none; tensors are (batch, head, length, width)."""
 
     query: Tensor
     key: Tensor
@@ -31,7 +31,14 @@ def inner(score: Score) -> Score:
 
 
 def lower_score(request: Request) -> ProductScore:
-    """The inputs in one dtype."""
+    """The inputs in one dtype; a factor that is not above 0 goes into the query."""
+    found = _lower_score(request)
+    if found.scale > 0:
+        return found
+    return replace(found, query=-found.query, scale=-found.scale) if found.scale < 0 else replace(found, query=found.query * 0.0, scale=1.0)
+
+
+def _lower_score(request: Request) -> ProductScore:
     score = inner(request.score)
     cap = float(request.score.cap) if isinstance(request.score, SoftCapped) else 0.0
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)

@@ -159,6 +159,7 @@ def remember(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor])
     terms = request.bias.terms() if request.bias is not None else ()
     plain = (
         isinstance(inner(request.score), Dot | ScaledDot)
+        and lower_score(request).query.data_ptr() == request.query.data_ptr()
         and closed(request.mask)
         and all(isinstance(term, ALiBi) for term in terms)
         and not request.aux
