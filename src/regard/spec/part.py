@@ -1,6 +1,7 @@
 """Part: the small frozen value that every piece of a spec is."""
 
 from dataclasses import MISSING, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ class Part:
 
     __hash__ = object.__hash__
 
-    @property
+    @cached_property
     def contents(self) -> tuple[Any, ...] | None:
         """The type and contents as a key, if all of it is numbers and parts of numbers: such a part never changes."""
         found: list[Any] = [type(self)]

@@ -3,6 +3,7 @@
 What is left is a copy of the C struct, the addresses of the tensors, and the call.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from regard.engine.native.function import (
     NotFiniteError,
     execute,
     higher,
-    point_to_state,
     work_of,
 )
 from regard.engine.native.library import NOT_FINITE, Call, Strided
@@ -45,60 +45,71 @@ class Quick:
         self.rows = (plane.batch, plane.heads, plane.queries)
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
+        self.contiguous = Strided.of(torch.empty(self.size))
+        # `empty_like` is quicker than `empty`, and does if a tensor is what the kernels write
+        given = inputs[:3]
+        self.alike = all(tensor.is_contiguous() and tensor.dtype is self.dtype for tensor in given)
+        self.kept = math.prod(self.rows) * self.dtype.itemsize  # bytes of one number for each row
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The output."""
-        if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
             out: Tensor = _Attention.apply(self, query, key, value)  # type: ignore[no-untyped-call]
         else:
             out = self.forward(query, key, value, None)
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, kept: tuple[Tensor, Tensor] | None) -> Tensor:
-        """The output in the accumulating precision; `kept` (state and at) takes what backward needs."""
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> Tensor:
+        """The output in the accumulating precision; `state` takes what backward needs."""
         out = torch.empty(self.size, dtype=self.dtype)
-        call = self._filled(query, key, value)
-        call.out = out.data_ptr()
-        if kept is not None:
-            point_to_state(call, *kept)
+        call = self._filled(query, key, value, out, state)
         if execute("regard_forward", call, self.long) == NOT_FINITE:
             raise NotFiniteError
         return out
 
     def backward(self, saved: tuple[Tensor, ...], d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
-        query, key, value, out, state, at = saved
-        call = self._filled(query, key, value)
-        call.out = out.data_ptr()
-        point_to_state(call, state, at)
+        query, key, value, out, state = saved
+        call = self._filled(query, key, value, out, state)
         if d_out.dtype is not self.dtype:
             d_out = d_out.to(self.dtype)
-        call.grad_out = Strided.of(d_out)
-        d_query, d_key, d_value = (torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value))
+        if d_out.is_contiguous():
+            call.grad_out = self.contiguous
+            call.grad_out.data = d_out.data_ptr()
+        else:
+            call.grad_out = Strided.of(d_out)
+        if self.alike:
+            d_query, d_key, d_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+        else:
+            d_query, d_key, d_value = (torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value))
         call.grad_query, call.grad_key, call.grad_value = d_query.data_ptr(), d_key.data_ptr(), d_value.data_ptr()
         execute("regard_backward", call, self.long)
         if query.dtype is self.dtype:
             return d_query, d_key, d_value
         return d_query.to(query.dtype), d_key.to(query.dtype), d_value.to(query.dtype)
 
-    def kept(self) -> tuple[Tensor, Tensor]:
-        """Room for what backward needs."""
-        return torch.empty((2, *self.rows), dtype=self.dtype), torch.empty(self.rows, dtype=torch.int64)
+    def state(self) -> Tensor:
+        """Room for what backward needs of each row: top, total, and the key of the peak, one after the other."""
+        return torch.empty(2 * self.kept + 8 * self.kept // self.dtype.itemsize, dtype=torch.uint8)
 
-    def _filled(self, query: Tensor, key: Tensor, value: Tensor) -> Call:
+    def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, state: Tensor | None) -> Call:
         call = Call.from_buffer_copy(self.call)
         call.query.data, call.key.data, call.value.data = query.data_ptr(), key.data_ptr(), value.data_ptr()
         call.threads = torch.get_num_threads()
+        call.out = out.data_ptr()
+        if state is not None:
+            first, step = state.data_ptr(), self.kept
+            call.top, call.total, call.peak_at = first, first + step, first + 2 * step
         return call
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, quick: Quick, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        kept = quick.kept()
-        out = quick.forward(query, key, value, kept)
+        state = quick.state()
+        out = quick.forward(query, key, value, state)
         ctx.quick = quick
-        ctx.save_for_backward(query, key, value, out, *kept)
+        ctx.save_for_backward(query, key, value, out, state)
         return out
 
     @staticmethod
@@ -108,8 +119,8 @@ class _Attention(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return (None, *quick.backward(saved, d_out))
         inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False)
-        results = (saved[3], saved[4][0], saved[4][0])
-        return (None, *higher(quick.native, inputs, needed, (d_out, None, None), results)[:3])
+        out, rows = saved[3], saved[3].new_zeros(quick.rows)
+        return (None, *higher(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
 
 
 _known: dict[Key, Quick] = {}
@@ -119,13 +130,12 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
     """What a call is remembered by; None if it cannot be. Types count, because True is not 1.0."""
     names: list[Any] = []
     for part in parts:
-        if isinstance(part, Part):
-            part = part.contents
-            if part is None:
-                return None
-        elif part is not None and type(part) is not str:
+        if part is None or type(part) is str:
+            names.append(part)
+        elif isinstance(part, Part) and part.contents is not None:
+            names.append(part.contents)
+        else:
             return None
-        names.append(part)
     for setting in settings:
         kind = type(setting)
         if setting is not None and kind is not float and kind is not int:
