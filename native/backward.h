@@ -127,9 +127,9 @@ template <class T, class S> class Backward {
         if (rows <= 0) return;
         for (int64_t x = 0; x < width; x += COLUMNS<T>)
             product<T, BY_COLUMNS>(a, LINE, b + x, width, rows, keys, std::min<int64_t>(COLUMNS<T>, width - x) / LANES<T>,
-                       [&](int64_t k, const Vec<T>* sums, auto count) {
+                       [&](int64_t k, const Vec<T>* sums, auto count) REGARD_INLINED {
                            T* line = to + k * width + x;
-                           each<decltype(count)::value>([&](int n) { store(line + n * LANES<T>, load(line + n * LANES<T>) + sums[n]); });
+                           each<decltype(count)::value>([&](int n) REGARD_INLINED { store(line + n * LANES<T>, load(line + n * LANES<T>) + sums[n]); });
                        });
     }
 
@@ -140,10 +140,10 @@ template <class T, class S> class Backward {
         if (from >= to) return;
         for (int64_t x = 0; x < p_.d; x += COLUMNS<T>)
             product<T>(g_ + g * GROUP * LINE + from, LINE, k_rows_ + from * p_.d + x, p_.d, to - from, logits_.rows(g),
-                       std::min<int64_t>(COLUMNS<T>, p_.d - x) / LANES<T>, [&](int64_t n, const Vec<T>* sums, auto count) {
+                       std::min<int64_t>(COLUMNS<T>, p_.d - x) / LANES<T>, [&](int64_t n, const Vec<T>* sums, auto count) REGARD_INLINED {
                            const int64_t r = g * GROUP + n;
                            T* line = dq_ + ((block.head[r] - kv_ * c_.group) * c_.queries + block.row[r]) * c_.d_key + x;
-                           each<decltype(count)::value>([&](int v) {
+                           each<decltype(count)::value>([&](int v) REGARD_INLINED {
                                T* to_ = line + v * LANES<T>;
                                if (x + (v + 1) * LANES<T> <= c_.d_key)
                                    store(to_, load(to_) + sums[v]);

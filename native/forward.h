@@ -80,9 +80,9 @@ template <class T, class S> class Forward {
     void segment(const Span& span, int64_t base, const Source<T>& source) {
         soften(span, base, source);
         rows_.absorb(here_, logits_, keep_, take_);
-        weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) {
+        weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
-            each<decltype(count)::value>([&](int n) { store(o + n * LANES<T>, merged<T>(load(o + n * LANES<T>), keep, sums[n], take)); });
+            each<decltype(count)::value>([&](int n) REGARD_INLINED { store(o + n * LANES<T>, merged<T>(load(o + n * LANES<T>), keep, sums[n], take)); });
         });
     }
     // The same in two steps, for segments that are computed apart: first what one adds, then adding it.
@@ -90,10 +90,10 @@ template <class T, class S> class Forward {
         soften(span, base, source);
         state = here_;
         std::fill(out, out + BLOCK * tiles_.padded, T(0));
-        weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) {
+        weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             (void)r;
             T* to = out + (o - out_);
-            each<decltype(count)::value>([&](int n) { store(to + n * LANES<T>, sums[n]); });
+            each<decltype(count)::value>([&](int n) REGARD_INLINED { store(to + n * LANES<T>, sums[n]); });
         });
     }
     void add(const T* out, const RowState<T>& state) {
@@ -127,12 +127,12 @@ template <class T, class S> class Forward {
         if (logits_.finished(span)) {
             alignas(64) T best[BLOCK * LANES<T>];
             for (int64_t r = 0; r < count; ++r) store(best + r * LANES<T>, splat(NONE<T>));
-            logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_, [&](int64_t r, const Vec<T>* sums, auto count) {
+            logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_, [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED {
                 Vec<T> most = load(best + r * LANES<T>);
-                each<decltype(count)::value>([&](int n) { most = max<T>(most, sums[n]); });
+                each<decltype(count)::value>([&](int n) REGARD_INLINED { most = max<T>(most, sums[n]); });
                 store(best + r * LANES<T>, most);
             });
-            for (int64_t r = 0; r < count; ++r) here_.top[r] = max_of<T>(load(best + r * LANES<T>));
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = max_of<T>(load(best + r * LANES<T>)) * T(c_.scale);
         } else {
             logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_);
             for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
@@ -194,7 +194,7 @@ template <class T, class S> class Forward {
                 const int64_t from = std::max(logits_.low[g], logits_.first), to = std::max(from, std::min(logits_.high[g], logits_.last));
                 const int64_t step = source.step(tiles_, t), cut = to > SEGMENT / 2 ? std::max<int64_t>(0, SEGMENT / 2 - from) : 0;
                 T* o = out_ + g * GROUP * tiles_.padded + t * COLUMNS<T>;
-                const auto finish = [&](int64_t r, const Vec<T>* sums, auto count) { done(g * GROUP + r, o + r * tiles_.padded, sums, count); };
+                const auto finish = [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED { done(g * GROUP + r, o + r * tiles_.padded, sums, count); };
                 product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, cut);
             }
     }

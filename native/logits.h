@@ -80,16 +80,16 @@ template <class T, class S> class Logits {
                 const int64_t from = std::max(low[g], panel), to = std::min<int64_t>(high[g], panel + COLUMNS<T>);
                 if (from >= to) continue;
                 T* out = s + g * GROUP * LINE + from;
+                const Vec<T> factor = splat(scale);
                 product<T>(a + g * GROUP * row, row, panels + panel * width + from - panel, COLUMNS<T>, width, rows(g),
-                           (to - from) / LANES<T>, [&](int64_t r, const Vec<T>* sums, auto count) {
-                               Vec<T> scaled[WIDE];
-                               each<decltype(count)::value>([&](int n) { store(out + r * LINE + n * LANES<T>, scaled[n] = sums[n] * scale); });
-                               also(g * GROUP + r, scaled, count);
+                           (to - from) / LANES<T>, [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED {
+                               also(g * GROUP + r, sums, count);
+                               each<decltype(count)::value>([&](int n) REGARD_INLINED { store(out + r * LINE + n * LANES<T>, sums[n] * factor); });
                            });
             }
     }
     void scores(const T* a, int64_t row, int64_t width, const T* panels, T scale, T* s) const {
-        scores(a, row, width, panels, scale, s, [](int64_t, const Vec<T>*, auto) {});
+        scores(a, row, width, panels, scale, s, [](int64_t, const Vec<T>*, auto) REGARD_INLINED {});
     }
 
     // Whether scores are logits as they are: all of a span's columns are seen, and nothing is added.

@@ -23,7 +23,7 @@ enum Order { BY_ROWS, BY_COLUMNS };
 // terms rounds less.
 template <class T, Order ORDER, int R, int C, class Done>
 REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done) {
-    Vec<T> sums[R][C], before[R][C];
+    Vec<T> sums[R][C];
     const auto clear = [&] { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
     const auto add = [&](int64_t count) {
         for (int64_t x = 0; x < count; ++x) {
@@ -41,13 +41,14 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
         }
     };
     clear();
+    add(cut > 0 ? cut : depth);
     if (cut > 0) {
-        add(cut);
-        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) store(reinterpret_cast<T*>(&before[r][c]), sums[r][c]);
+        alignas(64) T before[R * C * LANES<T>];
+        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) store(before + (r * C + c) * LANES<T>, sums[r][c]);
         clear();
+        add(depth - cut);
+        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += load(before + (r * C + c) * LANES<T>);
     }
-    add(depth - cut);
-    if (cut > 0) REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += before[r][c];
     REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
 }
 
@@ -59,9 +60,9 @@ inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_
     const int64_t row = ORDER == BY_ROWS ? stride : 1;
     int64_t r = 0;
     for (; r + R <= rows; r += R)
-        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) { done(r + n, sums); });
+        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); });
     const auto rest = [&](auto count) {
-        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) {
+        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED {
             if (r + n < rows) done(r + n, sums);
         });
         r += decltype(count)::value;
@@ -77,7 +78,7 @@ template <class T, Order ORDER = BY_ROWS, class Done>
 inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut = 0) {
     const auto with = [&](auto count) {
         constexpr int C = decltype(count)::value;
-        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) { done(r, sums, count); });
+        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); });
     };
     if constexpr (WIDE == 4) {
         if (vectors == 4) return with(std::integral_constant<int, 4>{});

@@ -15,6 +15,7 @@
 
 #define REGARD_UNROLL _Pragma("GCC unroll 32")
 #define REGARD_INLINE inline __attribute__((always_inline))
+#define REGARD_INLINED __attribute__((always_inline))  // for lambdas: what stays in registers must not be passed by memory
 
 namespace regard {
 namespace REGARD_ISA {

@@ -97,9 +97,12 @@ def _again(inputs: Inputs, seen: quick.Key | None, keeps: str) -> list[Tensor] |
     call = None if seen is None else quick.known(seen)
     if call is None:
         return None
-    rows = dict(zip(("state", "at"), call.kept(), strict=True))
+    rows = {
+        "state": torch.empty((2, *call.rows), dtype=call.dtype),
+        "at": torch.empty(call.rows, dtype=torch.int64),
+    }
     try:
-        rows["out"] = call.forward(*inputs, (rows["state"], rows["at"]))
+        rows["out"] = call.forward(*inputs, call.places(rows["state"], rows["at"]))
     except NotFiniteError:
         return None
     out = rows["out"].to(inputs[0].dtype)
@@ -114,7 +117,7 @@ def _again_backward(
     call = None if seen is None else quick.known(seen)
     if call is None or grads[0] is None:
         return None
-    found = call.backward((query, key, value, rows["out"], rows["state"], rows["at"]), grads[0])
+    found = call.backward((query, key, value, rows["out"]), call.places(rows["state"], rows["at"]), grads[0])
     return [grad for grad, need in zip(found, needed, strict=True) if need]
 
 

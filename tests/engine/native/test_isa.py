@@ -1,4 +1,4 @@
-"""Every instruction set that the processor has gives the reference's results; a name that cannot be served is refused."""
+"""Every instruction set that the processor has agrees with the reference; a name that cannot be served is refused."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def test_an_unknown_one_is_refused() -> None:
 
 def test_a_factor_of_zero_leaves_the_gradient_of_a_table() -> None:
     query, key, value = torch.randn(3, 1, 2, 20, 8, dtype=torch.float64)
-    grads = []
+    grads: list[torch.Tensor] = []
     for engine in ("reference", "native"):
         table = torch.linspace(-1, 1, 16, dtype=torch.float64).view(8, 2).requires_grad_()
         out = attend(query, key, value, score=scores.ScaledDot(0.0), bias=biases.T5(table, True, 10), engine=engine)

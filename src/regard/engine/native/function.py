@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from regard.engine.logits import Logits
 from regard.engine.native.library import DONE, DTYPES, NO_MEMORY, NOT_FINITE, STOPPED, Call, MaskOp, Strided, library
-from regard.engine.native.program import Program
+from regard.engine.native.program import Program, program
+from regard.engine.native.strips import Strip
 from regard.engine.schedule import Schedule
 from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import differentiable
@@ -46,6 +47,20 @@ class Native:
     slopes: Tensor | None = None
     bias_hides: bool = False
     finite: bool = False  # the inputs are known to be finite: results are taken as they come
+
+    def stored(self) -> "Native":
+        """The call as backward keeps it: without a table that can be made again."""
+        if not isinstance(self.mask, Strip):
+            return self
+        empty = self.mask.tensor.new_zeros((1, 1, 1, 1))
+        return replace(self, mask=replace(self.mask, tensor=empty), program=Program())
+
+    def restored(self) -> "Native":
+        """The call as it ran."""
+        if not isinstance(self.mask, Strip):
+            return self
+        mask = replace(self.mask, tensor=self.mask.again())
+        return replace(self, mask=mask, program=program(mask, self.plane))
 
     def call(self, inputs: Inputs, held: list[Any]) -> Call:
         """The C struct; `held` keeps alive what it points to."""
@@ -225,7 +240,7 @@ class _Attention(torch.autograd.Function):
         lse = rows["lse"]
         blank = torch.zeros((), dtype=lse.dtype)
         outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape)) for name in STATISTICS)]
-        ctx.native = native
+        ctx.native = native.stored()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"])
         ctx.mark_non_differentiable(*outputs[3:])
@@ -233,7 +248,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
-        native: Native = ctx.native
+        native: Native = ctx.native.restored()
         saved = ctx.saved_tensors
         inputs, rows = saved[:7], saved[7:]
         needed = ctx.needs_input_grad[2:]

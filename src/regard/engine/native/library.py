@@ -102,8 +102,8 @@ def library() -> ctypes.CDLL | None:
     chosen, asked = found.regard_isa().decode(), os.environ.get("REGARD_ISA")
     if asked and asked != chosen:
         raise ValueError(
-            f"the environment's REGARD_ISA must be portable, avx2 or avx512, and the processor must have it; got {asked!r}, "
-            f"and only {chosen!r} would be left; unset it, and the best one is chosen"
+            "the environment's REGARD_ISA must be portable, avx2 or avx512, and the processor must have it; "
+            f"got {asked!r}, and only {chosen!r} would be left; unset it, and the best one is chosen"
         )
     return found
 

@@ -35,7 +35,11 @@ def lower_score(request: Request) -> ProductScore:
     found = _lower_score(request)
     if found.scale > 0:
         return found
-    return replace(found, query=-found.query, scale=-found.scale) if found.scale < 0 else replace(found, query=found.query * 0.0, scale=1.0)
+    return (
+        replace(found, query=-found.query, scale=-found.scale)
+        if found.scale < 0
+        else replace(found, query=found.query * 0.0, scale=1.0)
+    )
 
 
 def _lower_score(request: Request) -> ProductScore:

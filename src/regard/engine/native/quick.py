@@ -28,6 +28,7 @@ from regard.spec.scores import Dot, ScaledDot
 MOST = 512  # calls that are remembered
 KINDS = (Tensor, torch.nn.Parameter)
 Key = tuple[Any, ...]
+Places = tuple[int, int, int]  # addresses of top, total and peak_at
 
 
 class Quick:
@@ -59,18 +60,18 @@ class Quick:
             out = self.forward(query, key, value, None)
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> Tensor:
-        """The output in the accumulating precision; `state` takes what backward needs."""
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, places: Places | None) -> Tensor:
+        """The output in the accumulating precision; what backward needs goes to `places`."""
         out = torch.empty(self.size, dtype=self.dtype)
-        call = self._filled(query, key, value, out, state)
+        call = self._filled(query, key, value, out, places)
         if execute("regard_forward", call, self.long) == NOT_FINITE:
             raise NotFiniteError
         return out
 
-    def backward(self, saved: tuple[Tensor, ...], d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of query, key and value."""
-        query, key, value, out, state = saved
-        call = self._filled(query, key, value, out, state)
+    def backward(self, saved: tuple[Tensor, ...], places: Places, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of query, key and value; `saved` are these and the output."""
+        query, key, value, out = saved
+        call = self._filled(query, key, value, out, places)
         if d_out.dtype is not self.dtype:
             d_out = d_out.to(self.dtype)
         if d_out.is_contiguous():
@@ -92,14 +93,18 @@ class Quick:
         """Room for what backward needs of each row: top, total, and the key of the peak, one after the other."""
         return torch.empty(2 * self.kept + 8 * self.kept // self.dtype.itemsize, dtype=torch.uint8)
 
-    def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, state: Tensor | None) -> Call:
+    def places(self, state: Tensor, at: Tensor | None = None) -> Places:
+        """Where each of the three lies; the last may be a tensor of its own."""
+        first = state.data_ptr()
+        return first, first + self.kept, first + 2 * self.kept if at is None else at.data_ptr()
+
+    def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, places: Places | None) -> Call:
         call = Call.from_buffer_copy(self.call)
         call.query.data, call.key.data, call.value.data = query.data_ptr(), key.data_ptr(), value.data_ptr()
         call.threads = torch.get_num_threads()
         call.out = out.data_ptr()
-        if state is not None:
-            first, step = state.data_ptr(), self.kept
-            call.top, call.total, call.peak_at = first, first + step, first + 2 * step
+        if places is not None:
+            call.top, call.total, call.peak_at = places
         return call
 
 
@@ -107,7 +112,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, quick: Quick, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         state = quick.state()
-        out = quick.forward(query, key, value, state)
+        out = quick.forward(query, key, value, quick.places(state))
         ctx.quick = quick
         ctx.save_for_backward(query, key, value, out, state)
         return out
@@ -117,7 +122,7 @@ class _Attention(torch.autograd.Function):
         quick: Quick = ctx.quick
         saved = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return (None, *quick.backward(saved, d_out))
+            return (None, *quick.backward(saved[:4], quick.places(saved[4]), d_out))
         inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False)
         out, rows = saved[3], saved[3].new_zeros(quick.rows)
         return (None, *higher(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])

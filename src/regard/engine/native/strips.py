@@ -1,7 +1,8 @@
 """Masks without a closed form, such as `Where`: looked at strip by strip, and only where runs leave it open."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,13 @@ LOOK = 1 << 20  # pairs that a function is asked about at once: it may hold seve
 HEIGHT = 48  # least rows of a strip: the keys are packed anew for each
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Strip(masks.Dense):
+    """The mask of some rows as a table that can be made again: those of all strips would hold queries × keys."""
+
+    again: Callable[[], Tensor]
+
+
 def by_strips(request: Request, attention: Callable[[Request], Rows]) -> Rows:
     """The rows of a request whose mask becomes a table, a strip of queries at a time."""
     whole = replace(request, **{name: getattr(request, name).to(request.dtype) for name in ("query", "key", "value")})
@@ -30,10 +38,11 @@ def _strips(request: Request) -> Iterator[Request]:
     height = height_of(plane)
     for first in range(0, max(1, plane.queries), height):
         rows = slice(first, min(first + height, plane.queries))
+        table = partial(_table, request.mask, plane, rows)
         yield replace(
             request,
             query=request.query[..., rows, :],
-            mask=masks.Dense(_table(request.mask, plane, rows)),
+            mask=Strip(table(), table),
             bias=None if request.bias is None else _bias(request.bias, rows),
             plane=replace(plane, queries=rows.stop - rows.start, starts=plane.starts + first),
         )
