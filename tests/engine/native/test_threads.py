@@ -106,6 +106,7 @@ def test_loader_workers() -> None:
 
 INTERRUPTED = """
 import signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born with Ctrl-C ignored
 import torch, regard
 q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 8, 30000, 64))
 torch.set_num_threads(2)

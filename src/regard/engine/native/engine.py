@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
-from regard.engine.native.library import library
+from regard.engine.native.library import library, plain
 from regard.engine.native.lowering import PRODUCTS, Biases, ProductScore, inner, lower_biases, lower_score
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
@@ -90,8 +90,10 @@ def lowered(request: Request, finite: bool) -> tuple[Native, Inputs, Biases]:
     """The call, its tensors, and the biases by kind."""
     score = lower_score(request)
     biases = lower_biases(request.bias, request.plane, request.dtype)
-    inputs = (score.query, score.key, score.value, temperatures(request), biases.table, biases.dense, sinks(request))
-    return native_of(request, score, biases, finite), inputs, biases
+    query, key, value = plain(score.query), plain(score.key), plain(score.value)
+    given = (temperatures(request), biases.table, biases.dense, sinks(request))
+    tau, table, dense, sink = (None if tensor is None else plain(tensor) for tensor in given)
+    return native_of(request, score, biases, finite), (query, key, value, tau, table, dense, sink), biases
 
 
 def native_of(request: Request, score: ProductScore, biases: Biases, finite: bool) -> Native:

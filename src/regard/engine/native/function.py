@@ -9,7 +9,18 @@ import torch
 from torch import Tensor
 
 from regard.engine.logits import Logits
-from regard.engine.native.library import DONE, DTYPES, NO_MEMORY, NOT_FINITE, STOPPED, Call, MaskOp, Strided, library
+from regard.engine.native.library import (
+    DONE,
+    DTYPES,
+    NO_MEMORY,
+    NOT_FINITE,
+    STOPPED,
+    Call,
+    MaskOp,
+    Strided,
+    library,
+    plain,
+)
 from regard.engine.native.program import Program, program
 from regard.engine.native.strips import Strip
 from regard.engine.schedule import Schedule
@@ -217,11 +228,11 @@ def backward_rows(
     if needed[5] and dense is not None:
         found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
         call.grad_dense = Strided.of(found["grad_dense"])
-    d_out = d_out.to(out.dtype)
+    d_out = plain(d_out.to(out.dtype))
     call.grad_out = Strided.of(d_out)
     for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
         if grad is not None:
-            grad = grad.contiguous()
+            grad = plain(grad).contiguous()
             held.append(grad)
             setattr(call, name, grad.data_ptr())
     call.entropy = entropy.data_ptr()

@@ -15,6 +15,18 @@ DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 
 DONE, NO_MEMORY, NOT_FINITE, STOPPED = 0, 2, 3, 4
 
 
+def lazy(tensor: Tensor) -> bool:
+    """Whether torch holds other numbers than lie in memory: a sign not yet changed, or zeros without memory."""
+    return tensor.is_neg() or tensor._is_zerotensor()
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor as its memory must be to be read by address."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    return tensor.resolve_neg()
+
+
 class Strided(Structure):
     """A 4-D tensor: data and strides in elements."""
 

@@ -17,7 +17,7 @@ from regard.engine.native.function import (
     higher,
     work_of,
 )
-from regard.engine.native.library import NOT_FINITE, Call, Strided
+from regard.engine.native.library import NOT_FINITE, Call, Strided, lazy, plain
 from regard.engine.native.lowering import inner, lower_biases, lower_score
 from regard.engine.native.program import closed
 from regard.engine.request import Request
@@ -74,6 +74,8 @@ class Quick:
         call = self._filled(query, key, value, out, places)
         if d_out.dtype is not self.dtype:
             d_out = d_out.to(self.dtype)
+        if lazy(d_out):
+            d_out = plain(d_out)
         if d_out.is_contiguous():
             call.grad_out = self.contiguous
             call.grad_out.data = d_out.data_ptr()
@@ -147,7 +149,7 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
             return None
         names += (kind, setting)
     for tensor in (query, key, value):
-        if type(tensor) not in KINDS:
+        if type(tensor) not in KINDS or lazy(tensor):
             return None
         names += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
     return tuple(names)
