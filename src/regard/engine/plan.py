@@ -60,7 +60,7 @@ class Plan:
         return "\n".join(lines)
 
 
-SCALARS = 512  # bytes for the single numbers that torch makes in passing
+SCALARS = 256  # bytes for the single numbers that torch makes in passing
 FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
