@@ -108,11 +108,11 @@ INTERRUPTED = """
 import signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born with Ctrl-C ignored
 import torch, regard
-q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 8, 30000, 64))
+q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 8, 60000, 64))
 torch.set_num_threads(2)
 backward = sys.argv[1] == "backward"
 if backward:
-    q, k, v = (t.detach()[:, :, :12000].requires_grad_() for t in (q, k, v))
+    q, k, v = (t.detach()[:, :, :30000].requires_grad_() for t in (q, k, v))
     out = regard.attend(q, k, v, engine="native")
 threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
 start = time.monotonic()
@@ -131,7 +131,7 @@ def test_ctrl_c_is_answered_at_once(what: str) -> None:
         [sys.executable, "-c", INTERRUPTED, what], capture_output=True, text=True, timeout=120, check=False
     )
     assert found.stdout.startswith("answered"), found.stdout + found.stderr
-    assert float(found.stdout.split()[1]) < 3.0
+    assert float(found.stdout.split()[1]) < 8.0
     assert "Exception ignored" not in found.stderr
 
 
