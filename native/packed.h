@@ -53,9 +53,9 @@ template <class T, class S> inline void copy_row(const S* from, int64_t column, 
 }
 
 // Rows skip .. count - 1 of a panel to[x][COLUMNS], x over `width`; zeros for the others. `from` is row `skip`.
-// Returns 0, or NaN if a number is not finite. `ahead(r, x)` may ask for what will be read soon.
+// Returns 0, or NaN if a number is not finite. `ahead` is called once per vector read, to ask for what will be read soon.
 struct NothingAhead {
-    void operator()(int64_t, int64_t) const {}
+    void operator()() const {}
 };
 template <class T, class S, class Ahead = NothingAhead>
 inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t skip, int64_t count, int64_t width, T* to,
@@ -68,7 +68,7 @@ inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t ski
                 Vec<T> rows[LANES<T>];
                 REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n) {
                     rows[n] = load_wide<T>(from + (r - skip + n) * row + x);
-                    ahead(r - skip + n, x);
+                    ahead();
                     check += rows[n] * T(0);
                 }
                 transpose<T>(rows);
@@ -134,8 +134,13 @@ template <class T, class S> struct Packer {
         for (int64_t first = (start - base) / COLUMNS<T> * COLUMNS<T>; first < stop - base; first += COLUMNS<T>) {
             const int64_t column = base + first, skip = std::max<int64_t>(0, -column);
             const S* from = at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, column + skip);
-            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, to + first * c.d_key,
-                                   [&](int64_t r, int64_t x) { __builtin_prefetch(from + (r + 2 * COLUMNS<T>) * c.key.row + x); });
+            const S* ahead = from + 2 * COLUMNS<T> * c.key.row;  // asked for row by row: memory likes lines in order
+            int64_t x = 0;
+            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, to + first * c.d_key, [&]() REGARD_INLINED {
+                __builtin_prefetch(ahead + x);
+                x += LANES<T>;
+                if (x >= c.d_key) x = 0, ahead += c.key.row;
+            });
         }
         return sum<T>(check) == T(0);
     }
