@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from regard import attend, biases, masks, normalizers
+from regard import attend, biases, masks, normalizers, scores
 from regard.engine.request import AUX
 from regard.testing import Case, Sizes, error, small_tiles
 
@@ -247,3 +247,22 @@ def test_a_row_that_sees_nan_says_so(normalizer: normalizers.Normalizer, engine:
             assert torch.equal(found.isnan()[0, :3], sees.expand(3, -1)), name
         assert not found[0, 3:].isnan().any()
         assert not found[1].isnan().any()
+
+
+@engines
+@pytest.mark.parametrize("sink", [None, 2.0**20 + 1])
+def test_large_logits_keep_what_each_key_receives(engine: str, sink: float | None) -> None:
+    """2²⁰ + small integers are exact in float32, but the lse of such logits is not."""
+    small = torch.randint(-2, 3, (2, 1, 1, 40, 1), generator=torch.Generator().manual_seed(0))
+    query, key = torch.cat([torch.full_like(small, 1024), small], -1).unbind(0)
+    normalizer = normalizers.Softmax() if sink is None else normalizers.Softmax(sink)
+    found, exact = (
+        attend(q, k, k, score=scores.Dot(), normalizer=normalizer, aux="received", engine=name)[1].received
+        for name, q, k in (
+            (engine, query.float(), key.float()),
+            ("reference", query.double(), key.double()),
+        )
+    )
+    assert found is not None
+    assert exact is not None
+    assert error(found.double(), exact) < 1e-6

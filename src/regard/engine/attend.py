@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Aux, Request, Result, Spec, request
+from regard.engine.transforms import refuse_vmap, transformed
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -24,7 +25,7 @@ ENGINES = {
     "sdpa": "regard.engine.torch_sdpa",
     "reference": "regard.engine.reference",
 }
-AUTO = ("native", "tiled")  # the first that supports the request
+AUTO = ("native", "tiled", "reference")  # the first that supports the request
 
 
 @overload
@@ -78,8 +79,10 @@ def attend(
             "query_start": query_start,
         }
         return traced(query, key, value, spec, aux, engine)
-    seen = None
-    if aux == () and asked_engine(engine) in ("auto", "native"):
+    around, seen = transformed(), None
+    if around is not None:
+        refuse_vmap(around)
+    elif aux == () and asked_engine(engine) in ("auto", "native"):
         parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
         seen = _quick().key_of(query, key, value, parts, settings)
         known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value)

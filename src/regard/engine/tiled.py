@@ -19,6 +19,7 @@ from regard.engine.request import Aux, Request, Result
 from regard.engine.running import softmax_rows
 from regard.engine.schedule import Schedule, Tile
 from regard.engine.strip import Kernel, Rows, collected, joined
+from regard.engine.transforms import unanswered
 from regard.engine.whole import span, strip_logits, weights_of, whole_rows
 from regard.spec.normalizers import Softmax
 
@@ -26,19 +27,19 @@ NAME = "tiled"
 
 
 def supports(request: Request) -> str | None:
-    """Everything."""
-    return None
+    """Everything but transforms of torch.func."""
+    return unanswered()
 
 
 def run(request: Request) -> Result:
     """Attention tile by tile."""
     kernel, value, operands = ready(request)
-    rows = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
-    rows = with_sink(rows, request.sink, request.aux)
+    alone = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
+    rows = with_sink(alone, request.sink, request.aux)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
-            found["received"] = received(kernel, rows.state, operands)
+            found["received"] = received(kernel, alone, operands, request.sink)
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
 
 
@@ -175,24 +176,32 @@ def with_sink(rows: Rows, sink: Tensor | None, aux: Iterable[str]) -> Rows:
     )
 
 
-def received(kernel: Kernel, state: Tensor, operands: Tensors) -> Tensor:
-    """Σ over queries of the weights, in a second pass once the row state is known."""
+def received(kernel: Kernel, known: Rows, operands: Tensors, sink: Tensor | None) -> Tensor:
+    """Σ over queries of the weights, in a second pass once the rows are known; those are without the sink."""
     plane = kernel.schedule.plane
     total = torch.zeros((*kernel.lanes, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
     for rows, tiles in kernel.schedule.strips:
         if isinstance(kernel.normalizer, Softmax):
-            lse = state[..., rows].unsqueeze(-1)
+            lse, rest = known.state[..., rows].unsqueeze(-1), known.rest[..., rows].unsqueeze(-1)
+            share = 1.0 if sink is None else torch.sigmoid(lse - sink.unsqueeze(-1) + rest)
             lse = torch.where(lse == -torch.inf, 0.0, lse)
             for tile in tiles:
-                total[..., tile.columns] += _tile_sums(kernel, tile, lse, operands)
+                total[..., tile.columns] += _tile_sums(kernel, tile, (lse, rest, share), operands)
         elif tiles:
             total[..., span(tiles)] += _strip_sums(kernel, rows, tiles, operands)
     return total
 
 
-def _tile_sums(kernel: Kernel, tile: Tile, lse: Tensor, operands: Tensors) -> Tensor:
+def _tile_sums(kernel: Kernel, tile: Tile, known: tuple[Tensor, Tensor, Tensor | float], operands: Tensors) -> Tensor:
+    lse, rest, share = known
     x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0]
-    return torch.where(x == -torch.inf, 0.0, (x - lse).exp()).sum(-2)
+    weights = (x - lse).sub_(rest).exp_().mul_(share)
+    return weights.masked_fill_(x == -torch.inf, 0.0).sum(-2)
+
+
+def row_states(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+    """The rows without their outputs, for `received` after another engine: its lse may differ by a rounding."""
+    return _forward(replace(kernel, aux=frozenset(), raw_value=None, d_value=0), value[..., :0], operands)
 
 
 def _strip_sums(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors) -> Tensor:

@@ -11,7 +11,8 @@ from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
 from regard.engine.request import Aux, Request, Result
 from regard.engine.strip import Rows
-from regard.engine.tiled import ready, received
+from regard.engine.tiled import ready, received, row_states
+from regard.engine.transforms import unanswered
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import Score
@@ -29,7 +30,7 @@ def supports(request: Request) -> str | None:
         return f"its kernels compute q′·k′, and {request.score!r} does not lower to that"
     if not isinstance(request.normalizer, Softmax):
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
-    return None
+    return unanswered()
 
 
 def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
@@ -64,8 +65,8 @@ def _finished(rows: Rows, request: Request) -> Result:
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
-            kernel, _, operands = ready(request)
-            found["received"] = received(kernel, rows.state, operands)
+            kernel, value, operands = ready(request)
+            found["received"] = received(kernel, row_states(kernel, value, operands), operands, request.sink)
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
 
 
