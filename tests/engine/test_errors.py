@@ -191,7 +191,22 @@ SPECS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     "temperature 0": (ValueError, "temperature must be above 0, got 0; … normalizers.Hard()", {"temperature": 0}),
     "temperature below 0": (ValueError, "temperature must be above 0, got -0.5", {"temperature": -0.5}),
     "temperature NaN": (ValueError, "temperature must be above 0, got nan", {"temperature": float("nan")}),
-    "temperature Inf": (ValueError, "temperature must be finite, got inf; a large", {"temperature": float("inf")}),
+    "temperature Inf": (ValueError, "temperature must be at most … got inf; a large", {"temperature": float("inf")}),
+    "temperature too large": (
+        ValueError,
+        "at most 3.4e+38, as logits … got 1e+39",
+        {"temperature": 1e39},
+    ),
+    "temperature too small": (
+        ValueError,
+        "at least 1.18e-38, as logits … got 1e-40",
+        {"temperature": 1e-40},
+    ),
+    "sink too large": (
+        ValueError,
+        "sink must be at most 3.4e+38 … got -1e+39",
+        {"normalizer": normalizers.Softmax(-1e39)},
+    ),
     "one bad temperature": (
         ValueError,
         "temperature must be above 0, got -1.0",

@@ -1,6 +1,5 @@
 """The arguments of a call as parts of a spec, or an error that says what was wanted, what came and what to do."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -76,8 +75,9 @@ def bias_of(bias: object, shapes: Shapes) -> Bias | None:
     raise TypeError(f"bias must be one of regard.biases or a float tensor, got {_kind(bias)}; {hint}")
 
 
-def temperature_of(temperature: object, heads: int, device: torch.device) -> float | Tensor:
-    """A number above 0, or a tensor of them, one for each query head."""
+def temperature_of(temperature: object, heads: int, device: torch.device, dtype: torch.dtype) -> float | Tensor:
+    """A number above 0, or a tensor of them, one for each query head; itself and 1/τ must exist in `dtype`."""
+    least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
     if isinstance(temperature, Tensor):
         if temperature.ndim > 1 or temperature.numel() not in (1, heads):
             raise ValueError(
@@ -86,22 +86,39 @@ def temperature_of(temperature: object, heads: int, device: torch.device) -> flo
             )
         checks.is_float("temperature", temperature)
         checks.same_device([("temperature", temperature)], device)
-        wrong = temperature.detach()[~((temperature > 0) & temperature.isfinite())]
+        wrong = temperature.detach()[~((temperature >= least) & (temperature <= most))]
         if wrong.numel():
-            raise _wrong_temperature(float(wrong.reshape(-1)[0]))
+            raise _wrong_temperature(float(wrong.reshape(-1)[0]), dtype)
         return temperature
     if isinstance(temperature, bool) or not isinstance(temperature, int | float):
         raise TypeError(
             f"temperature must be a number or a tensor, got {_kind(temperature)}; leave it out for temperature=1.0"
         )
-    if not 0 < temperature <= sys.float_info.max:
-        raise _wrong_temperature(temperature)
+    if not least <= temperature <= most:
+        raise _wrong_temperature(temperature, dtype)
     return float(temperature)
 
 
-def _wrong_temperature(temperature: float) -> ValueError:
+def sink_fits(normalizer: Normalizer, dtype: torch.dtype) -> None:
+    """A sink that is a number must exist in `dtype`."""
+    sink, most = getattr(normalizer, "sink", None), torch.finfo(dtype).max
+    if isinstance(sink, int | float) and abs(sink) > most:
+        raise ValueError(
+            f"Softmax's sink must be at most {most:.3g} either way, as logits are {_plain(dtype)}, got {sink}"
+        )
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _wrong_temperature(temperature: float, dtype: torch.dtype) -> ValueError:
+    if temperature > 1:
+        most = f"at most {torch.finfo(dtype).max:.3g}, as logits are {_plain(dtype)}"
+        return ValueError(f"temperature must be {most}, got {temperature}; a large one makes the weights equal")
     if temperature > 0:
-        return ValueError(f"temperature must be finite, got {temperature}; a large one makes the weights equal")
+        least = f"at least {torch.finfo(dtype).tiny:.3g}, as logits are {_plain(dtype)}"
+        return ValueError(f"temperature must be {least}, got {temperature}; for its limit 0 use normalizers.Hard()")
     return ValueError(f"temperature must be above 0, got {temperature}; for its limit 0 use normalizers.Hard()")
 
 

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.engine.arguments import aux_of, bias_of, mask_of, normalizer_of, score_of, temperature_of, tensors_of
+from regard.engine.arguments import (
+    aux_of,
+    bias_of,
+    mask_of,
+    normalizer_of,
+    score_of,
+    sink_fits,
+    temperature_of,
+    tensors_of,
+)
 from regard.engine.shapes import Shapes, fold
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout, drawn
@@ -128,7 +137,9 @@ def request(
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
     normalizer.check(shapes.heads)
     aux = aux_of(aux, AUX, normalizer)
-    temperature = temperature_of(temperature, shapes.heads, query.device)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    sink_fits(normalizer, dtype)
+    temperature = temperature_of(temperature, shapes.heads, query.device, dtype)
     positional = score.positional or visible.positional_for(shapes.queries) or (added is not None and added.positional)
     starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
     plane = Plane(shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys, starts, 0, query.device)
