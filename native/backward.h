@@ -16,17 +16,18 @@ template <class T, class S> class Backward {
             space += up(count, 16);
             return found;
         };
-        k_panels_ = take(KEYS * c_.d_key);
+        k_panels_ = take(KEYS * table_width(c_));
         v_panels_ = take(KEYS * c_.d_value);
         k_rows_ = take(KEYS * p_.d);
         dk_ = take(KEYS * p_.d);
         dv_ = take(KEYS * p_.dv);
         s_ = take(BLOCK * LINE);
         g_ = take(BLOCK * LINE) + MARGIN;
+        if (c_.form) shares_ = take(sum_space(c_));
         if (c_.grad_offset_table) std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
     }
     static size_t space(const BackwardPlan<T, S>& p) {
-        return size_t(KEYS * (p.c.d_key + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + 7 * 16);
+        return size_t(KEYS * (table_width(p.c) + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + (p.c.form ? sum_space(p.c) : 0) + 8 * 16);
     }
 
     // `dq` takes this chunk's share.
@@ -35,6 +36,7 @@ template <class T, class S> class Backward {
         lane_ = lane, chunk_ = chunk, b_ = lane / c_.kv_heads, kv_ = lane % c_.kv_heads, dq_ = dq;
         d_table_ = c_.grad_offset_table ? p_.tables.data() + unit * p_.table() : nullptr;
         d_tau_ = c_.grad_temperature ? p_.taus.data() + unit * c_.group : nullptr;
+        d_weights_ = c_.grad_v ? p_.weights.data() + unit * c_.group * c_.d_key : nullptr;
         std::fill(dq_, dq_ + p_.share(), T(0));
         if (d_tau_ && chunk == 0 && (c_.grad_lse || c_.sink)) shift_temperature();
         const int64_t from = p_.key_blocks * chunk / p_.chunks, to = p_.key_blocks * (chunk + 1) / p_.chunks;
@@ -46,8 +48,8 @@ template <class T, class S> class Backward {
     const regard_call& c_;
     Logits<T, S> logits_;
     const Stop& stop_;
-    T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *dq_, *d_table_;
-    double* d_tau_;
+    T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *shares_, *dq_, *d_table_;
+    double *d_tau_, *d_weights_;
     int64_t lane_, chunk_, b_, kv_, low_, high_;
 
     // What row_gradient leaves out of the temperature's gradient: it takes logits relative to the row's largest, and the
@@ -80,7 +82,10 @@ template <class T, class S> class Backward {
         }
         for (int64_t column = begin; column < end; ++column) {
             const int64_t row = lane_ * c_.keys + column, n = column - column0;
-            std::copy(dk_ + n * p_.d, dk_ + n * p_.d + c_.d_key, static_cast<T*>(c_.grad_key) + row * c_.d_key);
+            if (c_.form)
+                sum_key_gradient(n, static_cast<T*>(c_.grad_key) + row * c_.d_key);
+            else
+                std::copy(dk_ + n * p_.d, dk_ + n * p_.d + c_.d_key, static_cast<T*>(c_.grad_key) + row * c_.d_key);
             std::copy(dv_ + n * p_.dv, dv_ + n * p_.dv + c_.d_value, static_cast<T*>(c_.grad_value) + row * c_.d_value);
         }
     }
@@ -89,9 +94,12 @@ template <class T, class S> class Backward {
         const int64_t skip = begin - column0;
         for (int64_t n = 0; n < end - column0; n += COLUMNS<T>) {
             const int64_t jump = std::max<int64_t>(0, skip - n), row = std::min(column0 + n + jump, c_.keys - 1);
-            pack_panel<T>(at<S>(c_.key, b_, kv_, row), c_.key.row, c_.key.column, jump, end - column0 - n, c_.d_key, k_panels_ + n * c_.d_key);
+            const KeyPanel<T> panel(c_, k_panels_ + n * table_width(c_));
+            pack_panel<T>(at<S>(c_.key, b_, kv_, row), c_.key.row, c_.key.column, jump, end - column0 - n, c_.d_key, panel.raw());
+            panel.make(c_);
             pack_panel<T>(at<S>(c_.value, b_, kv_, row), c_.value.row, c_.value.column, jump, end - column0 - n, c_.d_value, v_panels_ + n * c_.d_value);
         }
+        if (c_.form) return;
         std::fill(k_rows_, k_rows_ + std::min<int64_t>(KEYS, up(end - column0, COLUMNS<T>)) * p_.d, T(0));
         for (int64_t column = begin; column < end; ++column)
             copy_row<T>(at<S>(c_.key, b_, kv_, column), c_.key.column, c_.d_key, k_rows_ + (column - column0) * p_.d);
@@ -100,8 +108,11 @@ template <class T, class S> class Backward {
     // One block of queries against one block of keys.
     void pair(int64_t unit, const Span& span) {
         const Block& block = logits_.block;
-        const T *q = p_.query + unit * BLOCK * p_.d, *d_out = p_.grad + unit * BLOCK * p_.dv;
-        logits_.scores(q, p_.d, c_.d_key, k_panels_, T(c_.scale), s_);
+        const T *q = p_.query + unit * BLOCK * p_.step, *d_out = p_.grad + unit * BLOCK * p_.dv;
+        if (c_.form)
+            logits_.sums(q, p_.step, k_panels_, s_);
+        else
+            logits_.scores(q, p_.d, c_.d_key, k_panels_, T(c_.scale), s_);
         logits_.scores(d_out, p_.dv, c_.d_value, v_panels_, T(1), g_);
         low_ = KEYS, high_ = 0;
         for (int64_t g = 0; g < logits_.groups(); ++g)
@@ -117,8 +128,9 @@ template <class T, class S> class Backward {
                 if (logits_.low[g] < to && logits_.high[g] > from)
                     row0 = std::min<int64_t>(row0, g * GROUP), row1 = std::min<int64_t>(block.count, (g + 1) * GROUP);
             columns(s_ + row0 * LINE + from, d_out + row0 * p_.dv, p_.dv, row1 - row0, to - from, dv_ + from * p_.dv);
-            columns(g_ + row0 * LINE + from, q + row0 * p_.d, p_.d, row1 - row0, to - from, dk_ + from * p_.d);
+            if (!c_.form) columns(g_ + row0 * LINE + from, q + row0 * p_.d, p_.d, row1 - row0, to - from, dk_ + from * p_.d);
         }
+        if (c_.form) return sum_gradients(q);
         for (int64_t g = 0; g < logits_.groups(); ++g) queries(g);
     }
 
@@ -151,6 +163,59 @@ template <class T, class S> class Backward {
                                    for (int64_t m = 0; m < c_.d_key - x - v * LANES<T>; ++m) to_[m] += sums[v][m];
                            });
                        });
+    }
+
+    // The sum form: dQ, dK and the gradient of the weights, for this block of queries and keys. Sums over the pairs of a block
+    // are made apart, and then added to those before.
+    static int64_t sum_space(const regard_call& c) { return KEYS * c.d_key + (2 + c.group) * c.d_key * LANES<T>; }
+    void sum_gradients(const T* q) {
+        const Block& block = logits_.block;
+        const int64_t d = c_.d_key;
+        T* db = shares_;
+        Vec<T> *da = reinterpret_cast<Vec<T>*>(shares_ + KEYS * d), *dw = da + 2 * d;
+        std::fill(shares_, shares_ + sum_space(c_), T(0));
+        const T outer = T(Sums<T>::slope_factor(c_.form));
+        for (int64_t g = 0; g < logits_.groups(); ++g) {
+            const int64_t low = logits_.low[g], high = logits_.high[g];
+            if (low >= high) continue;
+            const Sums<T> all(c_, k_panels_);
+            Range range{FAR, NEAR};
+            for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
+                const Range here = Sums<T>(c_, k_panels_ + panel * table_width(c_)).range(std::max(low, panel) - panel, std::min<int64_t>(high - panel, COLUMNS<T>));
+                range = {std::min(range.low, here.low), std::max(range.high, here.high)};
+            }
+            logits_.template alike<2>(q, p_.step, g, all, range, [&](auto count, int64_t r, const Ways& ways) {
+                constexpr int R = decltype(count)::value;
+                const int64_t h = block.head[r] - kv_ * c_.group;
+                SumGradients<T, R> out;
+                for (int m = 0; m < R; ++m) out.da[m] = da + m * d;
+                out.dw = dw + h * d;
+                for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
+                    const T* ds[R];
+                    for (int m = 0; m < R; ++m) ds[m] = g_ + (r + m) * LINE + panel;
+                    out.db = db + panel * d;
+                    Sums<T>(c_, k_panels_ + panel * table_width(c_))
+                        .template gradients<R>(q + r * p_.step, p_.step, block.head[r], std::max(low, panel) - panel, std::min<int64_t>(high - panel, COLUMNS<T>), ways, ds, out);
+                }
+                const T* weights = all.weights(block.head[r]);
+                for (int m = 0; m < R; ++m) {
+                    T* line = dq_ + (h * c_.queries + block.row[r + m]) * d;
+                    for (int64_t x = 0; x < d; ++x) {
+                        line[x] += sum<T>(out.da[m][x]) * (weights[x] * outer);
+                        out.da[m][x] = Vec<T>{};
+                    }
+                }
+            });
+        }
+        for (int64_t n = low_ / COLUMNS<T> * COLUMNS<T> * d, end = up(high_, COLUMNS<T>) * d; n < end; n += LANES<T>) store(dk_ + n, load(dk_ + n) + load(db + n));
+        if (d_weights_)
+            for (int64_t n = 0; n < c_.group * d; ++n) d_weights_[n] += double(sum<T>(dw[n]));
+    }
+    // dK of column n, out of the panel's layout.
+    void sum_key_gradient(int64_t n, T* to) const {
+        const T* from = dk_ + n / COLUMNS<T> * COLUMNS<T> * c_.d_key + n % COLUMNS<T>;
+        const T outer = T(Sums<T>::slope_factor(c_.form));
+        for (int64_t x = 0; x < c_.d_key; ++x) to[x] = from[x * COLUMNS<T>] * outer;
     }
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.

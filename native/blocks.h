@@ -17,7 +17,7 @@ template <class S> inline const S* at(const regard_tensor& t, int64_t b, int64_t
 
 // Threads that are worth waking: each should have a few hundred thousand operations.
 inline int64_t useful_threads(const regard_call& c) {
-    const double work = 2.0 * double(c.batch * c.kv_heads * c.group * c.queries) * double(c.keys) * double(c.d_key + c.d_value);
+    const double work = 2.0 * double(c.batch * c.kv_heads * c.group * c.queries) * double(c.keys) * double((c.form ? 8 : 1) * c.d_key + c.d_value);
     return std::max<int64_t>(1, std::min(c.threads, int64_t(work / 5e5)));
 }
 

@@ -62,11 +62,11 @@ template <class T, class S> class Forward {
     // Passes that share a space are told apart by their number.
     Forward(const regard_call& c, const Mask& mask, T* space, int64_t number) : c_(c), logits_(c, mask), tiles_(c.d_value) {
         s_ = space;
-        q_ = s_ + BLOCK * LINE + number * BLOCK * (up(c.d_key, 16) + tiles_.padded);
-        out_ = q_ + BLOCK * up(c.d_key, 16);
+        q_ = s_ + BLOCK * LINE + number * BLOCK * (up(query_width(c), 16) + tiles_.padded);
+        out_ = q_ + BLOCK * up(query_width(c), 16);
     }
     static size_t space(const regard_call& c, int64_t passes) {
-        return size_t(BLOCK * LINE + passes * BLOCK * (up(c.d_key, 16) + Tiles<T>(c.d_value).padded));
+        return size_t(BLOCK * LINE + passes * BLOCK * (up(query_width(c), 16) + Tiles<T>(c.d_value).padded));
     }
     static size_t part(const regard_call& c) { return size_t(BLOCK * Tiles<T>(c.d_value).padded); }
 
@@ -75,7 +75,7 @@ template <class T, class S> class Forward {
         logits_.set_block(block);
         std::fill(out_, out_ + BLOCK * tiles_.padded, T(0));
         rows_.clear();
-        return logits_.queries(block, q_, c_.d_key);
+        return logits_.queries(block, q_, query_width(c_));
     }
     void segment(const Span& span, int64_t base, const Source<T>& source) {
         soften(span, base, source);
@@ -134,7 +134,10 @@ template <class T, class S> class Forward {
             });
             for (int64_t r = 0; r < count; ++r) here_.top[r] = max_of<T>(load(best + r * LANES<T>)) * T(c_.scale);
         } else {
-            logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_);
+            if (c_.form)
+                logits_.sums(q_, query_width(c_), source.panels, s_);
+            else
+                logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_);
             for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
         }
         if (c_.peak_at)

@@ -64,7 +64,8 @@ REGARD_INLINE Vec<double> exp2(Vec<double> x, const Factor<Vec<double>>& factor)
 template <class V> REGARD_INLINE V exp2(V x, const Factor<V>& factor) {
     typedef typename std::remove_reference<decltype(x[0])>::type T;
     const V magic = splat<T>(Exponent<T>::magic), shifted = x * factor.power + magic;
-    const MaskVec<T> bits = (MaskVec<T>)power(x * factor.power - (shifted - magic)) + ((MaskVec<T>)shifted << Exponent<T>::bits);
+    typedef typename VectorOf<T>::bits Bits;  // unsigned: what is thrown away below may overflow
+    const Bits bits = (Bits)power(x * factor.power - (shifted - magic)) + ((Bits)shifted << Exponent<T>::bits);
     return x < factor.least ? V{} : (V)bits;
 }
 #endif

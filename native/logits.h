@@ -2,8 +2,8 @@
 #pragma once
 #include <cmath>
 
-#include "functions.h"
-#include "packed.h"
+#include "segments.h"
+#include "sums.h"
 
 namespace regard {
 namespace REGARD_ISA {
@@ -47,6 +47,7 @@ template <class T, class S> class Logits {
             int64_t x = 0;
             for (; x + LANES<T> <= c.d_key; x += LANES<T>) check += load(q + x) * T(0);
             for (; x < c.d_key; ++x) check[0] += q[x] * T(0);
+            if (c.form) query_tables<T>(c, next.head[r], q);
         }
         return sum<T>(check) == T(0);
     }
@@ -92,8 +93,43 @@ template <class T, class S> class Logits {
         scores(a, row, width, panels, scale, s, [](int64_t, const Vec<T>*, auto) REGARD_INLINED {});
     }
 
+    // The same for the sum form: rows are tables, and so are panels.
+    void sums(const T* a, int64_t row, const T* panels, T* s) const {
+        for (int64_t panel = first / COLUMNS<T> * COLUMNS<T>; panel < last; panel += COLUMNS<T>) {
+            const Sums<T> sums(c, panels + panel * table_width(c));
+            for (int64_t g = 0; g < groups(); ++g) {
+                const int64_t from = std::max(low[g], panel), to = std::min<int64_t>(high[g], panel + COLUMNS<T>);
+                if (from >= to) continue;
+                const Range range = sums.range(from - panel, to - panel);
+                alike<4>(a, row, g, sums, range, [&](auto count, int64_t r, const Ways& ways) {
+                    constexpr int R = decltype(count)::value;
+                    for (int64_t n = from; n < to; n += LANES<T>) {
+                        Vec<T> found[R] = {};
+                        sums.template scores<R>(a + r * row, row, block.head[r], n - panel, ways, found);
+                        for (int m = 0; m < R; ++m) store(s + (r + m) * LINE + n, found[m] * T(c.scale));
+                    }
+                });
+            }
+        }
+    }
+    // each(count, r, ways) for rows of group g: R at a time where they are of one head and go one way, else one by one.
+    template <int R, class Each> void alike(const T* a, int64_t row, int64_t g, const Sums<T>& sums, const Range& range, Each each) const {
+        for (int64_t r = g * GROUP, end = r + rows(g); r < end;) {
+            const Ways ways = sums.ways(a + r * row, range);
+            int64_t same = 1;
+            while (same < R && r + same < end && block.head[r + same] == block.head[r] && sums.ways(a + (r + same) * row, range) == ways) ++same;
+            if (same == R) {
+                each(std::integral_constant<int, R>{}, r, ways);
+                r += R;
+            } else {
+                each(std::integral_constant<int, 1>{}, r, ways);
+                ++r;
+            }
+        }
+    }
+
     // Whether scores are logits as they are: all of a span's columns are seen, and nothing is added.
-    bool finished(const Span& span) const { return !c.cap && !biased() && solid(span); }
+    bool finished(const Span& span) const { return !c.form && !c.cap && !biased() && solid(span); }
     bool biased() const { return c.slopes || c.offset_table || c.dense_bias.data; }
     bool solid(const Span& span) const { return span.full && first % LANES<T> == 0 && last % LANES<T> == 0; }
 

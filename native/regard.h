@@ -18,6 +18,10 @@ extern "C" {
 
 enum regard_dtype { REGARD_F32 = 0, REGARD_F64 = 1, REGARD_BF16 = 2, REGARD_F16 = 3 };
 
+/* How a score is made of a query and a key: q.k, or v.phi(q + k) with one weight v per unit and query head. In the sum
+ * form d_key is a multiple of 4, weights are at most 1 (scale has the rest) and inputs are not 16-bit. */
+enum regard_form { REGARD_PRODUCT = 0, REGARD_TANH = 1, REGARD_SIGMOID = 2, REGARD_RELU = 3, REGARD_GELU = 4 };
+
 enum regard_status {
     REGARD_DONE = 0,
     REGARD_NO_MEMORY = 2,
@@ -54,6 +58,8 @@ typedef struct {
     int64_t dtype, batch, kv_heads, group, queries, keys, d_key, d_value, threads;
     const volatile int32_t* stop; /* another thread sets it to end the call early; may be null */
     regard_tensor query, key, value;
+    int64_t form;
+    const void* v; /* (head, d_key), for the sum form */
     double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0; scale is above 0 */
     const void* temperature;    /* one per query head, or null for 1 */
     const void* sink;           /* a logit that has no key, one per query head, not divided by the temperature; or null */
@@ -78,7 +84,7 @@ typedef struct {
      * starts at 0. Null if not wanted, but for the first three. */
     regard_tensor grad_out;
     const void *grad_lse, *grad_entropy;
-    void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table;
+    void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table, *grad_v;
     regard_tensor grad_dense;
 } regard_call;
 

@@ -16,12 +16,13 @@ template <class T, class S> struct BackwardPlan {
     const regard_call& c;
     Mask mask;
     Blocks blocks;
-    int64_t pad, heads, key_blocks, chunks, splits, d, dv;  // d and dv: widths in whole vectors
+    int64_t pad, heads, key_blocks, chunks, splits, d, dv, step;  // d and dv: widths in whole vectors; step: from query to query
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
     T *constant, *query, *grad;           // per query row: constant of the softmax; queries and dO, by block
     T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
     std::vector<T> tables;                // per lane and chunk: offset table of its heads
     std::vector<double> taus;             // per lane, chunk and head of its group
+    std::vector<double> weights;          // per lane, chunk, head of its group and unit
     std::vector<T> sinks;                 // per query row
     std::vector<Runs> seen;
 
@@ -34,7 +35,8 @@ template <class T, class S> struct BackwardPlan {
         chunks = std::max<int64_t>(1, std::min(CHUNKS, key_blocks));
         const int64_t lanes = std::max<int64_t>(1, blocks.lanes);
         splits = threads == 1 ? 1 : shared_dense ? chunks : std::min(chunks, parts(2 * threads, lanes));
-        d = up(c.d_key, LANES<T>), dv = up(c.d_value, LANES<T>);
+        d = up(c.d_key, LANES<T>), dv = up(c.d_value, LANES<T>), step = c.form ? up(query_width(c), 16) : d;
+        if (c.grad_v) weights.assign(size_t(blocks.lanes * chunks * c.group * c.d_key), 0.0);
         if (c.grad_offset_table) tables.assign(size_t(blocks.lanes * chunks * table()), T(0));
         if (c.grad_temperature) taus.assign(size_t(blocks.lanes * chunks * c.group), 0.0);
         if (c.grad_sink || (c.grad_temperature && c.sink)) sinks.assign(size_t(rows()), T(0));
@@ -44,13 +46,13 @@ template <class T, class S> struct BackwardPlan {
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(up(rows(), 16) + blocks.total * BLOCK * (d + dv)) +
+        return size_t(up(rows(), 16) + blocks.total * BLOCK * (step + dv)) +
                (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
     }
     void place(T* space) {
         constant = space;
         query = constant + up(rows(), 16);
-        grad = query + blocks.total * BLOCK * d;
+        grad = query + blocks.total * BLOCK * step;
         shares = grad + blocks.total * BLOCK * dv;
         row_shares = shares + (splits > 1 ? blocks.lanes * chunks * share() : 0);
         if (dense_rows) std::fill(row_shares, row_shares + chunks * rows(), T(0));
@@ -126,15 +128,15 @@ template <class T, class S> struct BackwardPlan {
         seen[size_t(unit)] = runs_of(c, mask, block);
         Logits<T, S> logits(c, mask);
         logits.set_block(block);
-        logits.queries(block, query + unit * BLOCK * d, d);
+        logits.queries(block, query + unit * BLOCK * step, step);
         for (int64_t r = 0; r < block.count; ++r)
             copy_row<T>(at<T>(c.grad_out, block.b, block.head[r], block.row[r]), c.grad_out.column, c.d_value,
                         grad + (unit * BLOCK + r) * dv);
         for (int64_t r = 0; r < block.count; ++r) {
-            T *q = query + (unit * BLOCK + r) * d, *g = grad + (unit * BLOCK + r) * dv;
+            T* g = grad + (unit * BLOCK + r) * dv;
             const int64_t row = index(block, r);
             const double met = delta(logits, r, unit);
-            std::fill(q + c.d_key, q + d, T(0));
+            if (!c.form) std::fill(query + (unit * BLOCK + r) * step + c.d_key, query + (unit * BLOCK + r + 1) * step, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
             double sum = met, share = 0;
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
@@ -166,6 +168,14 @@ template <class T, class S> struct BackwardPlan {
                 }
                 static_cast<T*>(c.grad_offset_table)[n] = T(sum);
             }
+        }
+        for (int64_t n = 0; n < (c.grad_v ? heads * c.d_key : 0); ++n) {
+            const int64_t own = c.group * c.d_key;
+            double sum = 0;
+            for (int64_t b = 0; b < c.batch; ++b)
+                for (int64_t chunk = 0; chunk < chunks; ++chunk)
+                    sum += weights[size_t(((b * c.kv_heads + n / own) * chunks + chunk) * own + n % own)];
+            static_cast<T*>(c.grad_v)[n] = T(sum);
         }
         for (int64_t h = 0; h < (c.grad_sink ? heads : 0); ++h) {
             double sum = 0;

@@ -187,7 +187,7 @@ template <class T, class S> class Schedule {
     // One segment, packed only where it is seen; values stay where they lie if they can be read there.
     Source<T> read(int64_t lane, const Seen& s, T* space) {
         note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space));
-        if (!packer_.in_place) packer_.values(lane, s.segment, space + SEGMENT * c_.d_key);
+        if (!packer_.in_place) packer_.values(lane, s.segment, space + SEGMENT * packer_.width);
         return packer_.source(lane, s.segment, space);
     }
 };

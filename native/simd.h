@@ -24,6 +24,7 @@ template <class T> struct VectorOf {
     typedef T type __attribute__((vector_size(REGARD_VECTOR_BYTES)));
     typedef typename std::conditional<sizeof(T) == 4, int32_t, int64_t>::type whole;
     typedef whole mask __attribute__((vector_size(REGARD_VECTOR_BYTES)));
+    typedef typename std::make_unsigned<whole>::type bits __attribute__((vector_size(REGARD_VECTOR_BYTES)));
     static constexpr int lanes = REGARD_VECTOR_BYTES / sizeof(T);
     typedef uint32_t counts __attribute__((vector_size(4 * lanes)));
     typedef uint16_t halves __attribute__((vector_size(2 * lanes)));

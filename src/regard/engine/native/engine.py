@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.library import library, plain
-from regard.engine.native.lowering import PRODUCTS, Biases, ProductScore, inner, lower_biases, lower_score
+from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, lower_biases, lower_score
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
@@ -26,8 +26,8 @@ def supports(request: Request) -> str | None:
         return f"it runs on the CPU, the inputs are on {request.query.device}"
     if library() is None:
         return "the package was installed without its C++ core; install it where a compiler is found"
-    if not isinstance(inner(request.score), PRODUCTS):
-        return f"its kernels compute q′·k′, and {request.score!r} does not lower to that"
+    if not isinstance(inner(request.score), SCORES):
+        return f"its kernels compute q′·k′ and v·φ(a + b), and {request.score!r} does not lower to these"
     if not isinstance(request.normalizer, Softmax):
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
     return unanswered()
@@ -36,7 +36,7 @@ def supports(request: Request) -> str | None:
 def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
     """Whether one call of the kernels does it, going by types alone. A mask may still be a tensor or a name."""
     known = closed(mask) if isinstance(mask, Mask) else True
-    return known and isinstance(inner(score), PRODUCTS) and isinstance(normalizer, Softmax)
+    return known and isinstance(inner(score), SCORES) and isinstance(normalizer, Softmax)
 
 
 def run(request: Request) -> Result:
@@ -78,26 +78,27 @@ def _rows(request: Request) -> Rows:
         found = cleaned(request)
     if found is None:  # a result overflowed, which is right as it is
         return _attention(request, finite=True)[1]
-    native, rows, biases = _attention(found[0], finite=True)
-    return found[1].restored(native, rows, biases)
+    clean, score, poison = found
+    native, rows, biases = _attention(clean, finite=True, score=score)
+    return poison.restored(native, rows, biases)
 
 
-def _attention(request: Request, finite: bool) -> tuple[Native, Rows, Biases]:
-    native, inputs, biases = lowered(request, finite)
+def _attention(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[Native, Rows, Biases]:
+    native, inputs, biases = lowered(request, finite, score)
     return native, attention(native, *inputs), biases
 
 
-def lowered(request: Request, finite: bool) -> tuple[Native, Inputs, Biases]:
+def lowered(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[Native, Inputs, Biases]:
     """The call, its tensors, and the biases by kind."""
-    score = lower_score(request)
+    score = lower_score(request) if score is None else score
     biases = lower_biases(request.bias, request.plane, request.dtype)
     query, key, value = plain(score.query), plain(score.key), plain(score.value)
-    given = (temperatures(request), biases.table, biases.dense, sinks(request))
-    tau, table, dense, sink = (None if tensor is None else plain(tensor) for tensor in given)
-    return native_of(request, score, biases, finite), (query, key, value, tau, table, dense, sink), biases
+    given = (temperatures(request), biases.table, biases.dense, sinks(request), score.v)
+    tau, table, dense, sink, v = (None if tensor is None else plain(tensor) for tensor in given)
+    return native_of(request, score, biases, finite), (query, key, value, tau, table, dense, sink, v), biases
 
 
-def native_of(request: Request, score: ProductScore, biases: Biases, finite: bool) -> Native:
+def native_of(request: Request, score: LoweredScore, biases: Biases, finite: bool) -> Native:
     """The call without its tensors."""
     return Native(
         plane=request.plane,
@@ -105,6 +106,7 @@ def native_of(request: Request, score: ProductScore, biases: Biases, finite: boo
         mask=request.mask,
         scale=score.scale,
         cap=score.cap,
+        phi=score.phi,
         dropout=request.dropout,
         aux=frozenset(request.aux),
         slopes=biases.slopes,

@@ -12,6 +12,7 @@ from regard.engine.logits import Logits
 from regard.engine.native.library import (
     DONE,
     DTYPES,
+    FORMS,
     NO_MEMORY,
     NOT_FINITE,
     STOPPED,
@@ -29,15 +30,17 @@ from regard.engine.tiled import differentiable
 from regard.spec.biases.base import DenseForm
 from regard.spec.biases.distance import OffsetForm, SlopeForm
 from regard.spec.dropout import Dropout
-from regard.spec.forms import Capped, Form, Product
+from regard.spec.forms import Capped, Form, Product, Sum
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Plane
+from regard.spec.scores.additive import ACTIVATIONS
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 LONG = 1e10  # floating-point operations from which a call must answer Ctrl-C
-# query, key, value, τ per head, table over offsets, dense bias, sink per head
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+# query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others
 
 
 class NotFiniteError(Exception):
@@ -53,6 +56,7 @@ class Native:
     mask: Mask
     scale: float
     cap: float = 0.0
+    phi: str | None = None
     dropout: Dropout | None = None
     aux: frozenset[str] = frozenset()
     slopes: Tensor | None = None
@@ -75,7 +79,7 @@ class Native:
 
     def call(self, inputs: Inputs, held: list[Any]) -> Call:
         """The C struct; `held` keeps alive what it points to."""
-        query, key, value, tau, table, dense, sink = inputs
+        query, key, value, tau, table, dense, sink, weights = inputs
         plane = self.plane
         dtype = torch.promote_types(query.dtype, torch.float32)
         starts = plane.starts.expand(plane.batch).contiguous()
@@ -94,6 +98,7 @@ class Native:
             query=Strided.of(query),
             key=Strided.of(key),
             value=Strided.of(value),
+            form=0 if self.phi is None else FORMS[self.phi],
             scale=self.scale,
             cap=self.cap,
             query_start=starts.data_ptr(),
@@ -102,7 +107,13 @@ class Native:
             mask_ops=len(ops),
             keep_scale=1.0,
         )
-        tables = (("temperature", tau), ("slopes", self.slopes), ("offset_table", table), ("sink", sink))
+        tables = (
+            ("temperature", tau),
+            ("slopes", self.slopes),
+            ("offset_table", table),
+            ("sink", sink),
+            ("v", weights),
+        )
         for name, tensor in tables:
             if tensor is not None:
                 tensor = tensor.to(dtype).contiguous()
@@ -121,7 +132,7 @@ class Native:
 def work_of(call: Call) -> float:
     """Floating-point operations of the forward pass if nothing is hidden."""
     pairs: int = call.batch * call.kv_heads * call.group * call.queries * call.keys
-    width: int = call.d_key + call.d_value
+    width: int = WORK.get(call.form, 10) * call.d_key + call.d_value
     return 2.0 * pairs * width
 
 
@@ -204,7 +215,7 @@ def backward_rows(
     rows: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
     """Gradients of the inputs, from those of out, lse and entropy; `rows` are out, entropy, state and at."""
-    query, key, value, tau, table, dense, sink = inputs
+    query, key, value, tau, table, dense, sink, weights = inputs
     out, entropy, state, at = rows
     d_out = out.new_zeros(()).expand_as(out) if given[0] is None else given[0]
     if native.finite:  # nothing flows through a result that is not finite
@@ -222,6 +233,8 @@ def backward_rows(
         found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
     if needed[6] and sink is not None:
         found["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype)
+    if needed[7] and weights is not None:
+        found["grad_v"] = torch.empty(weights.shape, dtype=out.dtype)
     for name, tensor in (*found.items(), ("out", out)):
         setattr(call, name, tensor.data_ptr())
     point_to_state(call, state, at)
@@ -237,7 +250,7 @@ def backward_rows(
             setattr(call, name, grad.data_ptr())
     call.entropy = entropy.data_ptr()
     execute("regard_backward", call)
-    names = ("query", "key", "value", "temperature", "offset_table", "dense", "sink")
+    names = ("query", "key", "value", "temperature", "offset_table", "dense", "sink", "v")
     return [
         found[f"grad_{name}"].to(tensor.dtype) if need and tensor is not None else None
         for name, tensor, need in zip(names, inputs, needed, strict=True)
@@ -261,7 +274,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         native: Native = ctx.native.restored()
         saved = ctx.saved_tensors
-        inputs, rows = saved[:7], saved[7:]
+        inputs, rows = saved[:8], saved[8:]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             out, entropy, state, _ = rows
@@ -277,13 +290,16 @@ def higher(
     results: tuple[Tensor, ...],
 ) -> list[Tensor | None]:
     """Gradients as a graph, by the tiled engine's formula."""
-    query, key, value, tau, table, dense, sink = inputs
+    query, key, value, tau, table, dense, sink, weights = inputs
     dtype = torch.promote_types(query.dtype, torch.float32)
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     with torch.enable_grad():
-        q = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)) * native.scale
-        form: Form = Product(q, key.to(dtype).unsqueeze(2))
+        q, k = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)), key.to(dtype).unsqueeze(2)
+        form: Form = Product(q * native.scale, k)
+        if native.phi is not None and weights is not None:
+            v = weights.view(plane.kv_heads, plane.group, -1) * native.scale
+            form = Sum(q, k, v, ACTIVATIONS[native.phi])
         if native.cap:
             form = Capped(form, native.cap)
         biases: list[Form] = []

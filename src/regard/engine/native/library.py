@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+FORMS = {"tanh": 1, "sigmoid": 2, "relu": 3, "gelu": 4}  # of v · φ(a + b); 0 is q · k
 DONE, NO_MEMORY, NOT_FINITE, STOPPED = 0, 2, 3, 4
 
 
@@ -51,7 +52,7 @@ class MaskOp(Structure):
 
 SIZES = ("dtype", "batch", "kv_heads", "group", "queries", "keys", "d_key", "d_value", "threads")
 RESULTS = ("out", "lse", "top", "total", "entropy", "peak", "distance", "max_logit", "peak_at")
-GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_sink", "grad_offset_table")
+GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_sink", "grad_offset_table", "grad_v")
 
 
 class Call(Structure):
@@ -61,6 +62,8 @@ class Call(Structure):
         *((name, c_int64) for name in SIZES),
         ("stop", POINTER(c_int32)),
         *((name, Strided) for name in ("query", "key", "value")),
+        ("form", c_int64),
+        ("v", c_void_p),
         ("scale", c_double),
         ("cap", c_double),
         ("temperature", c_void_p),

@@ -1,5 +1,6 @@
-"""Lowering: the score to q′·k′ with a factor and a cap; biases to slopes, a table over offsets and a dense tensor."""
+"""Lowering: a score to q′·k′ or v·φ(a + b), a factor and a cap; biases to slopes, a table over offsets and a tensor."""
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,20 +10,27 @@ from regard.engine.request import Request
 from regard.spec.biases import T5, ALiBi, Bias, Dense, Distance
 from regard.spec.plane import Plane
 from regard.spec.scores import Cosine, Dot, General, ScaledDot, Score, SoftCapped
+from regard.spec.scores.additive import SumScore
 from regard.spec.scores.product import unit
 
-PRODUCTS = (Dot, ScaledDot, General, Cosine)
+SCORES = (Dot, ScaledDot, General, Cosine, SumScore)
+UNITS = 4  # hidden units are computed by fours
 
 
 @dataclass(frozen=True, eq=False)
-class ProductScore:
-    """cap · tanh(scale · q′·k′ / cap), scale above 0, a cap of 0 is none; tensors are (batch, head, length, width)."""
+class LoweredScore:
+    """cap · tanh(scale · q′·k′ / cap), scale above 0, a cap of 0 is none; tensors are (batch, head, length, width).
+
+    With `phi`, v · φ(q′ + k′) takes the place of q′·k′; `v` is (head, width).
+    """
 
     query: Tensor
     key: Tensor
     value: Tensor
     scale: float
     cap: float
+    phi: str | None = None
+    v: Tensor | None = None
 
 
 def inner(score: Score) -> Score:
@@ -30,7 +38,7 @@ def inner(score: Score) -> Score:
     return score.score if isinstance(score, SoftCapped) else score
 
 
-def lower_score(request: Request) -> ProductScore:
+def lower_score(request: Request) -> LoweredScore:
     """The inputs in one dtype; a factor that is not above 0 goes into the query."""
     found = _lower_score(request)
     if found.scale > 0:
@@ -42,21 +50,43 @@ def lower_score(request: Request) -> ProductScore:
     )
 
 
-def _lower_score(request: Request) -> ProductScore:
+def _lower_score(request: Request) -> LoweredScore:
     score = inner(request.score)
     cap = float(request.score.cap) if isinstance(request.score, SoftCapped) else 0.0
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
     match score:
         case ScaledDot():
-            return ProductScore(query, key, value, score.factor(query.shape[-1]), cap)
+            return LoweredScore(query, key, value, score.factor(query.shape[-1]), cap)
         case Dot():
-            return ProductScore(query, key, value, 1.0, cap)
+            return LoweredScore(query, key, value, 1.0, cap)
     value = value.to(request.dtype)
     if isinstance(score, Cosine):
-        return ProductScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
+        return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
+    if isinstance(score, SumScore):
+        return _lower_sum(score, request, value, cap)
     form = score.lower(request.query.to(request.dtype), request.key.to(request.dtype))
     projected, kept = (operand.tensor for operand in form.operands)
-    return ProductScore(projected.flatten(1, 2), kept.squeeze(2), value, 1.0, cap)
+    return LoweredScore(projected.flatten(1, 2), kept.squeeze(2), value, 1.0, cap)
+
+
+def _lower_sum(score: SumScore, request: Request, value: Tensor, cap: float) -> LoweredScore:
+    form = score.lower(request.query.to(request.dtype), request.key.to(request.dtype))
+    a, b, v = (operand.tensor for operand in form.operands)
+    if missing := -a.shape[-1] % UNITS:  # units of weight 0
+        a, b, v = (torch.nn.functional.pad(part, (0, missing)) for part in (a, b, v))
+    plane = request.plane
+    weights = v.expand(plane.kv_heads, plane.group, -1).flatten(0, 1)
+    scale = _power_of_two(weights)
+    return LoweredScore(a.flatten(1, 2), b.squeeze(2), value, scale, cap, score.phi, weights / scale)
+
+
+def _power_of_two(weights: Tensor) -> float:
+    """What all weights are divided by, without rounding, so that the largest is at most 1."""
+    largest = float(weights.detach().abs().max()) if weights.numel() else 0.0
+    if not 0.0 < largest < math.inf:
+        return 1.0
+    most = math.frexp(torch.finfo(weights.dtype).max)[1] - 1
+    return math.ldexp(1.0, min(math.frexp(largest)[1], most))
 
 
 @dataclass(frozen=True, eq=False)

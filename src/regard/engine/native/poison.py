@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from regard.engine.native.function import Native, attention
-from regard.engine.native.lowering import Biases, lower_score
+from regard.engine.native.lowering import Biases, LoweredScore, lower_score
 from regard.engine.request import Request
 from regard.engine.strip import Rows
+
+FAR = 1e30  # where tanh and sigmoid have long been flat
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +31,11 @@ class Poison:
             dtype = rows.out.dtype
             kinds = (self.value.isnan(), self.value == torch.inf, self.value == -torch.inf)
             marks = torch.cat([*kinds, self.key.unsqueeze(-1)], -1).to(dtype)
-            plain = replace(native, scale=1.0, cap=0.0, dropout=None, aux=frozenset({"peak_at"}), slopes=None)
+            plain = replace(native, scale=1.0, cap=0.0, phi=None, dropout=None, aux=frozenset({"peak_at"}), slopes=None)
             hidden = [None if t is None else torch.where(t.isneginf(), t, 0.0) for t in (biases.table, biases.dense)]
             one = torch.ones((*self.query.shape, 1), dtype=dtype)
-            scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None)
-            seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None)
+            scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
+            seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
             meets = seen.out > 0
             width = self.value.shape[-1]
             nan, plus, minus = meets[..., :width], meets[..., width : 2 * width], meets[..., 2 * width : 3 * width]
@@ -50,11 +52,14 @@ class Poison:
         return replace(rows, out=out, peak_at=torch.where(bad_row, first, rows.peak_at), **changed)
 
 
-def cleaned(request: Request) -> tuple[Request, Poison] | None:
-    """The request with zeros for what is not finite, or whose lowered score is not; None if all is finite."""
+def cleaned(request: Request) -> tuple[Request, LoweredScore, Poison] | None:
+    """The request with zeros for what is not finite, or whose lowered score is not; None if all is finite.
+
+    An activation that is flat far out makes a finite score of Inf: there the lowered score has a large constant.
+    """
     score = lower_score(request)
-    bad_query = ~score.query.detach().isfinite().all(-1)
-    bad_key = ~score.key.detach().isfinite().all(-1)
+    raw_query, raw_key = score.query.detach(), score.key.detach()
+    bad_query, bad_key = ~raw_query.isfinite().all(-1), ~raw_key.isfinite().all(-1)
     finite = request.value.detach().isfinite()
     if not bool(bad_query.any() | bad_key.any() | ~finite.all()):
         return None
@@ -66,4 +71,16 @@ def cleaned(request: Request) -> tuple[Request, Poison] | None:
         key=torch.where(bad_key.unsqueeze(2).unsqueeze(-1), 0.0, request.key),
         value=torch.where(finite, request.value, 0.0),
     )
-    return clean, Poison(bad_query, bad_key, request.value.detach().squeeze(2))
+    lowered = lower_score(clean)
+    if score.phi in ("tanh", "sigmoid"):
+        lowered = replace(
+            lowered,
+            query=torch.where(bad_query.unsqueeze(-1), _bounded(raw_query), lowered.query),
+            key=torch.where(bad_key.unsqueeze(-1), _bounded(raw_key), lowered.key),
+        )
+        bad_query, bad_key = raw_query.isnan().any(-1), raw_key.isnan().any(-1)
+    return clean, lowered, Poison(bad_query, bad_key, request.value.detach().squeeze(2))
+
+
+def _bounded(raw: Tensor) -> Tensor:
+    return raw.nan_to_num(0.0, FAR, -FAR).clamp(-FAR, FAR)

@@ -39,7 +39,7 @@ class Quick:
         biases = lower_biases(request.bias, plane, request.dtype)
         self.native = native_of(request, score, biases, finite=False)
         self.held: list[Any] = []
-        inputs = (score.query, score.key, score.value, temperatures(request), None, None, None)
+        inputs = (score.query, score.key, score.value, temperatures(request), None, None, None, None)
         self.rest = inputs[3:]
         self.call = self.native.call(inputs, self.held)
         self.long = work_of(self.call) > LONG
@@ -125,7 +125,7 @@ class _Attention(torch.autograd.Function):
         saved = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return (None, *quick.backward(saved[:4], quick.places(saved[4]), d_out))
-        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False)
+        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False, False)
         out, rows = saved[3], saved[3].new_zeros(quick.rows)
         return (None, *higher(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
 

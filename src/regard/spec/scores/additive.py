@@ -54,8 +54,8 @@ class SumScore(Score):
     def _projected(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         kv_heads, group = query.shape[1:3]
         dtype = query.dtype
-        a = query @ per_head(self.w_query.to(dtype), 2, kv_heads, group, "w_query").mT
-        b = key @ per_head(self.w_key.to(dtype), 2, kv_heads, 1, "w_key").mT
+        a = query @ _shared(self.w_query.to(dtype), kv_heads, group, "w_query").mT
+        b = key @ _shared(self.w_key.to(dtype), kv_heads, 1, "w_key").mT
         if self.offset is not None:
             a = a + per_head(self.offset.to(dtype), 1, kv_heads, group, "b").unsqueeze(-2)
         return a, b, per_head(self.v.to(dtype), 1, kv_heads, group, "v")
@@ -73,6 +73,11 @@ class SumScore(Score):
 
     def prepare_flops(self, queries: int, keys: int, d_query: int, d_key: int) -> int:
         return 2 * int(self.v.shape[-1]) * (queries * d_query + keys * d_key)
+
+
+def _shared(matrix: Tensor, kv_heads: int, group: int, name: str) -> Tensor:
+    """One matrix for all heads stays one: torch then multiplies once, and not head by head."""
+    return matrix if matrix.ndim == 2 else per_head(matrix, 2, kv_heads, group, name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

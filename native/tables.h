@@ -1,0 +1,99 @@
+// What queries and keys of the sum form v · φ(a + b) become before they meet. For tanh and sigmoid a pair needs no
+// exponential: with E = e^κa of the query, F = e^κb of the key (κ = 2, 1) and y = E·F + g, it is φ = y / (y + k):
+//
+//   tanh, any numbers       g = −1      F = e^2b        k = 2
+//   tanh, near 0            g = E − 1   F = e^2b − 1    k = 2    E − 1 and F keep their digits there, and so does y
+//   sigmoid                 g = 0       F = e^b         k = 1
+//
+// Weights v are at most 1: a power of two is taken out of them before, so that products stay in range.
+//
+// Which of them is taken depends on the pair alone: how large its query's and its key's numbers are.
+#pragma once
+#include "functions.h"
+#include "packed.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+// How large |κx| is over all units of a row: NEAR 0, BOUNDED so that four y + k multiply without overflow, REACHING so that the
+// other side decides, or FAR: two that are far may cancel, and are added before anything else.
+enum Size { NEAR = 0, BOUNDED = 1, REACHING = 2, FAR = 3 };
+template <class T> struct Limits;
+template <> struct Limits<float> {
+    static constexpr float bounded = 10.6f, wide = 42, clip = 62, most = 2147483648.0f;
+};
+template <> struct Limits<double> {
+    static constexpr double bounded = 85, wide = 300, clip = 350, most = 1.8092513943330656e75;  // 2^250
+};
+
+inline bool ratio_form(const regard_call& c) { return c.form == REGARD_TANH || c.form == REGARD_SIGMOID; }
+inline int64_t table_sets(const regard_call& c) { return ratio_form(c) ? 3 : 1; }
+// Numbers per query (E, E − 1, a, its size, v·E) and per column of a panel (F, F − 1, b, its size); or the number alone.
+inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 4 * c.d_key + 1 : c.d_key; }
+inline int64_t table_width(const regard_call& c) { return ratio_form(c) ? 3 * c.d_key + 1 : c.d_key; }
+
+// e = e^κx and less = e^κx − 1 of `count` numbers.
+template <class T> inline void power_tables(const T* x, int64_t count, T kappa, T* e, T* less) {
+    const T clip = Limits<T>::clip;
+    if constexpr (sizeof(T) == 8) {
+        for (int64_t n = 0; n < count; ++n) {
+            const T power = std::min(std::max(kappa * x[n], -clip), clip);
+            e[n] = std::exp(power), less[n] = std::expm1(power);
+        }
+    } else {
+        constexpr int W = LANES<double>;
+        typedef T Narrow __attribute__((vector_size(W * sizeof(T))));
+        for (int64_t n = 0; n < count; n += W) {
+            const size_t here = size_t(std::min<int64_t>(W, count - n)) * sizeof(T);
+            Narrow numbers{};
+            std::memcpy(&numbers, x + n, here);
+            Vec<double> power = __builtin_convertvector(numbers, Vec<double>) * double(kappa);
+            power = power < splat(double(clip)) ? power : splat(double(clip));
+            power = max<double>(power, splat(-double(clip)));
+            const Vec<double> exact = exp2(power, Factor<Vec<double>>{splat(LOG2E), splat(-1000.0)});
+            const Narrow whole = __builtin_convertvector(exact, Narrow), rest = __builtin_convertvector(exact - 1.0, Narrow);
+            std::memcpy(e + n, &whole, here);
+            std::memcpy(less + n, &rest, here);
+        }
+    }
+}
+
+template <class T> REGARD_INLINE Vec<T> size_of(Vec<T> largest) {
+    const Vec<T> one = splat(T(1)), zero{};
+    return (largest > one ? one : zero) + (largest > splat(Limits<T>::bounded) ? one : zero) + (largest > splat(Limits<T>::wide) ? one : zero);
+}
+
+// The tables of one query of head h, which stands in row[0 .. d - 1].
+template <class T> inline void query_tables(const regard_call& c, int64_t h, T* row) {
+    if (!ratio_form(c)) return;
+    const int64_t d = c.d_key;
+    const T kappa = c.form == REGARD_TANH ? T(2) : T(1);
+    T *e = row, *less = row + d, *a = row + 2 * d, largest = 0;
+    std::copy(row, row + d, a);
+    for (int64_t x = 0; x < d; ++x) largest = std::max(largest, std::abs(kappa * a[x]));
+    power_tables<T>(a, d, kappa, e, less);
+    row[3 * d] = size_of<T>(splat(largest))[0];
+    const T* v = static_cast<const T*>(c.v) + h * d;
+    for (int64_t x = 0; x < d; ++x) row[3 * d + 1 + x] = v[x] * e[x];
+}
+
+// A panel of keys: where its raw numbers are packed, and the tables made of them.
+template <class T> struct KeyPanel {
+    T* at;
+    int64_t d, sets;
+    KeyPanel(const regard_call& c, T* panel) : at(panel), d(c.d_key), sets(c.form ? table_sets(c) : 1) {}
+    T* raw() const { return at + (sets - 1) * d * COLUMNS<T>; }
+    void make(const regard_call& c) const {
+        if (!c.form || !ratio_form(c)) return;
+        const T kappa = c.form == REGARD_TANH ? T(2) : T(1);
+        power_tables<T>(raw(), d * COLUMNS<T>, kappa, at, at + d * COLUMNS<T>);
+        for (int64_t n = 0; n < COLUMNS<T>; n += LANES<T>) {
+            Vec<T> largest{};
+            for (int64_t x = 0; x < d; ++x) largest = max<T>(largest, absolute<T>(load(raw() + x * COLUMNS<T> + n) * kappa));
+            store(at + 3 * d * COLUMNS<T> + n, size_of<T>(largest));
+        }
+    }
+};
+
+}  // namespace REGARD_ISA
+}  // namespace regard
