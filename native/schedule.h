@@ -130,7 +130,8 @@ template <class T, class S> class Schedule {
     }
     // Some blocks side by side, so that a segment that came into the cache serves them all.
     static constexpr int64_t SIDE = 12;
-    int64_t side() const { return std::min(SIDE, std::max<int64_t>(1, blocks_.total / (4 * threads_))); }
+    // The sum form has so much to do per key that it need not: its rows are large instead.
+    int64_t side() const { return c_.form ? 1 : std::min(SIDE, std::max<int64_t>(1, blocks_.total / (4 * threads_))); }
     void some_blocks(int64_t lane, int64_t number, T* space, const T* packed) {
         const int64_t count = std::min(side(), blocks_.per_lane - number);
         std::vector<Forward<T, S>> passes;

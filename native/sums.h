@@ -40,6 +40,7 @@ template <class T, int R> struct SumRows {
 template <class T, int R, bool NEARLY, bool CLAMP>
 REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most);
+    Vec<T> found[R] = {};
     for (int64_t x = 0; x < rows.d; x += 4) {
         Vec<T> keys[4], v[4];
         REGARD_UNROLL for (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * COLUMNS<T>), v[q] = splat(rows.v[x + q]) * splat(NEARLY ? T(1) : rows.g);
@@ -59,9 +60,10 @@ REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* s
             }
             const Vec<T> left = u[0] * u[1], right = u[2] * u[3];
             const Vec<T> top = (n[0] * u[1] + n[1] * u[0]) * right + (n[2] * u[3] + n[3] * u[2]) * left;
-            sums[r] += top / (left * right);
+            found[r] += top / (left * right);
         }
     }
+    for (int r = 0; r < R; ++r) sums[r] = found[r];
 }
 // Every fourth unit is summed apart: a shorter sum rounds less.
 template <class Phi, class T, int R> REGARD_INLINE void direct_scores(const SumRows<T, R>& rows, const T* b, Vec<T>* sums) {
@@ -83,11 +85,15 @@ template <class T, int R> struct SumGradients {
 };
 template <class T, int R, bool NEARLY, bool CLAMP>
 REGARD_INLINE void ratio_gradients(const SumRows<T, R>& rows, const T* f, int64_t from, int64_t to, const T* const* ds, const SumGradients<T, R>& out) {
-    const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most);
+    const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most), one = splat(T(1));
+    Vec<T> total{};
+    if (!NEARLY)
+        for (int r = 0; r < R; ++r)
+            for (int64_t n = from; n < to; n += LANES<T>) total += load(ds[r] + n);
     for (int64_t x = 0; x < rows.d; x += 4) {
         Vec<T> da[R][4], dw[4];
         REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-            dw[q] = out.dw[x + q];
+            dw[q] = NEARLY ? out.dw[x + q] : Vec<T>{};
             REGARD_UNROLL for (int r = 0; r < R; ++r) da[r][q] = out.da[r][x + q];
         }
         for (int64_t n = from; n < to; n += LANES<T>) {
@@ -97,24 +103,25 @@ REGARD_INLINE void ratio_gradients(const SumRows<T, R>& rows, const T* f, int64_
                 const Vec<T> change = load(ds[r] + n);
                 Vec<T> y[4], u[4], inverse[4];
                 REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                    y[q] = splat(rows.e[r][x + q]) * load(f + (x + q) * COLUMNS<T> + n) + splat(NEARLY ? rows.less[r][x + q] : rows.g);
+                    y[q] = splat(rows.e[r][x + q]) * load(f + (x + q) * COLUMNS<T> + n) + (NEARLY ? splat(rows.less[r][x + q]) : one);
                     if (CLAMP) y[q] = least<T>(y[q], most);
-                    u[q] = y[q] + k;
+                    u[q] = NEARLY ? Vec<T>(y[q] + k) : y[q];
                 }
-                const Vec<T> left = u[0] * u[1], right = u[2] * u[3], all = splat(T(1)) / (left * right);
+                const Vec<T> left = u[0] * u[1], right = u[2] * u[3], all = one / (left * right);
                 const Vec<T> l = all * right, m = all * left;
                 inverse[0] = l * u[1], inverse[1] = l * u[0], inverse[2] = m * u[3], inverse[3] = m * u[2];
                 REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                    const Vec<T> part = change * (inverse[q] - inverse[q] * inverse[q]);
+                    const Vec<T> first = change * inverse[q], part = first - first * inverse[q];
                     da[r][q] += part;
                     db[q] += part * splat(rows.v[x + q]);
-                    dw[q] += change * (y[q] * inverse[q]);
+                    dw[q] += NEARLY ? Vec<T>(first * y[q]) : first;
                 }
             }
             REGARD_UNROLL for (int q = 0; q < 4; ++q) store(out.db + (x + q) * COLUMNS<T> + n, db[q]);
         }
+        // φ is 1 − k / u
         REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-            out.dw[x + q] = dw[q];
+            out.dw[x + q] = NEARLY ? dw[q] : Vec<T>(out.dw[x + q] + (total - k * dw[q]));
             REGARD_UNROLL for (int r = 0; r < R; ++r) out.da[r][x + q] = da[r][q];
         }
     }

@@ -51,8 +51,10 @@ def truth(case: Case, inputs: Inputs) -> Truth:
     inputs = tuple(tensor.detach() for tensor in inputs)
     wide = tuple(tensor.double() for tensor in inputs)
     if case.backward:
-        back = _first_head(direction(case))
-        return Truth(_gradients(case, wide, back.double()), _gradients(case, inputs, back), _first_head)
+        cut = _first_head if case.shape.heads > 1 else _whole
+        back = cut(direction(case))
+        one = [tuple(cut(tensor) for tensor in given) for given in (wide, inputs)]
+        return Truth(_gradients(case, one[0], back.double()), _gradients(case, one[1], back), cut)
     if case.layer:
         work = case.around(lambda x: _reference(case, x))
         return Truth((work(wide),), (work(inputs),), _whole)
@@ -93,7 +95,7 @@ def _reference(case: Case, inputs: Inputs, start: int | None = None) -> Tensor:
 
 
 def _gradients(case: Case, inputs: Inputs, back: Tensor) -> tuple[Tensor, ...]:
-    leaves = tuple(_first_head(tensor).clone().requires_grad_() for tensor in inputs)
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in inputs)
     out = _reference(case, leaves)
     return (out.detach(), *torch.autograd.grad(out, leaves, back))
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from regard.bench import additive
 from regard.bench.case import Case, Inputs, Shape, attention_inputs, layer_inputs
-from regard.spec import biases, masks, scores
+from regard.spec import biases, masks
 from regard.spec.dropout import Dropout
 
 STATISTICS = ("lse", "entropy", "peak", "peak_at", "distance", "max_logit")
-HIDDEN = 64
 
 
 def causal(shape: Shape, inputs: Inputs) -> dict[str, Any]:
@@ -46,17 +46,6 @@ def t5_inputs(shape: Shape, draw: torch.Generator) -> Inputs:
     return (*attention_inputs(shape, draw), torch.randn(32, shape.heads, generator=draw))
 
 
-def additive_inputs(shape: Shape, draw: torch.Generator) -> Inputs:
-    """Query, key, value and the weights of Bahdanau's score."""
-    by_width = (torch.randn(HIDDEN, shape.d, generator=draw) / shape.d**0.5 for _ in range(2))
-    return (*attention_inputs(shape, draw), *by_width, torch.randn(HIDDEN, generator=draw) / HIDDEN**0.5)
-
-
-def additive(shape: Shape, inputs: Inputs) -> dict[str, Any]:
-    """Bahdanau's score."""
-    return {"score": scores.Additive(*inputs[3:])}
-
-
 def _all() -> Iterable[Case]:
     for n in (1024, 4096):
         for d in (64, 128):
@@ -82,7 +71,16 @@ def _all() -> Iterable[Case]:
     yield Case("tiny-train", "one tiny call with gradients", Shape(16, 16, heads=2), backward=True)
     yield Case("statistics", "every row statistic in aux", Shape(4096), aux=STATISTICS, beside="dense")
     yield Case("layer", "Linear, attention, Linear", Shape(1024), draw=layer_inputs, layer=True)
-    yield Case("additive", "Bahdanau's score, hidden 64, one head", Shape(512, heads=1), additive, additive_inputs)
+    for d in (32, 64, 128):
+        sizes = Shape(1024, d, heads=1)
+        yield Case(
+            "additive", f"Bahdanau's score, {d} hidden units", sizes, partial(additive.spec, "tanh"), additive.inputs
+        )
+    for phi in ("relu", "gelu", "sigmoid"):
+        what = f"Luong's concat with {phi}"
+        yield Case(phi, what, Shape(1024, heads=1), partial(additive.spec, phi), additive.inputs)
+    sums: dict[str, Any] = {"spec": partial(additive.spec, "tanh"), "draw": additive.inputs, "backward": True}
+    yield Case("additive-train", "Bahdanau's score, forward and backward", Shape(1024, heads=1), **sums)
 
 
 CASES = {case.name: case for case in _all()}

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.bench import flex
+from regard.bench import additive, flex
 from regard.bench.case import Case, Inputs, Work
 from regard.bench.cases import CASES
 from regard.bench.dense import buckets, too_large, visible_table
 from regard.engine.attend import attend
 
-SDPA, FLEX, EAGER = "torch SDPA", "compiled Flex", "eager"
-PEERS = {"sdpa": SDPA, "flex": FLEX, "eager": EAGER}
+SDPA, FLEX, EAGER, COMPILED = "torch SDPA", "compiled Flex", "eager", "compiled eager"
+PEERS = {"sdpa": SDPA, "flex": FLEX, "eager": EAGER, "compiled": COMPILED}
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,30 @@ def contenders(case: Case, engines: Sequence[str] = ("auto",), peers: Sequence[s
         "flex": Contender(FLEX, flex.prepare, flex.refuses, same_pattern, compiles=True),
         "eager": Contender(EAGER, _eager, too_large, same_pattern),
     }
-    found += [by_name[peer] for peer in PEERS if peer in peers]
+    if additive.phi_of(case) is not None:
+        return found + _adding(case, peers)
+    found += [by_name[peer] for peer in PEERS if peer in peers and peer in by_name]
     if _learned(case) and "sdpa" in peers:
         found.append(Contender(f"{SDPA}, its bias gathered from the table", _gathered, too_large))
+    return found
+
+
+def _adding(case: Case, peers: Sequence[str]) -> list[Contender]:
+    """Whom scores that add are compared with: the formula, the formula compiled, and its best rewriting compiled."""
+    products = {"sdpa": SDPA, "flex": FLEX}
+    found = [
+        Contender(name, additive.eager, lambda case: "its scores are q·k")
+        for key, name in products.items()
+        if key in peers
+    ]
+    if "eager" in peers:
+        found.append(Contender(EAGER, additive.eager, additive.too_large))
+    if "compiled" in peers:
+        for name, make, refuses in (
+            (COMPILED, additive.eager, additive.too_large),
+            ("compiled identity", additive.identity, additive.no_identity),
+        ):
+            found.append(Contender(name, partial(additive.compiled, make), refuses, compiles=True))
     return found
 
 
@@ -73,8 +94,6 @@ def _learned(case: Case) -> bool:
 
 
 def _sdpa_refuses(case: Case) -> str | None:
-    if case.family == "additive":
-        return "its scores are q·k"
     spec = case.spec(case.shape, case.inputs_like())
     needs_table = "bias" in spec or spec.get("mask", "causal") != "causal"
     return too_large(case) if needs_table else None
@@ -120,8 +139,6 @@ def _gathered(case: Case, inputs: Inputs) -> Work:
 
 
 def _eager(case: Case, inputs: Inputs) -> Work:
-    if case.family == "additive":
-        return _eager_additive
     spec, shape = case.spec(case.shape, inputs), case.shape
     index = buckets(case, inputs) if _learned(case) else None
     table = visible_table(case, inputs) if index is None else None
@@ -143,9 +160,3 @@ def _eager(case: Case, inputs: Inputs) -> Work:
         return out.reshape(shape.batch, shape.heads, shape.rows, shape.d_value)
 
     return case.around(work)
-
-
-def _eager_additive(x: Inputs) -> Tensor:
-    query, key, value, w_query, w_key, v = x
-    a, b = query @ w_query.T, key @ w_key.T
-    return (torch.tanh(a.unsqueeze(-2) + b.unsqueeze(-3)) @ v).softmax(-1) @ value

@@ -14,8 +14,6 @@ LONGEST = 8192  # its block mask is made from all pairs
 
 def refuses(case: Case) -> str | None:
     """Why FlexAttention cannot run this on a CPU."""
-    if case.family == "additive":
-        return "its scores are q·k"
     spec = case.spec(case.shape, case.inputs_like())
     if case.backward:
         return "it cannot train on a CPU"

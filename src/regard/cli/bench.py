@@ -126,7 +126,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    peers = tuple(args.peer or (name for name in PEERS if not (args.quick and name == "flex")))
+    peers = tuple(args.peer or (name for name in PEERS if not (args.quick and name in ("flex", "compiled"))))
     budget = args.seconds or (QUICK if args.quick else BUDGET)
     return Settings(budget, args.rounds, tuple(args.engine or ("auto",)), peers, memory=not args.quick)
 
