@@ -103,15 +103,17 @@ REGARD_INLINE void ratio_gradients(const SumRows<T, R>& rows, const T* f, int64_
                 const Vec<T> change = load(ds[r] + n);
                 Vec<T> y[4], u[4], inverse[4];
                 REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                    y[q] = splat(rows.e[r][x + q]) * load(f + (x + q) * COLUMNS<T> + n) + (NEARLY ? splat(rows.less[r][x + q]) : one);
-                    if (CLAMP) y[q] = least<T>(y[q], most);
-                    u[q] = NEARLY ? Vec<T>(y[q] + k) : y[q];
+                    y[q] = splat(rows.e[r][x + q]) * load(f + (x + q) * COLUMNS<T> + n);
+                    if (NEARLY) y[q] = y[q] + splat(rows.less[r][x + q]);
+                    u[q] = (CLAMP ? least<T>(y[q], most) : y[q]) + (NEARLY ? k : one);
+                    if (CLAMP) y[q] = y[q] < most ? y[q] : Vec<T>{};  // flat
                 }
                 const Vec<T> left = u[0] * u[1], right = u[2] * u[3], all = one / (left * right);
                 const Vec<T> l = all * right, m = all * left;
                 inverse[0] = l * u[1], inverse[1] = l * u[0], inverse[2] = m * u[3], inverse[3] = m * u[2];
                 REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                    const Vec<T> first = change * inverse[q], part = first - first * inverse[q];
+                    // the slope is E·F / u², in which far numbers keep their digits; near 0, 1/u − 1/u² is as good
+                    const Vec<T> first = change * inverse[q], part = NEARLY ? Vec<T>(first - first * inverse[q]) : Vec<T>(first * (y[q] * inverse[q]));
                     da[r][q] += part;
                     db[q] += part * splat(rows.v[x + q]);
                     dw[q] += NEARLY ? Vec<T>(first * y[q]) : first;

@@ -1,0 +1,168 @@
+"""Scores that add, v · φ(a + b), on the native kernels: numbers of every size, accuracy, bits, memory."""
+
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from regard import attend, biases, masks, normalizers, scores
+
+PHIS = ["tanh", "sigmoid", "relu", "gelu"]
+phis = pytest.mark.parametrize("phi", PHIS)
+TINY = 1e-12  # what saturated rows leave of a gradient is no measure
+NAMES = ("query", "key", "value", "w_query", "w_key", "b", "v")
+# what makes |a| and |b| near 0, moderate, large enough to be flat, and so large that only their sum tells
+SIZES = [1e-6, 1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 30.0, 1e3, 1e4]
+
+
+def leaves(
+    seed: int, size: tuple[int, ...], scale: tuple[float, float], weight: float, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Inputs and parameters; `size` is (query heads, key heads, queries, keys, width, hidden, width of values)."""
+    heads, kv, queries, keys, d, hidden, d_value = size
+    draw = torch.Generator().manual_seed(seed)
+    shapes = ((1, heads, queries, d), (1, kv, keys, d), (1, kv, keys, d_value), (hidden, d), (hidden, d), (hidden,))
+    found = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in (*shapes, (hidden,))]
+    factors = (1.0, 1.0, 1.0, scale[0] / d**0.5, scale[1] / d**0.5, min(scale), weight)
+    return {
+        name: (tensor * factor).to(torch.float32).to(dtype).requires_grad_()
+        for name, tensor, factor in zip(NAMES, found, factors, strict=True)
+    }
+
+
+def called(given: dict[str, Tensor], phi: str, engine: str, **spec: Any) -> Tensor:
+    score = scores.ConcatMLP(given["w_query"], given["w_key"], given["b"], given["v"], activation=phi)
+    out: Tensor = attend(given["query"], given["key"], given["value"], score=score, engine=engine, **spec)
+    return out
+
+
+def outcome(given: dict[str, Tensor], phi: str, engine: str, **spec: Any) -> dict[str, Tensor]:
+    out = called(given, phi, engine, **spec)
+    back = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    grads = torch.autograd.grad(out, list(given.values()), back)
+    return {"out": out.detach(), **dict(zip(given, grads, strict=True))}
+
+
+def rms(tensor: Tensor) -> float:
+    found = float(tensor.double().square().mean().sqrt())
+    assert found == found, "NaN"
+    return found
+
+
+def ratios(phi: str, seed: int, scale: tuple[float, float], weight: float, hidden: int) -> dict[str, float]:
+    """Errors over those of the plain formula in float32; its error counts as at least the rounding of the result."""
+    size = (1, 1, 70, 90, 16, hidden, 64)
+    truth = outcome(leaves(seed, size, scale, weight, torch.float64), phi, "reference")
+    plain, found = (
+        outcome(leaves(seed, size, scale, weight, torch.float32), phi, engine) for engine in ("reference", "native")
+    )
+    ratio = {}
+    for name, right in truth.items():
+        if rms(right) > TINY:
+            rounding = torch.finfo(torch.float32).eps / 4 * rms(right)
+            ratio[name] = rms(found[name] - right) / max(rms(plain[name] - right), rounding)
+    return ratio
+
+
+def swept(number: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+
+    @given(
+        st.sampled_from(PHIS),
+        st.integers(0, 2**31),
+        st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES)),
+        st.sampled_from([0.1, 1.0]),
+        st.sampled_from([5, 32, 64]),
+    )
+    @settings(max_examples=number, suppress_health_check=list(HealthCheck), database=None, deadline=None)
+    def sweep(phi: str, seed: int, scale: tuple[float, float], weight: float, hidden: int) -> None:
+        for name, ratio in ratios(phi, seed, scale, weight, hidden).items():
+            found.setdefault(name, []).append(ratio)
+
+    sweep()
+    return found
+
+
+def test_as_exact_as_the_plain_formula() -> None:
+    for name, found in swept(80).items():
+        assert median(found) <= 2, (name, median(found))
+
+
+@phis
+@pytest.mark.parametrize("hidden", [1, 4, 7])
+def test_gradcheck_on_the_kernels(phi: str, hidden: int) -> None:
+    given = leaves(3, (4, 2, 5, 9, 3, hidden, 2), (1.0, 1.0), 1.0, torch.float64)
+
+    def run(*tensors: Tensor) -> Tensor:
+        return called(dict(zip(NAMES, tensors, strict=True)), phi, "native", mask="causal", query_start=4)
+
+    assert gradcheck(run, tuple(given.values()))
+
+
+@phis
+def test_all_sizes_in_one_call(phi: str) -> None:
+    """Queries and keys of every size side by side: each pair goes its own way, and none disturbs another."""
+    given = leaves(5, (2, 1, 64, 150, 8, 24, 16), (1.0, 1.0), 1.0, torch.float64)
+    with torch.no_grad():
+        for name in ("query", "key"):
+            rows = given[name].shape[2]
+            given[name] *= torch.tensor(SIZES, dtype=torch.float64)[torch.arange(rows) % len(SIZES)].view(1, 1, rows, 1)
+    found, right = (outcome(given, phi, engine) for engine in ("native", "reference"))
+    for name in found:
+        assert rms(found[name] - right[name]) <= 1e-10 * rms(right[name]), name
+
+
+SPEC = {
+    "mask": masks.Causal() & masks.Window(200, 0),
+    "bias": biases.ALiBi(4),
+    "normalizer": normalizers.Softmax(0.3),
+    "temperature": 0.7,
+}
+
+
+@phis
+def test_the_same_bits_for_any_slice_and_any_threads(phi: str) -> None:
+    given = leaves(7, (4, 2, 130, 300, 8, 12, 20), (1.0, 1.0), 1.0, torch.float32)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        whole = outcome(given, phi, "native", **SPEC, query_start=170)
+        torch.set_num_threads(3)
+        again = outcome(given, phi, "native", **SPEC, query_start=170)
+    finally:
+        torch.set_num_threads(before)
+    for name in whole:
+        assert torch.equal(whole[name], again[name]), name
+    with torch.no_grad():
+        for row in (0, 57, 129):  # one query, and no key behind it
+            part = {**given, "query": given["query"][:, :, row : row + 1]}
+            part |= {name: given[name][:, :, : 171 + row] for name in ("key", "value")}
+            assert torch.equal(
+                called(part, phi, "native", **SPEC, query_start=170 + row), whole["out"][:, :, row : row + 1]
+            )
+
+
+@phis
+def test_hidden_numbers_change_no_bit(phi: str) -> None:
+    given = leaves(8, (1, 1, 20, 40, 8, 8, 8), (1.0, 1.0), 1.0, torch.float32)
+    mask = masks.Lengths([33])
+    clean = outcome(given, phi, "native", mask=mask)
+    for poison in (torch.nan, torch.inf, 1e38):
+        with torch.no_grad():
+            for name in ("key", "value"):
+                given[name][:, :, 33:] = poison
+        found = outcome(given, phi, "native", mask=mask)
+        for name in ("out", "query", "w_query", "b", "v"):
+            assert torch.equal(found[name], clean[name]), (name, poison)
+
+
+@pytest.mark.slow
+def test_as_exact_as_the_plain_formula_in_many_cases() -> None:
+    for name, found in swept(1000).items():
+        assert median(found) <= 2, (name, median(found))
+        assert max(found) <= 3, (name, max(found))
