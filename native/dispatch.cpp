@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "pool.h"
 #include "regard.h"
 
 namespace regard {
@@ -85,6 +86,7 @@ int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes) {
     });
 }
 int64_t regard_workspace(void) { return regard::kernels().workspace(); }
+void regard_use_team(void* gomp_parallel) { regard::use_team(reinterpret_cast<regard::Team>(gomp_parallel)); }
 const char* regard_isa(void) { return regard::kernels().name; }
 double regard_fma_peak(int64_t threads, double seconds) { return regard::kernels().fma_peak(threads, seconds); }
 double regard_read_bandwidth(const void* data, int64_t bytes, int64_t threads) {

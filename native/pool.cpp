@@ -98,7 +98,32 @@ Pool& pool() {
     return *made;
 }
 
+// OpenMP's threads spin for some milliseconds after a parallel region of their own, and a second pool would have to share
+// the processor with them. They belong to the thread that called them, and do not survive a fork.
+std::atomic<Team> team{nullptr};
+std::atomic<std::thread::id> owner{};
+
+Team mine() {
+    const Team found = team.load(std::memory_order_acquire);
+    if (!found) return nullptr;
+    std::thread::id nobody, me = std::this_thread::get_id();
+    return owner.compare_exchange_strong(nobody, me) || nobody == me ? found : nullptr;
+}
+
+struct Shift {
+    Job* job;
+    std::atomic<int64_t> workers{0};
+};
+
 }  // namespace
+
+void use_team(Team found) {
+    team.store(found, std::memory_order_release);
+#if !defined(_WIN32)
+    static const int once = pthread_atfork(nullptr, nullptr, [] { team.store(nullptr, std::memory_order_release); });
+    (void)once;
+#endif
+}
 
 void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work) {
     Job job;
@@ -106,7 +131,15 @@ void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work
     job.stop = &stop;
     job.units = units;
     job.helpers = std::min(threads, units) - 1;
-    if (job.helpers > 0) {
+    const Team others = job.helpers > 0 ? mine() : nullptr;
+    if (others) {
+        Shift shift;
+        shift.job = &job;
+        others([](void* data) {
+            Shift& all = *static_cast<Shift*>(data);
+            all.job->drain(all.workers.fetch_add(1));
+        }, &shift, unsigned(job.helpers + 1), 0);
+    } else if (job.helpers > 0) {
         Pool& all = pool();
         const std::unique_lock<std::mutex> lock(all.calls, std::try_to_lock);
         if (lock.owns_lock())

@@ -21,4 +21,9 @@ using Work = std::function<void(int64_t unit, int64_t worker)>;
 // so are left out.
 void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work);
 
+// Another library's threads, as OpenMP's GOMP_parallel(fn, data, threads, flags) runs them, the caller among them. The
+// first thread that asks uses them from then on; others, and children of fork, use the pool.
+using Team = void (*)(void (*)(void*), void*, unsigned, unsigned);
+void use_team(Team team);
+
 }  // namespace regard

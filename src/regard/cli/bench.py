@@ -40,7 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--mask", metavar="MASK", help="full, causal or window:BEFORE,AFTER (only without a case)")
     size.add_argument("--backward", action="store_true", help="time the gradients too (only without a case)")
     how = parser.add_argument_group("measuring")
-    how.add_argument("--quick", action="store_true", help=f"{QUICK:g} s per case, without Flex and memory")
+    how.add_argument(
+        "--quick", action="store_true", help=f"{QUICK:g} s per case, without what must be compiled and without memory"
+    )
     how.add_argument("--seconds", type=float, metavar="S", help=f"of timing per case ({BUDGET:g})")
     how.add_argument("--rounds", type=int, metavar="N", help="turns that each contender gets, whatever they take")
     how.add_argument("--threads", type=int, metavar="N", help="as torch.set_num_threads")

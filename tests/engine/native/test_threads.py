@@ -154,3 +154,25 @@ def test_ten_thousand_calls_leave_memory_flat() -> None:
     calls(10000)
     gc.collect()
     assert _resident() - before < 1 << 20
+
+
+POOLED = """
+import sys, torch, regard
+torch.set_num_threads(3)
+q, k, v = torch.randn(3, 1, 4, 300, 32, generator=torch.Generator().manual_seed(0))
+torch.mm(torch.ones(256, 256), torch.ones(256, 256))  # torch's threads are awake
+print(regard.attend(q, k, v, engine="native").double().sum().item().hex())
+"""
+
+
+@pytest.mark.parametrize("pool", ["torch", "own", "ours"])
+def test_the_pool_can_be_chosen(pool: str) -> None:
+    env = {**os.environ, "REGARD_POOL": pool}
+    found = subprocess.run(
+        [sys.executable, "-c", POOLED], capture_output=True, text=True, timeout=120, check=False, env=env
+    )
+    if pool == "ours":
+        assert "REGARD_POOL must be torch or own, got 'ours'" in found.stderr
+    else:
+        query, key, value = torch.randn(3, 1, 4, 300, 32, generator=torch.Generator().manual_seed(0))
+        assert float.fromhex(found.stdout) == attend(query, key, value, engine="native").double().sum().item()

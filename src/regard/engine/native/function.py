@@ -37,7 +37,7 @@ from regard.spec.plane import Plane
 from regard.spec.scores.additive import ACTIVATIONS
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
-LONG = 1e10  # floating-point operations from which a call must answer Ctrl-C
+LONG = 5e10  # floating-point operations (a tenth of a second or more) from which a call must answer Ctrl-C
 # query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others

@@ -120,7 +120,31 @@ def library() -> ctypes.CDLL | None:
             "the environment's REGARD_ISA must be portable, avx2 or avx512, and the processor must have it; "
             f"got {asked!r}, and only {chosen!r} would be left; unset it, and the best one is chosen"
         )
+    if team := _torch_team():
+        found.regard_use_team.argtypes = [c_void_p]
+        found.regard_use_team.restype = None
+        found.regard_use_team(team)
     return found
+
+
+def _torch_team() -> int | None:
+    """The address of GOMP_parallel in the OpenMP runtime that torch has loaded, or None.
+
+    Its threads spin for a while after every parallel operator of torch; beside them a pool of our own has half a core.
+    """
+    asked = os.environ.get("REGARD_POOL", "torch")
+    if asked not in ("torch", "own"):
+        raise ValueError(f"the environment's REGARD_POOL must be torch or own, got {asked!r}")
+    if asked == "own" or not sys.platform.startswith("linux"):
+        return None
+    home = Path(torch.__file__).parent
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = Path(line.split(maxsplit=5)[-1])
+        if path.name.startswith(("libgomp", "libiomp")) and (
+            home in path.parents or home.with_suffix(".libs") in path.parents
+        ):
+            return ctypes.cast(ctypes.CDLL(os.fspath(path)).GOMP_parallel, c_void_p).value
+    return None
 
 
 def isa() -> str | None:
