@@ -1,0 +1,20 @@
+"""The examples run, and do what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *options: str) -> list[str]:
+    call = [sys.executable, str(EXAMPLES / name), *options]
+    found = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines()
+
+
+def test_additive_recall_learns() -> None:
+    lines = run("additive_recall.py", "--tokens", "512", "--queries", "128", "--steps", "80")
+    assert "100% right" in lines[9]
+    assert "s per step" in lines[10]
