@@ -167,12 +167,12 @@ template <class T, class S> class Backward {
 
     // The sum form: dQ, dK and the gradient of the weights, for this block of queries and keys. Sums over the pairs of a block
     // are made apart, and then added to those before.
-    static int64_t sum_space(const regard_call& c) { return KEYS * c.d_key + (2 + c.group) * c.d_key * LANES<T>; }
+    static int64_t sum_space(const regard_call& c) { return KEYS * c.d_key + (4 + c.group) * c.d_key * LANES<T>; }
     void sum_gradients(const T* q) {
         const Block& block = logits_.block;
         const int64_t d = c_.d_key;
         T* db = shares_;
-        Vec<T> *da = reinterpret_cast<Vec<T>*>(shares_ + KEYS * d), *dw = da + 2 * d;
+        Vec<T> *da = reinterpret_cast<Vec<T>*>(shares_ + KEYS * d), *own = da + 2 * d, *dw = own + 2 * d;
         std::fill(shares_, shares_ + sum_space(c_), T(0));
         const T outer = T(Sums<T>::slope_factor(c_.form));
         for (int64_t g = 0; g < logits_.groups(); ++g) {
@@ -188,8 +188,7 @@ template <class T, class S> class Backward {
                 constexpr int R = decltype(count)::value;
                 const int64_t h = block.head[r] - kv_ * c_.group;
                 SumGradients<T, R> out;
-                for (int m = 0; m < R; ++m) out.da[m] = da + m * d;
-                out.dw = dw + h * d;
+                for (int m = 0; m < R; ++m) out.da[m] = da + m * d, out.dw[m] = own + m * d;
                 for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
                     const T* ds[R];
                     for (int m = 0; m < R; ++m) ds[m] = g_ + (r + m) * LINE + panel;
@@ -200,10 +199,12 @@ template <class T, class S> class Backward {
                 const T* weights = all.weights(block.head[r]);
                 for (int m = 0; m < R; ++m) {
                     T* line = dq_ + (h * c_.queries + block.row[r + m]) * d;
-                    for (int64_t x = 0; x < d; ++x) {
-                        line[x] += sum<T>(out.da[m][x]) * (weights[x] * outer);
-                        out.da[m][x] = Vec<T>{};
-                    }
+                    int64_t x = 0;
+                    for (; x + LANES<T> <= d; x += LANES<T>) store(line + x, load(line + x) + sums_of<T>(out.da[m] + x) * (load(weights + x) * outer));
+                    for (; x < d; ++x) line[x] += sum<T>(out.da[m][x]) * (weights[x] * outer);
+                    for (x = 0; x < d; ++x) dw[h * d + x] += out.dw[m][x];
+                    std::fill(out.da[m], out.da[m] + d, Vec<T>{});
+                    std::fill(out.dw[m], out.dw[m] + d, Vec<T>{});
                 }
             });
         }

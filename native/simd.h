@@ -134,5 +134,15 @@ template <class T> REGARD_INLINE void transpose(Vec<T>* rows) {
     swap_blocks<T, 1>(rows);
 }
 
+// Lane n is the sum of vector n's lanes.
+template <class T> REGARD_INLINE Vec<T> sums_of(const Vec<T>* vectors) {
+    Vec<T> rows[LANES<T>];
+    REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n) rows[n] = vectors[n];
+    transpose<T>(rows);
+    REGARD_UNROLL for (int half = LANES<T> / 2; half; half /= 2)
+        REGARD_UNROLL for (int n = 0; n < half; ++n) rows[n] += rows[n + half];
+    return rows[0];
+}
+
 }  // namespace REGARD_ISA
 }  // namespace regard

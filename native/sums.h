@@ -77,25 +77,22 @@ template <class Phi, class T, int R> REGARD_INLINE void direct_scores(const SumR
 }
 
 // What some rows and one vector of columns add to the gradients: of a (`da`, per unit a vector to be summed), of b (`db`,
-// laid out like the panel) and of v (`dw`, like `da`). `ds` are the gradients of the scores; slopes are 1/K of φ′.
+// laid out like the panel) and of v (`dw`, like `da`). Each row has its own, so that no sum depends on who goes along. `ds` are the gradients of the scores; slopes are 1/K of φ′.
 template <class T, int R> struct SumGradients {
-    Vec<T>* da[R];
+    Vec<T>*da[R], *dw[R];
     T* db;
-    Vec<T>* dw;
 };
 template <class T, int R, bool NEARLY, bool CLAMP>
 REGARD_INLINE void ratio_gradients(const SumRows<T, R>& rows, const T* f, int64_t from, int64_t to, const T* const* ds, const SumGradients<T, R>& out) {
     const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most), one = splat(T(1));
-    Vec<T> total{};
+    Vec<T> total[R] = {};
     if (!NEARLY)
         for (int r = 0; r < R; ++r)
-            for (int64_t n = from; n < to; n += LANES<T>) total += load(ds[r] + n);
+            for (int64_t n = from; n < to; n += LANES<T>) total[r] += load(ds[r] + n);
     for (int64_t x = 0; x < rows.d; x += 4) {
-        Vec<T> da[R][4], dw[4];
-        REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-            dw[q] = NEARLY ? out.dw[x + q] : Vec<T>{};
-            REGARD_UNROLL for (int r = 0; r < R; ++r) da[r][q] = out.da[r][x + q];
-        }
+        Vec<T> da[R][4], dw[R][4];
+        REGARD_UNROLL for (int q = 0; q < 4; ++q)
+            REGARD_UNROLL for (int r = 0; r < R; ++r) da[r][q] = out.da[r][x + q], dw[r][q] = Vec<T>{};
         for (int64_t n = from; n < to; n += LANES<T>) {
             Vec<T> db[4];
             REGARD_UNROLL for (int q = 0; q < 4; ++q) db[q] = load(out.db + (x + q) * COLUMNS<T> + n);
@@ -116,23 +113,24 @@ REGARD_INLINE void ratio_gradients(const SumRows<T, R>& rows, const T* f, int64_
                     const Vec<T> first = change * inverse[q], part = NEARLY ? Vec<T>(first - first * inverse[q]) : Vec<T>(first * (y[q] * inverse[q]));
                     da[r][q] += part;
                     db[q] += part * splat(rows.v[x + q]);
-                    dw[q] += NEARLY ? Vec<T>(first * y[q]) : first;
+                    dw[r][q] += NEARLY ? Vec<T>(first * y[q]) : first;
                 }
             }
             REGARD_UNROLL for (int q = 0; q < 4; ++q) store(out.db + (x + q) * COLUMNS<T> + n, db[q]);
         }
         // φ is 1 − k / u
-        REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-            out.dw[x + q] = NEARLY ? dw[q] : Vec<T>(out.dw[x + q] + (total - k * dw[q]));
-            REGARD_UNROLL for (int r = 0; r < R; ++r) out.da[r][x + q] = da[r][q];
-        }
+        REGARD_UNROLL for (int q = 0; q < 4; ++q)
+            REGARD_UNROLL for (int r = 0; r < R; ++r) {
+                out.da[r][x + q] = da[r][q];
+                out.dw[r][x + q] += NEARLY ? dw[r][q] : Vec<T>(total[r] - k * dw[r][q]);
+            }
     }
 }
 template <class Phi, class T, int R>
 REGARD_INLINE void direct_gradients(const SumRows<T, R>& rows, T inverse, const T* b, int64_t from, int64_t to, const T* const* ds, const SumGradients<T, R>& out) {
     for (int64_t x = 0; x < rows.d; ++x) {
-        Vec<T> da[R], dw = out.dw[x];
-        REGARD_UNROLL for (int r = 0; r < R; ++r) da[r] = out.da[r][x];
+        Vec<T> da[R], dw[R];
+        REGARD_UNROLL for (int r = 0; r < R; ++r) da[r] = out.da[r][x], dw[r] = out.dw[r][x];
         for (int64_t n = from; n < to; n += LANES<T>) {
             Vec<T> db = load(out.db + x * COLUMNS<T> + n);
             REGARD_UNROLL for (int r = 0; r < R; ++r) {
@@ -141,12 +139,11 @@ REGARD_INLINE void direct_gradients(const SumRows<T, R>& rows, T inverse, const 
                 const Vec<T> part = change * (phi.slope * inverse);
                 da[r] += part;
                 db += part * splat(rows.v[x]);
-                dw += change * phi.value;
+                dw[r] += change * phi.value;
             }
             store(out.db + x * COLUMNS<T> + n, db);
         }
-        out.dw[x] = dw;
-        REGARD_UNROLL for (int r = 0; r < R; ++r) out.da[r][x] = da[r];
+        REGARD_UNROLL for (int r = 0; r < R; ++r) out.da[r][x] = da[r], out.dw[r][x] = dw[r];
     }
 }
 

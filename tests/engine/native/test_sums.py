@@ -166,3 +166,19 @@ def test_as_exact_as_the_plain_formula_in_many_cases() -> None:
     for name, found in swept(1000).items():
         assert median(found) <= 2, (name, median(found))
         assert max(found) <= 3, (name, max(found))
+
+
+def test_hidden_numbers_of_any_size_change_no_bit_of_any_gradient() -> None:
+    """Several vectors of columns, rows of several sizes: hidden keys change which way rows go together."""
+    given = leaves(9, (2, 1, 60, 300, 8, 12, 8), (1.0, 1.0), 1.0, torch.float32)
+    with torch.no_grad():
+        given["query"] *= torch.tensor([0.01, 1.0, 1.0, 30.0, 0.01])[torch.arange(60) % 5].view(1, 1, 60, 1)
+    seen = torch.rand(1, 1, 60, 300, generator=torch.Generator().manual_seed(2)) < 0.5
+    mask = masks.Dense(seen & (torch.arange(300) % 7 != 3))
+    clean = outcome(given, "tanh", "native", mask=mask)
+    for size in (1e-3, 20.0, 1e6):
+        with torch.no_grad():
+            given["key"][:, :, torch.arange(300) % 7 == 3] = size
+        found = outcome(given, "tanh", "native", mask=mask)
+        for name in ("out", "query", "key", "value", "w_query", "b", "v"):
+            assert torch.equal(found[name], clean[name]), (name, size)
