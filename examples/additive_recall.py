@@ -5,7 +5,7 @@ queries ask for a name; the answer is the colour of its marked token. The only w
 attention v · tanh(W₁q + W₂k + b), which has to learn that name *and* mark count. With a (query, key, hidden) tensor, as
 textbooks write it, one step would hold 2 GiB for the hidden units alone, and as much again for operations of backward.
 
-    python examples/additive_recall.py                    a minute or two
+    python examples/additive_recall.py                    half a minute
     python examples/additive_recall.py --tokens 65536     the same task, eight times as long
 """
 

@@ -66,7 +66,7 @@ def notes(results: Sequence[Result], failures: Sequence[str], machine: Machine) 
     lines += _growth(results)
     compiled = [s.compile_seconds for each in results for s in each.scores if s.compile_seconds is not None]
     if compiled:
-        lines.append(f"compiling Flex took {min(compiled):.1f} to {max(compiled):.1f} s per case, not counted above")
+        lines.append(f"compiling took {min(compiled):.1f} to {max(compiled):.1f} s per case, not counted above")
     lines += _reasons(results)
     if results and (peak := results[0].peak_flops):
         lines.append(f"multiply-adds in registers reach {peak / 1e9:.0f} GFLOP/s")
