@@ -2,7 +2,9 @@
 // Keys are cut into chunks by their number alone; the chunks' shares of dQ, and of tables, are added in order. So no bit
 // depends on the number of threads, and none of dQ on the other queries, heads and batch rows of the call.
 #pragma once
-#include "rows.h"
+#include <optional>
+
+#include "sum_backward.h"
 
 namespace regard {
 namespace REGARD_ISA {
@@ -23,11 +25,11 @@ template <class T, class S> class Backward {
         dv_ = take(KEYS * p_.dv);
         s_ = take(BLOCK * LINE);
         g_ = take(BLOCK * LINE) + MARGIN;
-        if (c_.form) shares_ = take(sum_space(c_));
+        if (c_.form) sums_.emplace(c_, take(SumBackward<T, S>::space(c_)));
         if (c_.grad_offset_table) std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
     }
     static size_t space(const BackwardPlan<T, S>& p) {
-        return size_t(KEYS * (table_width(p.c) + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + (p.c.form ? sum_space(p.c) : 0) + 8 * 16);
+        return size_t(KEYS * (table_width(p.c) + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + (p.c.form ? SumBackward<T, S>::space(p.c) : 0) + 8 * 16);
     }
 
     // `dq` takes this chunk's share.
@@ -48,7 +50,8 @@ template <class T, class S> class Backward {
     const regard_call& c_;
     Logits<T, S> logits_;
     const Stop& stop_;
-    T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *shares_, *dq_, *d_table_;
+    T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *dq_, *d_table_;
+    std::optional<SumBackward<T, S>> sums_;
     double *d_tau_, *d_weights_;
     int64_t lane_, chunk_, b_, kv_, low_, high_;
 
@@ -83,7 +86,7 @@ template <class T, class S> class Backward {
         for (int64_t column = begin; column < end; ++column) {
             const int64_t row = lane_ * c_.keys + column, n = column - column0;
             if (c_.form)
-                sum_key_gradient(n, static_cast<T*>(c_.grad_key) + row * c_.d_key);
+                sums_->key_gradient(dk_, n, static_cast<T*>(c_.grad_key) + row * c_.d_key);
             else
                 std::copy(dk_ + n * p_.d, dk_ + n * p_.d + c_.d_key, static_cast<T*>(c_.grad_key) + row * c_.d_key);
             std::copy(dv_ + n * p_.dv, dv_ + n * p_.dv + c_.d_value, static_cast<T*>(c_.grad_value) + row * c_.d_value);
@@ -130,7 +133,8 @@ template <class T, class S> class Backward {
             columns(s_ + row0 * LINE + from, d_out + row0 * p_.dv, p_.dv, row1 - row0, to - from, dv_ + from * p_.dv);
             if (!c_.form) columns(g_ + row0 * LINE + from, q + row0 * p_.d, p_.d, row1 - row0, to - from, dk_ + from * p_.d);
         }
-        if (c_.form) return sum_gradients(q);
+        if (c_.form)
+            return sums_->pair(logits_, q, p_.step, k_panels_, g_, low_, high_, dk_, d_weights_, p_.totals + (chunk_ + 1) * p_.rows(), [&](int64_t r) { return dq_line(r); });
         for (int64_t g = 0; g < logits_.groups(); ++g) queries(g);
     }
 
@@ -145,16 +149,20 @@ template <class T, class S> class Backward {
                        });
     }
 
+    T* dq_line(int64_t r) const {
+        const Block& block = logits_.block;
+        return dq_ + ((block.head[r] - kv_ * c_.group) * c_.queries + block.row[r]) * c_.d_key;
+    }
+
     // dQ of a group of rows.
     void queries(int64_t g) {
-        const Block& block = logits_.block;
         const int64_t from = logits_.low[g], to = logits_.high[g];
         if (from >= to) return;
         for (int64_t x = 0; x < p_.d; x += COLUMNS<T>)
             product<T>(g_ + g * GROUP * LINE + from, LINE, k_rows_ + from * p_.d + x, p_.d, to - from, logits_.rows(g),
                        std::min<int64_t>(COLUMNS<T>, p_.d - x) / LANES<T>, [&](int64_t n, const Vec<T>* sums, auto count) REGARD_INLINED {
                            const int64_t r = g * GROUP + n;
-                           T* line = dq_ + ((block.head[r] - kv_ * c_.group) * c_.queries + block.row[r]) * c_.d_key + x;
+                           T* line = dq_line(r) + x;
                            each<decltype(count)::value>([&](int v) REGARD_INLINED {
                                T* to_ = line + v * LANES<T>;
                                if (x + (v + 1) * LANES<T> <= c_.d_key)
@@ -163,60 +171,6 @@ template <class T, class S> class Backward {
                                    for (int64_t m = 0; m < c_.d_key - x - v * LANES<T>; ++m) to_[m] += sums[v][m];
                            });
                        });
-    }
-
-    // The sum form: dQ, dK and the gradient of the weights, for this block of queries and keys. Sums over the pairs of a block
-    // are made apart, and then added to those before.
-    static int64_t sum_space(const regard_call& c) { return KEYS * c.d_key + (4 + c.group) * c.d_key * LANES<T>; }
-    void sum_gradients(const T* q) {
-        const Block& block = logits_.block;
-        const int64_t d = c_.d_key;
-        T* db = shares_;
-        Vec<T> *da = reinterpret_cast<Vec<T>*>(shares_ + KEYS * d), *own = da + 2 * d, *dw = own + 2 * d;
-        std::fill(shares_, shares_ + sum_space(c_), T(0));
-        const T outer = T(Sums<T>::slope_factor(c_.form));
-        for (int64_t g = 0; g < logits_.groups(); ++g) {
-            const int64_t low = logits_.low[g], high = logits_.high[g];
-            if (low >= high) continue;
-            const Sums<T> all(c_, k_panels_);
-            Range range{FAR, NEAR};
-            for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
-                const Range here = Sums<T>(c_, k_panels_ + panel * table_width(c_)).range(std::max(low, panel) - panel, std::min<int64_t>(high - panel, COLUMNS<T>));
-                range = {std::min(range.low, here.low), std::max(range.high, here.high)};
-            }
-            logits_.template alike<2>(q, p_.step, g, all, range, [&](auto count, int64_t r, const Ways& ways) {
-                constexpr int R = decltype(count)::value;
-                const int64_t h = block.head[r] - kv_ * c_.group;
-                SumGradients<T, R> out;
-                for (int m = 0; m < R; ++m) out.da[m] = da + m * d, out.dw[m] = own + m * d;
-                for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
-                    const T* ds[R];
-                    for (int m = 0; m < R; ++m) ds[m] = g_ + (r + m) * LINE + panel;
-                    out.db = db + panel * d;
-                    Sums<T>(c_, k_panels_ + panel * table_width(c_))
-                        .template gradients<R>(q + r * p_.step, p_.step, block.head[r], std::max(low, panel) - panel, std::min<int64_t>(high - panel, COLUMNS<T>), ways, ds, out);
-                }
-                const T* weights = all.weights(block.head[r]);
-                for (int m = 0; m < R; ++m) {
-                    T* line = dq_ + (h * c_.queries + block.row[r + m]) * d;
-                    int64_t x = 0;
-                    for (; x + LANES<T> <= d; x += LANES<T>) store(line + x, load(line + x) + sums_of<T>(out.da[m] + x) * (load(weights + x) * outer));
-                    for (; x < d; ++x) line[x] += sum<T>(out.da[m][x]) * (weights[x] * outer);
-                    for (x = 0; x < d; ++x) dw[h * d + x] += out.dw[m][x];
-                    std::fill(out.da[m], out.da[m] + d, Vec<T>{});
-                    std::fill(out.dw[m], out.dw[m] + d, Vec<T>{});
-                }
-            });
-        }
-        for (int64_t n = low_ / COLUMNS<T> * COLUMNS<T> * d, end = up(high_, COLUMNS<T>) * d; n < end; n += LANES<T>) store(dk_ + n, load(dk_ + n) + load(db + n));
-        if (d_weights_)
-            for (int64_t n = 0; n < c_.group * d; ++n) d_weights_[n] += double(sum<T>(dw[n]));
-    }
-    // dK of column n, out of the panel's layout.
-    void sum_key_gradient(int64_t n, T* to) const {
-        const T* from = dk_ + n / COLUMNS<T> * COLUMNS<T> * c_.d_key + n % COLUMNS<T>;
-        const T outer = T(Sums<T>::slope_factor(c_.form));
-        for (int64_t x = 0; x < c_.d_key; ++x) to[x] = from[x * COLUMNS<T>] * outer;
     }
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
@@ -367,6 +321,7 @@ template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces
             for (int64_t chunk = 0; chunk < plan.chunks; ++chunk)
                 plan.add_queries(lane, chunk, plan.shares + (lane * plan.chunks + chunk) * plan.share());
         });
+    if (c.form && !(c.cap > 0)) parallel(blocks.lanes, threads, stop, [&](int64_t lane, int64_t) { settle(plan, lane); });
     plan.add_tables();
     return stop.now() ? REGARD_STOPPED : REGARD_DONE;
 }

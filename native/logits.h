@@ -41,13 +41,16 @@ template <class T, class S> class Logits {
     // The queries of a block, `row` numbers apart. Whether all are finite.
     bool queries(const Block& next, T* rows, int64_t row) const {
         Vec<T> check{};
+        T all = 0;
         for (int64_t r = 0; r < next.count; ++r) {
             T* q = rows + r * row;
             copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, q);
             int64_t x = 0;
             for (; x + LANES<T> <= c.d_key; x += LANES<T>) check += load(q + x) * T(0);
             for (; x < c.d_key; ++x) check[0] += q[x] * T(0);
-            if (c.form) query_tables<T>(c, next.head[r], q);
+            if (!c.form || !ratio_form(c)) continue;
+            if (r == 0 || next.head[r] != next.head[r - 1]) all = all_weights<T>(c, next.head[r]);
+            query_tables<T>(c, weights_of<T>(c, next.head[r]), all, q);
         }
         return sum<T>(check) == T(0);
     }

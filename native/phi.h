@@ -61,5 +61,14 @@ template <class T> struct Gelu {
     }
 };
 
+template <class T> inline Slope<T> slope_of(int64_t form, Vec<T> z) {
+    switch (form) {
+        case REGARD_TANH: return Tanh<T>::both(z);
+        case REGARD_SIGMOID: return Sigmoid<T>::both(z);
+        case REGARD_RELU: return Relu<T>::both(z);
+        default: return Gelu<T>::both(z);
+    }
+}
+
 }  // namespace REGARD_ISA
 }  // namespace regard

@@ -19,6 +19,7 @@ template <class T, class S> struct BackwardPlan {
     int64_t pad, heads, key_blocks, chunks, splits, d, dv, step;  // d and dv: widths in whole vectors; step: from query to query
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
     T *constant, *query, *grad;           // per query row: constant of the softmax; queries and dO, by block
+    T* totals;                            // of the sum form, per query row: minus what its ds should add up to; per chunk and row: what they do
     T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
     std::vector<T> tables;                // per lane and chunk: offset table of its heads
     std::vector<double> taus;             // per lane, chunk and head of its group
@@ -46,12 +47,14 @@ template <class T, class S> struct BackwardPlan {
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(up(rows(), 16) + blocks.total * BLOCK * (step + dv)) +
+        return size_t(up(rows(), 16) + (c.form ? up((chunks + 1) * rows(), 16) : 0) + blocks.total * BLOCK * (step + dv)) +
                (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
     }
     void place(T* space) {
         constant = space;
-        query = constant + up(rows(), 16);
+        totals = constant + up(rows(), 16);
+        query = totals + (c.form ? up((chunks + 1) * rows(), 16) : 0);
+        if (c.form) std::fill(totals, query, T(0));
         grad = query + blocks.total * BLOCK * step;
         shares = grad + blocks.total * BLOCK * dv;
         row_shares = shares + (splits > 1 ? blocks.lanes * chunks * share() : 0);
@@ -110,6 +113,7 @@ template <class T, class S> struct BackwardPlan {
         return std::exp(double(static_cast<const T*>(c.sink)[h]) - top / logits.tau(h)) / total;
     }
     double sink_gradient(int64_t row, double share, double met) const {
+        if (!c.sink) return 0.0;
         if (!sound(row)) {  // a row that sees no key: its lse is the sink
             const bool empty = static_cast<const T*>(c.total)[row] == T(0);
             return empty && c.grad_lse ? double(static_cast<const T*>(c.grad_lse)[row]) : 0.0;
@@ -145,6 +149,10 @@ template <class T, class S> struct BackwardPlan {
                 sum += double(static_cast<const T*>(c.grad_entropy)[row]) * (double(static_cast<const T*>(c.entropy)[row]) + share);
             if (!sinks.empty()) sinks[size_t(row)] = T(sink_gradient(row, share, met));
             constant[row] = sound(row) ? T(-sum) : T(0);
+            if (c.form && sound(row)) {  // the gradients of a row of logits, its sink among them, add up to that of its lse
+                const double lse = c.grad_lse ? double(static_cast<const T*>(c.grad_lse)[row]) : 0.0;
+                totals[row] = T((sink_gradient(row, share, met) - lse) * c.scale / logits.tau(block.head[r]));
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 // What queries and keys of the sum form v · φ(a + b) become before they meet. For tanh and sigmoid a pair needs no
-// exponential: with E = e^κa of the query, F = e^κb of the key (κ = 2, 1) and y = E·F + g, it is φ = y / (y + k):
+// exponential: with E = e^κa of the query, F = e^κb of the key and u = E·F + 1,
 //
-//   tanh, any numbers       g = −1      F = e^2b        k = 2
-//   tanh, near 0            g = E − 1   F = e^2b − 1    k = 2    E − 1 and F keep their digits there, and so does y
-//   sigmoid                 g = 0       F = e^b         k = 1
+//   tanh      κ = 2     φ = 1 − 2 / u
+//   sigmoid   κ = −1    φ = 1 / u
+//
+// Near 0 tanh would lose digits; there φ = y / (y + 2) with y = E·(F − 1) + (E − 1), whose parts keep theirs.
 //
 // Weights v are at most 1: a power of two is taken out of them before, so that products stay in range.
 //
@@ -27,9 +28,10 @@ template <> struct Limits<double> {
 };
 
 inline bool ratio_form(const regard_call& c) { return c.form == REGARD_TANH || c.form == REGARD_SIGMOID; }
+template <class T> T kappa_of(const regard_call& c) { return c.form == REGARD_TANH ? T(2) : T(-1); }
 inline int64_t table_sets(const regard_call& c) { return ratio_form(c) ? 3 : 1; }
-// Numbers per query (E, E − 1, a, its size, v·E) and per column of a panel (F, F − 1, b, its size); or the number alone.
-inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 4 * c.d_key + 1 : c.d_key; }
+// Numbers per query (E, E − 1, a, its size, the sum of v, v·E) and per column of a panel (F, F − 1, b, its size); or the number alone.
+inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 4 * c.d_key + 2 : c.d_key; }
 inline int64_t table_width(const regard_call& c) { return ratio_form(c) ? 3 * c.d_key + 1 : c.d_key; }
 
 // e = e^κx and less = e^κx − 1 of `count` numbers.
@@ -63,18 +65,29 @@ template <class T> REGARD_INLINE Vec<T> size_of(Vec<T> largest) {
     return (largest > one ? one : zero) + (largest > splat(Limits<T>::bounded) ? one : zero) + (largest > splat(Limits<T>::wide) ? one : zero);
 }
 
-// The tables of one query of head h, which stands in row[0 .. d - 1].
-template <class T> inline void query_tables(const regard_call& c, int64_t h, T* row) {
-    if (!ratio_form(c)) return;
+// The weights of head h, and their sum.
+template <class T> inline const T* weights_of(const regard_call& c, int64_t h) { return static_cast<const T*>(c.v) + h * c.d_key; }
+template <class T> inline T all_weights(const regard_call& c, int64_t h) {
+    const T* v = weights_of<T>(c, h);
+    double all = 0;
+    for (int64_t x = 0; x < c.d_key; ++x) all += double(v[x]);
+    return T(all);
+}
+
+// The tables of one query, which stands in row[0 .. d - 1]; `v` are its head's weights, `all` their sum.
+template <class T> inline void query_tables(const regard_call& c, const T* v, T all, T* row) {
     const int64_t d = c.d_key;
-    const T kappa = c.form == REGARD_TANH ? T(2) : T(1);
-    T *e = row, *less = row + d, *a = row + 2 * d, largest = 0;
+    const T kappa = kappa_of<T>(c);
+    T *e = row, *less = row + d, *a = row + 2 * d;
     std::copy(row, row + d, a);
-    for (int64_t x = 0; x < d; ++x) largest = std::max(largest, std::abs(kappa * a[x]));
+    Vec<T> largest{};
+    int64_t x = 0;
+    for (; x + LANES<T> <= d; x += LANES<T>) largest = max<T>(largest, absolute<T>(load(a + x)));
+    for (; x < d; ++x) largest[0] = std::max(largest[0], std::abs(a[x]));
     power_tables<T>(a, d, kappa, e, less);
-    row[3 * d] = size_of<T>(splat(largest))[0];
-    const T* v = static_cast<const T*>(c.v) + h * d;
-    for (int64_t x = 0; x < d; ++x) row[3 * d + 1 + x] = v[x] * e[x];
+    row[3 * d] = size_of<T>(splat(std::abs(kappa) * max_of<T>(largest)))[0];
+    row[3 * d + 1] = all;
+    for (x = 0; x < d; ++x) row[3 * d + 2 + x] = v[x] * e[x];
 }
 
 // A panel of keys: where its raw numbers are packed, and the tables made of them.
@@ -85,7 +98,7 @@ template <class T> struct KeyPanel {
     T* raw() const { return at + (sets - 1) * d * COLUMNS<T>; }
     void make(const regard_call& c) const {
         if (!c.form || !ratio_form(c)) return;
-        const T kappa = c.form == REGARD_TANH ? T(2) : T(1);
+        const T kappa = kappa_of<T>(c);
         power_tables<T>(raw(), d * COLUMNS<T>, kappa, at, at + d * COLUMNS<T>);
         for (int64_t n = 0; n < COLUMNS<T>; n += LANES<T>) {
             Vec<T> largest{};

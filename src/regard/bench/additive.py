@@ -1,5 +1,7 @@
 """Scores that add, v · φ(W₁q + W₂k), as plain torch writes them: cases, and whom ours is compared with."""
 
+import importlib.util
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -64,6 +66,31 @@ def identity(case: Case, given: Inputs) -> Work:
         e, f = (2 * (query @ w_query.T)).exp(), (2 * (key @ w_key.T)).exp()
         logits = v.sum() - 2 * (v / (1 + e.unsqueeze(-2) * f.unsqueeze(-3))).sum(-1)
         return logits.softmax(-1) @ value
+
+    return work
+
+
+def no_keras(case: Case) -> str | None:
+    """Why Keras' layer is not tried: it has one head, tanh, and Keras must be there, on torch."""
+    if phi_of(case) != "tanh" or case.shape.heads != 1:
+        return "Keras adds under tanh, with one head"
+    if importlib.util.find_spec("keras") is None:
+        return "Keras is not installed"
+    return too_large(case)
+
+
+def keras(case: Case, given: Inputs) -> Work:
+    """keras.layers.AdditiveAttention behind both projections; its `scale` is v."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    layers: Any = importlib.import_module("keras").layers
+    layer = layers.AdditiveAttention()
+    layer.build([tuple(x.shape[0:1] + x.shape[2:]) for x in (given[0], given[2], given[1])])
+
+    def work(x: Inputs) -> Tensor:
+        query, key, value, w_query, w_key, v = x
+        object.__setattr__(layer, "scale", v)  # so that its gradient is v's
+        out: Tensor = layer([(query @ w_query.T).squeeze(1), value.squeeze(1), (key @ w_key.T).squeeze(1)])
+        return out.unsqueeze(1)
 
     return work
 

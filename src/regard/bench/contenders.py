@@ -15,8 +15,8 @@ from regard.bench.cases import CASES
 from regard.bench.dense import buckets, too_large, visible_table
 from regard.engine.attend import attend
 
-SDPA, FLEX, EAGER, COMPILED = "torch SDPA", "compiled Flex", "eager", "compiled eager"
-PEERS = {"sdpa": SDPA, "flex": FLEX, "eager": EAGER, "compiled": COMPILED}
+SDPA, FLEX, EAGER, COMPILED, KERAS = "torch SDPA", "compiled Flex", "eager", "compiled eager", "Keras"
+PEERS = {"sdpa": SDPA, "flex": FLEX, "eager": EAGER, "compiled": COMPILED, "keras": KERAS}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def _adding(case: Case, peers: Sequence[str]) -> list[Contender]:
             ("compiled identity", additive.identity, additive.no_identity),
         ):
             found.append(Contender(name, partial(additive.compiled, make), refuses, compiles=True))
+    if "keras" in peers:
+        found.append(Contender(KERAS, additive.keras, additive.no_keras))
     return found
 
 

@@ -118,6 +118,7 @@ def run(asked: Request, engine: str = "auto") -> Result:
     return result
 
 
+@cache
 def module(name: str) -> ModuleType:
     """The engine of that name."""
     return importlib.import_module(ENGINES[name])

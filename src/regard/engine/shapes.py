@@ -102,15 +102,16 @@ def _check_lengths(named: dict[str, Tensor]) -> None:
 
 def _check_heads(named: dict[str, Tensor]) -> None:
     q, k, v = map(_heads, named.values())
+    if k == v and (q % k if k else q) == 0:
+        return
     hint = _swapped(named) or AXES
     if k != v:
         raise ValueError(
             f"key and value must have the same number of heads, got {k} and {v} ({_listed(named)}); {hint}"
         )
-    if (q % k if k else q) != 0:
-        raise ValueError(
-            f"the key's heads must divide the query's, got {q} query heads and {k} key heads ({_listed(named)}); {hint}"
-        )
+    raise ValueError(
+        f"the key's heads must divide the query's, got {q} query heads and {k} key heads ({_listed(named)}); {hint}"
+    )
 
 
 def _swapped(named: dict[str, Tensor]) -> str | None:

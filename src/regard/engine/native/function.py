@@ -175,13 +175,23 @@ def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | 
     """
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
-    found = _Attention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
+        found = _Attention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
+    else:
+        found = _outputs(forward_rows(native, inputs, for_backward=False) if done is None else done)  # type: ignore[arg-type]
     rest = found[1].new_zeros(()).expand(lanes)
     shaped = [tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in found]
     return Rows(*[*shaped, rest])
 
 
-def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
+def _outputs(rows: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """out, lse and all statistics; zeros for those that were not asked for."""
+    lse = rows["lse"]
+    blank = torch.zeros((), dtype=lse.dtype).expand(lse.shape)
+    return rows["out"], lse, *(rows.get(name, blank) for name in STATISTICS)
+
+
+def forward_rows(native: Native, inputs: Inputs, for_backward: bool = True) -> dict[str, Tensor]:
     """out, lse and the statistics asked for, (batch, head, query) each; `state` and `at` are for backward."""
     plane, value = native.plane, inputs[2]
     dtype = torch.promote_types(value.dtype, torch.float32)
@@ -192,12 +202,16 @@ def forward_rows(native: Native, inputs: Inputs) -> dict[str, Tensor]:
     call = native.call(inputs, held)
     for name, tensor in rows.items():
         setattr(call, name, tensor.data_ptr())
-    rows["state"], rows["at"] = torch.empty((2, *size), dtype=dtype), torch.empty(size, dtype=torch.int64)
-    point_to_state(call, rows["state"], rows["at"])
+    if for_backward:
+        rows["state"], rows["at"] = torch.empty((2, *size), dtype=dtype), torch.empty(size, dtype=torch.int64)
+        point_to_state(call, rows["state"], rows["at"])
+    elif "peak_at" in native.aux:
+        rows["at"] = torch.empty(size, dtype=torch.int64)
+        call.peak_at = rows["at"].data_ptr()
     if execute("regard_forward", call) == NOT_FINITE and not native.finite:
         raise NotFiniteError
     if "peak_at" in native.aux:
-        rows["peak_at"] = rows["at"].clone()
+        rows["peak_at"] = rows["at"].clone() if for_backward else rows["at"]
     return rows
 
 
@@ -261,14 +275,12 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, native: Native, done: dict[str, Tensor] | None, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         rows = forward_rows(native, inputs) if done is None else done  # type: ignore[arg-type]
-        lse = rows["lse"]
-        blank = torch.zeros((), dtype=lse.dtype)
-        outputs = [rows["out"], lse, *(rows.get(name, blank.expand(lse.shape)) for name in STATISTICS)]
+        outputs = _outputs(rows)
         ctx.native = native.stored()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"])
         ctx.mark_non_differentiable(*outputs[3:])
-        return tuple(outputs)
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:

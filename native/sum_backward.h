@@ -1,0 +1,161 @@
+// The sum form backward: dQ, dK and the gradient of the weights, for one block of queries and one of keys at a time.
+#pragma once
+#include "rows.h"
+#include "slopes.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+template <class T, class S> class SumBackward {
+   public:
+    // `space` holds what the rows and keys of a pair of blocks add; it is made apart, and then added to what was before.
+    static int64_t space(const regard_call& c) {
+        return 2 * KEYS * c.d_key + (GROUP + c.group) * c.d_key * LANES<T> + 2 * GROUP * KEYS;
+    }
+    SumBackward(const regard_call& call, T* space) : c(call), d(call.d_key), slopes(call), db(space), over_f(db + KEYS * d) {
+        da = reinterpret_cast<Vec<T>*>(over_f + KEYS * d), dw = da + GROUP * d;
+        split = reinterpret_cast<T*>(dw + c.group * d);
+    }
+
+    // `ds` are the gradients of the scores, LINE apart, and columns low .. high - 1 those that any row sees; lines(r) is where
+    // row r's dQ goes, and totals[place] takes the sum of its ds.
+    template <class Lines>
+    void pair(const Logits<T, S>& logits, const T* q, int64_t step, const T* panels, const T* ds, int64_t low, int64_t high, T* dk, double* d_weights, T* totals, Lines lines) {
+        totals_ = totals;
+        std::fill(db, split, T(0));
+        SumColumns<T> columns{panels, table_width(c), d, 0, 0, db, over_f};
+        for (int64_t g = 0; g < logits.groups(); ++g) {
+            columns.low = logits.low[g], columns.high = logits.high[g];
+            if (columns.low < columns.high) group(logits, g, q, step, ds, columns, lines);
+        }
+        for (int64_t panel = low / COLUMNS<T> * COLUMNS<T>; panel < high; panel += COLUMNS<T>) {
+            const T* f = columns.table(0, 0, panel);
+            for (int64_t n = 0, at = panel * d; n < COLUMNS<T> * d; n += LANES<T>, at += LANES<T>)
+                store(dk + at, load(dk + at) + (ratio_form(c) ? Vec<T>(load(over_f + at) * load(f + n) + load(db + at)) : load(db + at)));
+        }
+        if (d_weights)
+            for (int64_t n = 0; n < c.group * d; ++n) d_weights[n] += double(sum<T>(dw[n]));
+    }
+    // dK of column n, out of the panel's layout.
+    void key_gradient(const T* dk, int64_t n, T* to) const {
+        const T* from = dk + n / COLUMNS<T> * COLUMNS<T> * d + n % COLUMNS<T>;
+        const T outer = T(Slopes<T>::factor(c.form));
+        for (int64_t x = 0; x < d; ++x) to[x] = from[x * COLUMNS<T>] * outer;
+    }
+
+   private:
+    const regard_call& c;
+    int64_t d;
+    Slopes<T> slopes;
+    T *db, *over_f, *split, *totals_ = nullptr;
+    Vec<T>*da, *dw;
+
+    // Rows that go together, one way.
+    struct Run {
+        int64_t row;
+        int count;
+        Way way;
+        bool clamped;
+        const T* ds;
+        Vec<T> total[2];
+    };
+
+    template <class Lines>
+    void group(const Logits<T, S>& logits, int64_t g, const T* q, int64_t step, const T* ds, const SumColumns<T>& columns, Lines lines) {
+        Run runs[2 * GROUP];
+        const int64_t first = g * GROUP, rows = logits.rows(g), count = find_runs(logits, g, q, step, ds, columns, runs);
+        for (int64_t x = 0; x < d; x += 4)
+            for (int64_t n = 0; n < count; ++n)
+                if (runs[n].count == 2)
+                    share<2>(logits, runs[n], q, step, first, columns, x);
+                else
+                    share<1>(logits, runs[n], q, step, first, columns, x);
+        const T outer = T(Slopes<T>::factor(c.form));
+        for (int64_t r = 0; r < rows; ++r) {
+            const T* v = weights_of<T>(c, logits.block.head[first + r]);
+            Vec<T>* own = da + r * d;
+            T* line = lines(first + r);
+            int64_t x = 0;
+            for (; x + LANES<T> <= d; x += LANES<T>) store(line + x, load(line + x) + sums_of<T>(own + x) * (load(v + x) * outer));
+            for (; x < d; ++x) line[x] += sum<T>(own[x]) * (v[x] * outer);
+        }
+        std::fill(da, da + rows * d, Vec<T>{});
+    }
+    int64_t find_runs(const Logits<T, S>& logits, int64_t g, const T* q, int64_t step, const T* ds, const SumColumns<T>& columns, Run* runs) {
+        int64_t count = 0;
+        Range range{FAR, NEAR};
+        for (int64_t panel = columns.low / COLUMNS<T> * COLUMNS<T>; panel < columns.high; panel += COLUMNS<T>) {
+            const Range here = Sums<T>(c, columns.table(0, 0, panel)).range(std::max(columns.low, panel) - panel, std::min<int64_t>(columns.high - panel, COLUMNS<T>));
+            range = {std::min(range.low, here.low), std::max(range.high, here.high)};
+        }
+        const Sums<T> sums(c, columns.panels);
+        logits.template alike<2>(q, step, g, sums, range, [&](auto together, int64_t r, const Ways& ways) {
+            constexpr int R = decltype(together)::value;
+            if (!ways.mixed) {
+                runs[count++] = totalled(Run{r, R, ways.first, ways.clamped, ds + r * LINE, {}}, LINE, logits, columns);
+                return;
+            }
+            T *one = split + (r - g * GROUP) * KEYS, *other = one + GROUP * KEYS;
+            for (int m = 0; m < R; ++m)
+                for (int64_t n = columns.low; n < columns.high; n += LANES<T>) {
+                    const auto second = load(columns.table(3, 0, n)) == splat(T(ways.size));
+                    const Vec<T> change = load(ds + (r + m) * LINE + n);
+                    store(one + m * KEYS + n, second ? Vec<T>{} : change);
+                    store(other + m * KEYS + n, second ? change : Vec<T>{});
+                }
+            for (int m = 0; m < R; ++m) {
+                runs[count++] = totalled(Run{r + m, 1, ways.first, ways.clamped, one + m * KEYS, {}}, KEYS, logits, columns);
+                runs[count++] = totalled(Run{r + m, 1, ways.second, true, other + m * KEYS, {}}, KEYS, logits, columns);
+            }
+        });
+        return count;
+    }
+    Run totalled(Run run, int64_t line, const Logits<T, S>& logits, const SumColumns<T>& columns) const {
+        for (int m = 0; m < run.count; ++m) {
+            for (int64_t n = columns.low; n < columns.high; n += LANES<T>) run.total[m] += load(run.ds + m * line + n);
+            const Block& block = logits.block;
+            totals_[(block.b * c.kv_heads * c.group + block.head[run.row + m]) * c.queries + block.row[run.row + m]] += sum<T>(run.total[m]);
+        }
+        return run;
+    }
+    template <int R>
+    void share(const Logits<T, S>& logits, const Run& run, const T* q, int64_t step, int64_t first, const SumColumns<T>& columns, int64_t x) {
+        const int64_t head = logits.block.head[run.row];
+        SumShares<T, R> out;
+        for (int m = 0; m < R; ++m) {
+            out.ds[m] = run.ds + m * LINE, out.total[m] = run.total[m];
+            out.da[m] = da + (run.row + m - first) * d, out.dw[m] = dw + head % c.group * d;
+        }
+        slopes.template one_way<R>(q + run.row * step, step, head, run.way, run.clamped, columns, x, out);
+    }
+};
+
+// The gradients of a row's scores should add up to 0, or to that of its lse; Σ dO · O is rounded, so they miss by a little, and
+// all of them to one side, which sums over rows show. What they miss is taken out where most of the weight lies.
+template <class T, class S> void settle(BackwardPlan<T, S>& plan, int64_t lane) {
+    const regard_call& c = plan.c;
+    const int64_t d = c.d_key, b = lane / c.kv_heads, kv = lane % c.kv_heads;
+    std::vector<T> phi(size_t(up(d, LANES<T>))), slope(phi.size()), sums(phi.size());
+    for (int64_t n = 0; n < c.group * c.queries; ++n) {
+        const int64_t h = kv * c.group + n / c.queries, row = (b * plan.heads + h) * c.queries + n % c.queries;
+        if (!plan.sound(row) || c.peak_at[row] < 0) continue;
+        double miss = 0;
+        for (int64_t chunk = 0; chunk <= plan.chunks; ++chunk) miss += double(plan.totals[chunk * plan.rows() + row]);
+        const S *key = at<S>(c.key, b, kv, c.peak_at[row]), *query = at<S>(c.query, b, h, n % c.queries);
+        for (int64_t x = 0; x < d; ++x) sums[size_t(x)] = widen<T>(query[x * c.query.column]) + widen<T>(key[x * c.key.column]);
+        for (int64_t x = 0; x < d; x += LANES<T>) {
+            const Slope<T> found = slope_of<T>(c.form, load(sums.data() + x));
+            store(phi.data() + x, found.value), store(slope.data() + x, found.slope);
+        }
+        const T* v = weights_of<T>(c, h);
+        T* dq = static_cast<T*>(c.grad_query) + row * d;
+        double* dw = c.grad_v ? plan.weights.data() + (lane * plan.chunks * c.group + n / c.queries) * d : nullptr;
+        for (int64_t x = 0; x < d; ++x) {
+            dq[x] -= T(miss) * v[x] * slope[size_t(x)];
+            if (dw) dw[x] -= miss * double(phi[size_t(x)]);
+        }
+    }
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard
