@@ -131,7 +131,7 @@ template <class T, class S> class SumBackward {
 };
 
 // The gradients of a row's scores should add up to 0, or to that of its lse; Σ dO · O is rounded, so they miss by a little, and
-// all of them to one side, which sums over rows show. What they miss is taken out where most of the weight lies.
+// all of them to one side, which sums over rows show. What they miss is taken out as if all keys were like the one with most weight.
 template <class T, class S> void settle(BackwardPlan<T, S>& plan, int64_t lane) {
     const regard_call& c = plan.c;
     const int64_t d = c.d_key, b = lane / c.kv_heads, kv = lane % c.kv_heads;
@@ -147,11 +147,12 @@ template <class T, class S> void settle(BackwardPlan<T, S>& plan, int64_t lane) 
             const Slope<T> found = slope_of<T>(c.form, load(sums.data() + x));
             store(phi.data() + x, found.value), store(slope.data() + x, found.slope);
         }
-        const T* v = weights_of<T>(c, h);
-        T* dq = static_cast<T*>(c.grad_query) + row * d;
+        const T *v = weights_of<T>(c, h), weight = T(1) / static_cast<const T*>(c.total)[row];  // the peak's power is 1
+        T *dq = static_cast<T*>(c.grad_query) + row * d, *dk = static_cast<T*>(c.grad_key) + (lane * c.keys + c.peak_at[row]) * d;
         double* dw = c.grad_v ? plan.weights.data() + (lane * plan.chunks * c.group + n / c.queries) * d : nullptr;
         for (int64_t x = 0; x < d; ++x) {
-            dq[x] -= T(miss) * v[x] * slope[size_t(x)];
+            const T change = T(miss) * v[x] * slope[size_t(x)];
+            dq[x] -= change, dk[x] -= change * weight;
             if (dw) dw[x] -= miss * double(phi[size_t(x)]);
         }
     }

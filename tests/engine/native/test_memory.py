@@ -18,7 +18,7 @@ PROGRAM = """
 import ctypes, json, threading, time
 from pathlib import Path
 import torch
-from regard import Dropout, attend, biases, masks, normalizers
+from regard import Dropout, attend, biases, masks, normalizers, scores
 
 def of(*words):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -39,6 +39,8 @@ def settings(n):
     yield "documents", {"mask": causal & masks.Documents(torch.arange(n) // 512)}
     yield "lengths", {"mask": window & masks.Lengths(torch.tensor([n // 2]))}
     yield "a function", {"mask": window & masks.Where(lambda b, h, i, j: (i + j) % 3 != 0)}
+    additive = scores.Additive(leaf(8, 16), leaf(8, 16), leaf(8))
+    yield "a score that adds", {"mask": window, "score": additive}
     yield "statistics", {"mask": causal, "aux": ("lse", "entropy", "peak", "peak_at", "distance", "max_logit")}
 
 def call(n, spec):
@@ -76,7 +78,7 @@ def test_eight_times_the_length_takes_eight_times_the_memory() -> None:
     )
     assert found.returncode == 0, found.stderr
     taken = {(name, n): extra for name, n, extra in map(json.loads, found.stdout.splitlines())}
-    assert len(taken) >= 36
+    assert len(taken) >= 39
     for name, n in taken:
         if n == LONG:
             short, long = taken[name, SHORT], taken[name, LONG]
