@@ -2,6 +2,7 @@
 #include "backward.h"
 #include "peak.h"
 #include "schedule.h"
+#include "visit.h"
 
 namespace regard {
 namespace REGARD_ISA {
@@ -23,6 +24,10 @@ template <class T, class S> int backward(const regard_call& c) {
     const Trimmed<T> after;
     return backward<T, S>(c, spaces<T>());
 }
+template <class T, class S> int visit(const regard_call& c) {
+    const Trimmed<T> after;
+    return visit<T, S>(c, spaces<T>());
+}
 
 }  // namespace
 
@@ -36,6 +41,7 @@ template <class T, class S> int backward(const regard_call& c) {
 
 int run_forward(const regard_call& c) { REGARD_BY_DTYPE(forward, c) }
 int run_backward(const regard_call& c) { REGARD_BY_DTYPE(backward, c) }
+int run_visit(const regard_call& c) { REGARD_BY_DTYPE(visit, c) }
 void run_plan(const regard_call& c, int64_t* pairs, int64_t* bytes) { REGARD_BY_DTYPE(plan, c, pairs, bytes) }
 int64_t run_workspace() { return int64_t(spaces<float>().bytes() + spaces<double>().bytes()); }
 

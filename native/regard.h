@@ -86,10 +86,19 @@ typedef struct {
     const void *grad_lse, *grad_entropy;
     void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table, *grad_v;
     regard_tensor grad_dense;
+    /* Visit: a second pass, which reads top and total of the rows (and distance, for spread). received (batch, head, key) is
+     * the sum of weights over queries, spread (batch, head, query) that of weight * (|i - j| - distance)^2. With pool_rows
+     * above 0, the sum, the largest and the number of visible pairs in each cell of a grid (batch, head, pool_rows,
+     * pool_columns); they start at 0, and a cell starts at row (or column) cell * count / cells. */
+    void *received, *spread;
+    int64_t pool_rows, pool_columns;
+    double *pool_sum, *pool_max;
+    int64_t* pool_pairs;
 } regard_call;
 
 REGARD_API int regard_forward(const regard_call* call);
 REGARD_API int regard_backward(const regard_call* call);
+REGARD_API int regard_visit(const regard_call* call);
 /* Pairs whose logit the forward pass computes, and bytes of workspace that it takes. */
 REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);
 REGARD_API int64_t regard_workspace(void); /* bytes that the calling thread keeps for its next calls */

@@ -9,6 +9,7 @@ from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, l
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
+from regard.engine.native.visit import Wanted, visited
 from regard.engine.request import Aux, Request, Result
 from regard.engine.strip import Rows
 from regard.engine.tiled import ready, received, row_states
@@ -41,8 +42,9 @@ def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
 
 def run(request: Request) -> Result:
     """Lower and call the kernels."""
-    rows = _rows(request) if closed(request.mask) else by_strips(request, _rows)
-    return _finished(rows, request)
+    if not closed(request.mask):
+        return _finished(by_strips(request, _rows), request)
+    return _with_received(request) if "received" in request.aux else _finished(_rows(request), request)
 
 
 def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
@@ -61,13 +63,29 @@ def resumed(request: Request, done: dict[str, Tensor]) -> Result:
     return _finished(attention(native, *inputs, done=done), request)
 
 
-def _finished(rows: Rows, request: Request) -> Result:
+def _finished(rows: Rows, request: Request, by_key: Tensor | None = None) -> Result:
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
-        with torch.no_grad():
-            kernel, value, operands = ready(request)
-            found["received"] = received(kernel, row_states(kernel, value, operands), operands, request.sink)
+        found["received"] = _received(request) if by_key is None else by_key
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
+
+
+def _received(request: Request) -> Tensor:
+    """By the tiled engine, for what takes the kernels several calls."""
+    with torch.no_grad():
+        kernel, value, operands = ready(request)
+        return received(kernel, row_states(kernel, value, operands), operands, request.sink)
+
+
+def _with_received(request: Request) -> Result:
+    """The result, and what each key receives, in a second pass that starts from the rows' state."""
+    native, inputs, _ = lowered(request, finite=False)
+    try:
+        done = forward_rows(native, inputs)
+    except NotFiniteError:
+        return _finished(_rows(request), request)
+    by_key = visited(native, inputs, done["state"], Wanted(received=True))["received"]
+    return _finished(attention(native, *inputs, done=done), request, by_key.unflatten(1, (request.plane.kv_heads, request.plane.group)))
 
 
 def _rows(request: Request) -> Rows:

@@ -86,6 +86,11 @@ class Call(Structure):
         ("grad_entropy", c_void_p),
         *((name, c_void_p) for name in GRADIENTS),
         ("grad_dense", Strided),
+        ("received", c_void_p),
+        ("spread", c_void_p),
+        ("pool_rows", c_int64),
+        ("pool_columns", c_int64),
+        *((name, c_void_p) for name in ("pool_sum", "pool_max", "pool_pairs")),
     ]
 
 
@@ -108,7 +113,7 @@ def library() -> ctypes.CDLL | None:
     if path is None:
         return None
     found = ctypes.CDLL(os.fspath(path))
-    for name in ("regard_forward", "regard_backward"):
+    for name in ("regard_forward", "regard_backward", "regard_visit"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]

@@ -1,0 +1,196 @@
+// The second pass over the pairs, once the state of the rows is known: weights, summed by key, by cell of a grid and by row.
+// Threads take segments of keys and go through all queries, so sums by key need no joining and no bit depends on threads.
+#pragma once
+#include "logits.h"
+#include "schedule.h"
+
+namespace regard {
+namespace REGARD_ISA {
+
+// A grid over all pairs of a head: cell a of `cells` holds numbers a · count / cells up to the next cell's first.
+struct Axis {
+    int64_t count, cells;
+    int64_t first(int64_t cell) const { return int64_t(__int128(cell) * count / cells); }
+    int64_t cell(int64_t number) const { return int64_t((__int128(number + 1) * cells - 1) / count); }
+};
+struct Cell {
+    double sum = 0, largest = 0;
+    int64_t pairs = 0;
+    void add(const Cell& o) { sum += o.sum, largest = std::max(largest, o.largest), pairs += o.pairs; }
+};
+
+template <class T, class S> struct VisitPlan {
+    const regard_call& c;
+    Mask mask;
+    Blocks blocks;
+    Packer<T, S> packer;
+    Axis rows, columns;
+    std::vector<Runs> seen;
+    std::vector<Cell> borders;      // per lane, segment and head of its group: cells of its first and its last column
+    std::vector<double> spreads;    // per lane, segment and row of its group
+    explicit VisitPlan(const regard_call& call)
+        : c(call), mask(call), blocks(call), packer(call), rows{call.queries, call.pool_rows}, columns{call.keys, call.pool_columns} {
+        seen.resize(size_t(blocks.total));
+        if (pools()) borders.resize(size_t(blocks.lanes * packer.segments * c.group * rows.cells * 2));
+        if (c.spread) spreads.assign(size_t(blocks.lanes * packer.segments * c.group * c.queries), 0.0);
+    }
+    bool pools() const { return c.pool_rows > 0; }
+    Cell* border(int64_t unit, int64_t head, int64_t row) { return borders.data() + ((unit * c.group + head) * rows.cells + row) * 2; }
+    // Cells that lie in one segment are written there; the others are joined here, in order.
+    void join() {
+        const int64_t heads = c.kv_heads * c.group;
+        for (int64_t unit = 0; pools() && unit < blocks.lanes * packer.segments; ++unit) {
+            const int64_t lane = unit / packer.segments, begin = unit % packer.segments * SEGMENT - packer.pad;
+            const int64_t edge[2] = {columns.cell(std::max<int64_t>(0, begin)), columns.cell(std::min(c.keys, begin + SEGMENT) - 1)};
+            for (int64_t h = 0; h < c.group; ++h)
+                for (int64_t row = 0; row < rows.cells; ++row)
+                    for (int side = 0; side < 2; ++side) {
+                        const Cell& cell = border(unit, h, row)[side];
+                        const int64_t at = (((lane / c.kv_heads * heads + lane % c.kv_heads * c.group + h) * rows.cells) + row) * columns.cells + edge[side];
+                        c.pool_sum[at] += cell.sum, c.pool_max[at] = std::max(c.pool_max[at], cell.largest), c.pool_pairs[at] += cell.pairs;
+                    }
+        }
+        for (int64_t lane = 0; c.spread && lane < blocks.lanes; ++lane)
+            for (int64_t n = 0, own = c.group * c.queries; n < own; ++n) {
+                double sum = 0;
+                for (int64_t segment = 0; segment < packer.segments; ++segment) sum += spreads[size_t((lane * packer.segments + segment) * own + n)];
+                static_cast<T*>(c.spread)[lane * own + n] = T(sum);
+            }
+    }
+};
+
+template <class T, class S> class Visit {
+   public:
+    Visit(VisitPlan<T, S>& plan, const Stop& stop, T* space) : p_(plan), c_(plan.c), logits_(plan.c, plan.mask), stop_(stop) {
+        s_ = space;
+        q_ = s_ + BLOCK * LINE;
+        panels_ = q_ + BLOCK * up(query_width(c_), 16);
+    }
+    static size_t space(const VisitPlan<T, S>& p) {
+        return size_t(BLOCK * LINE + BLOCK * up(query_width(p.c), 16) + SEGMENT * p.packer.width);
+    }
+
+    // One segment of one lane against all its queries.
+    void run(int64_t unit) {
+        unit_ = unit;
+        const int64_t lane = unit / p_.packer.segments, segment = unit % p_.packer.segments;
+        base_ = segment * SEGMENT - p_.packer.pad, begin_ = std::max<int64_t>(0, base_), end_ = std::min(c_.keys, base_ + SEGMENT);
+        received_.assign(c_.received ? size_t(c_.group * SEGMENT) : 0, 0.0);
+        bool packed = false;
+        for (int64_t number = p_.blocks.per_lane - 1; number >= 0 && !stop_.now(); --number) {
+            const Span span = span_of(p_.seen[size_t(lane * p_.blocks.per_lane + number)], begin_, end_);
+            if (span.start == span.stop) continue;
+            if (!packed) p_.packer.keys(lane, segment, begin_, end_, panels_);
+            packed = true;
+            block(p_.blocks.at(c_, lane, number), span);
+        }
+        if (!c_.received) return;
+        const int64_t heads = c_.kv_heads * c_.group, first = lane / c_.kv_heads * heads + lane % c_.kv_heads * c_.group;
+        for (int64_t h = 0; h < c_.group; ++h)
+            for (int64_t j = begin_; j < end_; ++j)
+                static_cast<T*>(c_.received)[(first + h) * c_.keys + j] = T(received_[size_t(h * SEGMENT + j - base_)]);
+    }
+
+   private:
+    VisitPlan<T, S>& p_;
+    const regard_call& c_;
+    Logits<T, S> logits_;
+    const Stop& stop_;
+    T *s_, *q_, *panels_;
+    int64_t unit_, base_, begin_, end_;
+    std::vector<double> received_;
+    alignas(64) T sums_[SEGMENT], largest_[SEGMENT], pairs_[SEGMENT];
+
+    void block(const Block& next, const Span& span) {
+        logits_.set_block(next);
+        logits_.queries(next, q_, query_width(c_));
+        logits_.set_span(span, base_);
+        if (c_.form)
+            logits_.sums(q_, query_width(c_), panels_, s_);
+        else
+            logits_.scores(q_, c_.d_key, c_.d_key, panels_, T(c_.scale), s_);
+        const bool counts = p_.pools() && (!span.full || logits_.biased());
+        for (int64_t r = 0; r < next.count;) {  // rows of one head, in one row of the grid
+            const int64_t head = next.head[r], cell = p_.pools() ? p_.rows.cell(next.row[r]) : 0, from = r;
+            for (T* line : {sums_, largest_, pairs_}) std::fill(line, line + SEGMENT, T(0));
+            for (; r < next.count && next.head[r] == head && (!p_.pools() || p_.rows.cell(next.row[r]) == cell); ++r) {
+                if (!logits_.finished(span)) logits_.finish(r, span, s_ + r * LINE);
+                if (counts) count(r);
+                row(r);
+            }
+            flush(head % c_.group, cell, counts ? 0 : r - from);
+        }
+    }
+    void count(int64_t r) {
+        const T* x = s_ + r * LINE;
+        for (int64_t n = logits_.low[r / GROUP]; n < logits_.high[r / GROUP]; n += LANES<T>)
+            store(pairs_ + n, load(pairs_ + n) + (load(x + n) == splat(NONE<T>) ? Vec<T>{} : splat(T(1))));
+    }
+    void row(int64_t r) {
+        const Block& block = logits_.block;
+        const int64_t place = (block.b * c_.kv_heads * c_.group + block.head[r]) * c_.queries + block.row[r];
+        const T top = static_cast<const T*>(c_.top)[place], total = static_cast<const T*>(c_.total)[place];
+        if (!(total > T(0))) return;
+        if (!c_.spread) return weights<false>(r, top, T(1) / total, T(0));
+        const double spread = weights<true>(r, top, T(1) / total, static_cast<const T*>(c_.distance)[place]);
+        p_.spreads[size_t((unit_ * c_.group + block.head[r] % c_.group) * c_.queries + block.row[r])] += spread;
+    }
+    template <bool SPREAD> typename std::conditional<SPREAD, double, void>::type weights(int64_t r, T top, T inverse, T mean) {
+        const T* x = s_ + r * LINE;
+        const Factor<Vec<T>> factor = logits_.factor(r);
+        Vec<T> spread{}, away = splat(T(SPREAD ? logits_.offset(r) + logits_.low[r / GROUP] : 0)) + iota<T>();
+        for (int64_t n = logits_.low[r / GROUP], end = logits_.high[r / GROUP]; n < end; n += LANES<T>) {
+            const Vec<T> p = exp2(Vec<T>(load(x + n) - top), factor) * inverse;
+            store(sums_ + n, load(sums_ + n) + p);
+            if (c_.pool_rows) store(largest_ + n, max<T>(load(largest_ + n), p));
+            if (SPREAD) {
+                const Vec<T> off = absolute<T>(away) - mean;
+                spread += p * off * off;
+                away += T(LANES<T>);
+            }
+        }
+        if constexpr (SPREAD) return double(sum<T>(spread));
+    }
+
+    // What some rows give, to their keys and cells. `solid` is the number of rows if they see all columns of the span.
+    void flush(int64_t head, int64_t row, int64_t solid) {
+        const int64_t from = logits_.first, to = logits_.last;
+        if (c_.received)
+            for (int64_t n = from; n < to; ++n) received_[size_t(head * SEGMENT + n)] += double(sums_[n]);
+        if (!p_.pools()) return;
+        const int64_t lane = unit_ / p_.packer.segments, first = p_.columns.cell(begin_), last = p_.columns.cell(end_ - 1);
+        const int64_t h = lane / c_.kv_heads * c_.kv_heads * c_.group + lane % c_.kv_heads * c_.group + head;
+        for (int64_t n = from; n < to;) {
+            const int64_t cell = p_.columns.cell(base_ + n), stop = std::min(to, p_.columns.first(cell + 1) - base_);
+            Cell found;
+            for (; n < stop; ++n) {
+                found.sum += double(sums_[n]), found.largest = std::max(found.largest, double(largest_[n]));
+                found.pairs += solid ? solid : int64_t(pairs_[n]);
+            }
+            if (cell == first || cell == last) {
+                p_.border(unit_, head, row)[cell == first ? 0 : 1].add(found);
+            } else {
+                const int64_t at = (h * p_.rows.cells + row) * p_.columns.cells + cell;
+                c_.pool_sum[at] += found.sum, c_.pool_max[at] = std::max(c_.pool_max[at], found.largest), c_.pool_pairs[at] += found.pairs;
+            }
+        }
+    }
+};
+
+template <class T, class S> int visit(const regard_call& c, Spaces<T>& spaces) {
+    const Stop stop(c.stop);
+    const int64_t threads = useful_threads(c);
+    VisitPlan<T, S> plan(c);
+    if (int64_t(spaces.workers.size()) < threads) spaces.workers.resize(size_t(threads));
+    parallel(plan.blocks.total, threads, stop, [&](int64_t unit, int64_t) {
+        plan.seen[size_t(unit)] = runs_of(c, plan.mask, plan.blocks.at(c, unit / plan.blocks.per_lane, unit % plan.blocks.per_lane));
+    });
+    parallel(plan.blocks.lanes * plan.packer.segments, threads, stop, [&](int64_t unit, int64_t worker) {
+        Visit<T, S>(plan, stop, spaces.worker(worker, Visit<T, S>::space(plan))).run(unit);
+    });
+    plan.join();
+    return stop.now() ? REGARD_STOPPED : REGARD_DONE;
+}
+
+}  // namespace REGARD_ISA
+}  // namespace regard

@@ -1,0 +1,51 @@
+"""The second pass over the pairs: weights summed by key, by cell of a grid and by row, once the rows' state is known."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.function import Inputs, Native, execute
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a pass gives: sums by key, the variance of |i − j|, a grid of (rows, columns)."""
+
+    received: bool = False
+    spread: bool = False
+    grid: tuple[int, int] | None = None
+
+
+def visited(
+    native: Native, inputs: Inputs, state: Tensor, wanted: Wanted, distance: Tensor | None = None
+) -> dict[str, Tensor]:
+    """`received` (batch, head, key), `spread` (batch, head, query), and of the grid `sum`, `max` and `pairs`.
+
+    `state` is what the forward pass left for backward; `distance` the mean of |i − j|, which `spread` needs.
+    """
+    plane, dtype = native.plane, state.dtype
+    held: list[Any] = []
+    call = native.call(inputs, held)
+    lanes = (plane.batch, plane.heads)
+    found: dict[str, Tensor] = {}
+    if wanted.received:
+        found["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype)
+        call.received = found["received"].data_ptr()
+    if wanted.spread:
+        assert distance is not None
+        found["spread"] = torch.zeros((*lanes, plane.queries), dtype=dtype)
+        distance = distance.to(dtype).contiguous()
+        call.spread, call.distance = found["spread"].data_ptr(), distance.data_ptr()
+    if wanted.grid is not None:
+        size = (*lanes, *wanted.grid)
+        found |= {name: torch.zeros(size, dtype=torch.float64) for name in ("sum", "max")}
+        found["pairs"] = torch.zeros(size, dtype=torch.int64)
+        call.pool_rows, call.pool_columns = wanted.grid
+        call.pool_sum, call.pool_max, call.pool_pairs = (found[name].data_ptr() for name in ("sum", "max", "pairs"))
+    if plane.queries and plane.keys and plane.batch and plane.heads:
+        state = state.contiguous()
+        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        execute("regard_visit", call)
+    return found
