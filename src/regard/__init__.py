@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
     from regard.inspection.explain import explain
+    from regard.inspection.matrix import AttentionMatrix, matrix, rollout
     from regard.spec import positions
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionMatrix",
     "Aux",
     "Dropout",
     "__version__",
@@ -26,19 +28,24 @@ __all__ = [
     "explain",
     "lab",
     "masks",
+    "matrix",
     "normalizers",
     "plan",
     "positions",
+    "rollout",
     "scores",
     "sdpa",
 ]
 
 # loaded when first used, so that `import regard` stays light
 _LATER = {
+    "AttentionMatrix": "regard.inspection.matrix",
     "explain": "regard.inspection.explain",
     "lab": "regard.lab",
+    "matrix": "regard.inspection.matrix",
     "plan": "regard.engine.plan",
     "positions": "regard.spec.positions",
+    "rollout": "regard.inspection.matrix",
     "sdpa": "regard.engine.sdpa",
 }
 

@@ -78,7 +78,7 @@ def strip(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operand
     return one(kernel, rows, tiles, value, operands)
 
 
-def _forward(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+def all_rows(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
     strips = ((rows, strip(kernel, rows, tiles, value, operands)) for rows, tiles in kernel.schedule.strips)
     if torch.is_grad_enabled():  # for second derivatives; `forward` of a Function runs without
         return joined(kernel, [found for _, found in strips])
@@ -90,7 +90,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, value: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-        rows = _forward(kernel, value, operands)
+        rows = all_rows(kernel, value, operands)
         ctx.kernel = kernel
         ctx.set_materialize_grads(False)  # zeros of full size for every statistic that no loss looks at
         ctx.save_for_backward(value, *operands, *(getattr(rows, f.name) for f in fields(Rows)))
@@ -137,7 +137,7 @@ def differentiable(
     `sources` are what the inputs were made of, or the inputs themselves; `needed` says which of them get a gradient.
     """
     with torch.enable_grad():
-        rows = with_sink(_forward(kernel, inputs[0], inputs[1:]), sink, kernel.aux)
+        rows = with_sink(all_rows(kernel, inputs[0], inputs[1:]), sink, kernel.aux)
         outputs = [(rows.out, grads[0]), (rows.entropy, grads[2])]
         if isinstance(kernel.normalizer, Softmax):
             outputs.append((rows.state, grads[1]))
@@ -201,7 +201,7 @@ def _tile_sums(kernel: Kernel, tile: Tile, known: tuple[Tensor, Tensor, Tensor |
 
 def row_states(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
     """The rows without their outputs, for `received` after another engine: its lse may differ by a rounding."""
-    return _forward(replace(kernel, aux=frozenset(), raw_value=None, d_value=0), value[..., :0], operands)
+    return all_rows(replace(kernel, aux=frozenset(), raw_value=None, d_value=0), value[..., :0], operands)
 
 
 def _strip_sums(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tensors) -> Tensor:

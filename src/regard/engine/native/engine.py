@@ -85,7 +85,11 @@ def _with_received(request: Request) -> Result:
     except NotFiniteError:
         return _finished(_rows(request), request)
     by_key = visited(native, inputs, done["state"], Wanted(received=True))["received"]
-    return _finished(attention(native, *inputs, done=done), request, by_key.unflatten(1, (request.plane.kv_heads, request.plane.group)))
+    return _finished(
+        attention(native, *inputs, done=done),
+        request,
+        by_key.unflatten(1, (request.plane.kv_heads, request.plane.group)),
+    )
 
 
 def _rows(request: Request) -> Rows:

@@ -1,0 +1,94 @@
+"""What of a matrix is differentiable: lse and entropy by the engines, mass out of two lse."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from regard.engine.arguments import mask_of, tensors_of
+from regard.engine.attend import run
+from regard.engine.known import known
+from regard.engine.request import Request
+from regard.engine.shapes import Shapes
+from regard.engine.tiled import ready
+from regard.engine.whole import span, strip_logits, weights_of
+from regard.inspection.matrix.source import Computed, Stored
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Softmax
+from regard.spec.plane import Plane
+
+
+def needed(request: Request) -> bool:
+    """Whether something that the weights depend on asks for a gradient."""
+    parts = (request.score, request.normalizer, request.bias)
+    tensors = [request.query, request.key, *(tensor for part in parts for _, tensor in tensors_of("", part))]
+    if isinstance(request.temperature, Tensor):
+        tensors.append(request.temperature)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def row_statistic(request: Request, name: str) -> Tensor:
+    """lse or entropy with its graph, (lane, query)."""
+    found: Tensor = getattr(run(replace(request, aux=(name,))).aux, name)
+    return found.flatten(0, 2)
+
+
+def mass(source: Computed, mask: Mask) -> Tensor:
+    """The share of the weight on a mask, (lane, query): e^(lse over the mask − lse)."""
+    request = source.request
+    mask.check(request.plane)
+    inside = replace(request, mask=request.mask & mask)
+    if not source.softmax:
+        return _by_strips(request, mask)
+    inside = replace(inside, normalizer=Softmax())
+    part = known(inside)
+    some, every = (found.state.double() + found.rest.double() for found in (part, source.known()))
+    empty = part.state == -torch.inf
+    share = torch.where(empty, 0.0, (torch.where(empty, 0.0, some) - torch.where(empty, 0.0, every)).exp())
+    found = share.to(source.dtype).flatten(0, 1)
+    if not needed(request):
+        return found
+    logs = []
+    for asked in (inside, request):
+        lse = row_statistic(asked, "lse")
+        lse = torch.where(empty.flatten(0, 1), 0.0, lse)
+        logs.append(lse - lse.detach())
+    return found * (logs[0] - logs[1]).exp()
+
+
+def _by_strips(request: Request, mask: Mask) -> Tensor:
+    """For normalizers that need whole rows; backward computes a strip again."""
+    kernel, _, operands = ready(request)
+    plane = request.plane
+    found = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
+    for rows, tiles in kernel.schedule.strips:
+
+        def strip(*given: Tensor, rows: slice = rows, tiles: list = tiles) -> Tensor:  # type: ignore[type-arg]
+            weights = weights_of(kernel, strip_logits(kernel, rows, tiles, given)[0])[0]
+            seen = mask.visible(plane.pairs(rows, span(tiles)))
+            return torch.where(seen, weights, 0.0).sum(-1).flatten(0, 2)
+
+        if not tiles:
+            found.append(found[0].new_zeros((found[0].shape[0], rows.stop - rows.start)))
+        elif torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
+            found.append(checkpoint(strip, *operands, use_reentrant=False))
+        else:
+            found.append(strip(*operands))
+    return torch.cat(found, 1)
+
+
+def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:
+    """The same of weights that exist: each lane is a head of its own."""
+    start = torch.tensor([max(source.keys - source.queries, 0)])
+    shapes = Shapes((1,), source.lanes, 1, source.queries, source.keys, 0, 4)
+    plane = Plane(1, source.lanes, 1, source.queries, source.keys, start, 0, source.device)
+    visible = mask_of(mask, shapes)
+    visible.check(plane)
+    parts = []
+    for block in source.blocks():
+        seen = visible.visible(plane.pairs(block.rows, block.columns)).expand(
+            1, source.lanes, 1, *block.weights.shape[1:]
+        )
+        parts.append(torch.where(seen.reshape(block.weights.shape), block.weights, 0.0).sum(-1))
+    return torch.cat(parts, 1) if parts else source.weights.sum(-1)

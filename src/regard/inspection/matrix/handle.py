@@ -1,0 +1,382 @@
+"""AttentionMatrix: the (…, query, key) array of weights that is never built, and what can be asked of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import checks
+from regard.engine.arguments import mask_of
+from regard.engine.request import Spec, request
+from regard.inspection.matrix import gradients
+from regard.inspection.matrix.grid import HOWS, Grid
+from regard.inspection.matrix.index import applied, runs, subscript, touched
+from regard.inspection.matrix.reductions import Distance, Peak, TopK
+from regard.inspection.matrix.source import Computed, Source, Stored
+from regard.inspection.matrix.survey import Ask, surveyed
+from regard.spec.masks import Mask
+from regard.spec.masks.extent import starts_of
+from regard.spec.normalizers import Softmax
+from regard.spec.scores import ScaledDot
+
+LIMIT = 1 << 26  # numbers that are given at once without being told to
+HEIGHT, WIDTH = 256, 4096  # most rows and columns of one tile that indexing computes
+GAP = 16  # rows this close are computed together
+Tokens = Sequence[str] | None
+
+
+def matrix(
+    query: Tensor, key: Tensor, *, query_tokens: Tokens = None, key_tokens: Tokens = None, **spec: Unpack[Spec]
+) -> "AttentionMatrix":
+    """The weights of `attend(query, key, value, **spec)` as a handle, for any value.
+
+    >>> import torch, regard
+    >>> q, k = torch.randn(2, 1, 8, 100_000, 64)
+    >>> A = regard.matrix(q, k, mask="causal")
+    >>> A.shape
+    (1, 8, 100000, 100000)
+    >>> A[0, 3, -1, -5:].shape
+    torch.Size([5])
+    """
+    if "dropout" in spec:
+        raise TypeError("matrix takes no dropout: its weights are those before any is dropped")
+    for name, tensor in (("query", query), ("key", key)):
+        checks.is_tensor(name, tensor)
+    options: dict[str, Any] = {
+        "score": ScaledDot(),
+        "mask": None,
+        "bias": None,
+        "temperature": 1.0,
+        "normalizer": Softmax(),
+        "query_start": None,
+    } | spec
+    asked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
+    shapes = asked.shapes
+    lead = torch.arange(shapes.batch * shapes.heads)
+    lead = lead.view(*shapes.leading, shapes.heads) if shapes.leading or shapes.rank > 2 else lead.view(())
+    return AttentionMatrix(Computed(asked), lead, query_tokens, key_tokens, query_start=options["query_start"])
+
+
+@dataclass(frozen=True)
+class _Everything:
+    """What handles of one source share."""
+
+    found: dict[Ask, Any]
+
+
+class AttentionMatrix:
+    """Weights by index, and reductions over all of them; nothing it does holds queries × keys.
+
+    Leading axes give smaller handles, rows and columns numbers: `A[0, 3]` is a handle, `A[0, 3, 10:20, :64]` a tensor.
+    Results of reductions have the handle's leading axes and are kept; they come without gradients, but for `lse`,
+    `entropy` and `mass`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        lead: Tensor,
+        query_tokens: Tokens = None,
+        key_tokens: Tokens = None,
+        *,
+        query_start: Any = None,
+        shared: _Everything | None = None,
+    ) -> None:
+        self._source, self._lead, self._query_start = source, lead, query_start
+        self._shared = _Everything({}) if shared is None else shared
+        self.query_tokens = _tokens("query_tokens", query_tokens, source.queries)
+        self.key_tokens = _tokens("key_tokens", key_tokens, source.keys)
+
+    @classmethod
+    def from_weights(cls, weights: Any, query_tokens: Tokens = None, key_tokens: Tokens = None) -> "AttentionMatrix":
+        """Weights that exist: 2 to 4 axes ending in (query, key), or a sequence of such, one for each layer."""
+        if isinstance(weights, list | tuple) and weights and hasattr(weights[0], "shape") and weights[0].ndim > 1:
+            layers = [_array(layer) for layer in weights]
+            if len({layer.shape for layer in layers}) > 1:
+                shapes = ", ".join(str(tuple(layer.shape)) for layer in layers)
+                raise ValueError(f"all layers must have one shape, got {shapes}; wrap each layer on its own")
+            tensor = torch.stack(layers)
+        else:
+            tensor = _array(weights)
+        if tensor.ndim < 2:
+            raise ValueError(f"weights must end in (query, key), got shape {tuple(tensor.shape)}")
+        lead = torch.arange(tensor.shape[:-2].numel()).view(tensor.shape[:-2])
+        return cls(Stored(tensor), lead, query_tokens, key_tokens)
+
+    # ---- as an array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(…, query, key)."""
+        return (*self._lead.shape, self._source.queries, self._source.keys)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._lead.ndim + 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What weights come in: at least float32 if they are computed."""
+        return self._source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights are computed."""
+        return self._source.device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        size = " × ".join(f"{size:,}" for size in self.shape)
+        if isinstance(self._source, Stored):
+            return f"AttentionMatrix({size} {checks.dtype(self._source.weights)}, stored)"
+        assert isinstance(self._source, Computed)
+        asked = self._source.request
+        spec = [repr(asked.score), repr(asked.mask)]
+        spec += [repr(part) for part in (asked.bias,) if part is not None]
+        if not isinstance(asked.normalizer, Softmax) or asked.normalizer.sink is not None:
+            spec.append(repr(asked.normalizer))
+        whole = torch.Size(self.shape).numel() * torch.finfo(self.dtype).bits // 8
+        kept = asked.query.nbytes + asked.key.nbytes
+        return f"AttentionMatrix({size}, {', '.join(spec)}; {_bytes(kept)} for {_bytes(whole)})"
+
+    def __iter__(self) -> Any:
+        return (self[n] for n in range(len(self)))
+
+    def __getitem__(self, given: Any) -> Any:
+        """A smaller handle if only leading axes are chosen, else the weights."""
+        asked = subscript(given, self.ndim)
+        if asked.leading_only:
+            return self._part(_picked(self._lead, asked.lead))
+        return self._numbers(asked.lead, asked.rows, asked.columns, LIMIT)
+
+    def dense(self, limit: int | None = LIMIT) -> Tensor:
+        """All weights as a tensor. Refused above `limit` numbers; None is any number."""
+        rest = slice(None)
+        return self._numbers((rest,) * self._lead.ndim, rest, rest, limit)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = self.dense().detach().cpu().numpy()
+        return found if dtype is None else found.astype(dtype)
+
+    def _part(self, lead: Tensor) -> "AttentionMatrix":
+        return AttentionMatrix(
+            self._source,
+            lead,
+            self.query_tokens,
+            self.key_tokens,
+            query_start=self._query_start,
+            shared=self._shared,
+        )
+
+    def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
+        plain = all(isinstance(entry, int | slice) for entry in lead)
+        lanes = _picked(self._lead, lead) if plain else self._lead
+        (down, row_entry), (right, column_entry) = (
+            touched(rows, self._source.queries, "rows"),
+            touched(columns, self._source.keys, "columns"),
+        )
+        count = lanes.numel() * len(down) * len(right)
+        if limit is not None and count > limit:
+            raise ValueError(
+                f"this would build {count:,} weights, more than {limit:,}; look at A.pool(rows, cols), ask for fewer "
+                "rows and columns, or say A.dense(limit=None)"
+            )
+        block = self._block(lanes, down, right)
+        entries = (slice(None),) * lanes.ndim if plain else lead
+        return applied(block, entries, row_entry, column_entry)
+
+    def _block(self, lanes: Tensor, down: Tensor, right: Tensor) -> Tensor:
+        found = torch.zeros((lanes.numel(), len(down), len(right)), dtype=self.dtype, device=self.device)
+        flat = lanes.reshape(-1)
+        for rows in runs(down, HEIGHT, GAP):
+            inside = (down >= rows.start) & (down < rows.stop)
+            for columns in runs(right, WIDTH, WIDTH):
+                within = (right >= columns.start) & (right < columns.stop)
+                tile = self._source.tile(rows, columns)[flat]
+                some = tile[:, down[inside] - rows.start][..., right[within] - columns.start]
+                first, left = int(inside.nonzero()[0]), int(within.nonzero()[0])
+                found[:, first : first + some.shape[1], left : left + some.shape[2]] = some
+        return found.view(*lanes.shape, *found.shape[1:])
+
+    # ---- reductions
+
+    def lse(self) -> Tensor:
+        """log Σ e^x of each row, the sink included; differentiable."""
+        source = self._computed("lse")
+        if not source.softmax:
+            raise ValueError(f"lse belongs to softmax, the normalizer is {source.request.normalizer!r}")
+        if gradients.needed(source.request):
+            return self._of(gradients.row_statistic(source.request, "lse"))
+        return self._of(source.known().state.flatten(0, 1))
+
+    def entropy(self) -> Tensor:
+        """−Σ w·log w of each row, in nats; differentiable."""
+        if isinstance(self._source, Computed) and gradients.needed(self._source.request):
+            return self._of(gradients.row_statistic(self._source.request, "entropy"))
+        if isinstance(self._source, Stored) and self._source.weights.requires_grad:
+            weights = self._source.weights
+            return self._of(-torch.special.xlogy(weights, weights).sum(-1))
+        return self._ask(Ask("entropy"))
+
+    def mass(self, mask: Mask | Tensor | str) -> Tensor:
+        """The share of each row's weight that lies on a mask; differentiable."""
+        if isinstance(self._source, Stored):
+            return self._of(gradients.stored_mass(self._source, mask))
+        visible = mask_of(mask, self._computed("mass").request.shapes)
+        return self._of(gradients.mass(self._computed("mass"), visible))
+
+    def peak(self) -> Peak:
+        """The largest weight of each row and its key (the first of equals)."""
+        return self._ask(Ask("peak"))
+
+    def topk(self, k: int) -> TopK:
+        """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        return self._ask(Ask("topk", (int(k),)))
+
+    def received(self) -> Tensor:
+        """Σ over queries of the weights, (…, key)."""
+        return self._ask(Ask("received"))
+
+    def distance(self) -> Distance:
+        """Mean and spread of |i − j| of each row."""
+        if isinstance(self._source, Computed):
+            asked = self._source.request
+            starts_of(self._query_start, self._source.queries, self._source.keys, asked.shapes.batch, asked.mask, True)
+        return self._ask(Ask("distance"))
+
+    def rowsum(self) -> Tensor:
+        """Σ over keys of the weights as they are computed again: 1, or 1 − e^(sink − lse), or 0 of an empty row."""
+        return self._ask(Ask("rowsum"))
+
+    def pool(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> Tensor:
+        """A grid of rows × cols cells over all pairs; only visible pairs count, and a cell without any is 0.
+
+        Cell (a, b) holds queries a·n // rows … (a+1)·n // rows − 1, and keys likewise. Where more cells are asked for
+        than there are queries or keys, cells repeat.
+        """
+        if how not in HOWS:
+            raise ValueError(f"how must be one of {', '.join(HOWS)}, got {how!r}")
+        return self._grid(rows, cols).by(how).to(self.dtype)
+
+    def pyramid(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> list[Tensor]:
+        """The grid of `pool`, then two by two cells in one, down to a single cell; one pass over the pairs."""
+        grids = [self._grid(rows, cols)]
+        while grids[-1].sum.shape[-2:] != (1, 1):
+            grids.append(grids[-1].halved())
+        return [grid.by(how).to(self.dtype) for grid in grids]
+
+    def similarity(self, centered: bool = False) -> Tensor:
+        """The cosine between the weights of any two heads, (…, head, head).
+
+        `centered`: each row less its mean over visible keys, so that only what differs from an even look counts.
+        """
+        if self._lead.ndim == 0:
+            raise ValueError("similarity compares heads; this handle is a single one")
+        heads = self._source.heads
+        cosines = _cosine(self._root(Ask("gram", (centered,))).view(-1, heads, heads))
+        row, head = self._lead.to(self.device) // heads, self._lead.to(self.device) % heads
+        return cosines[row.unsqueeze(-1), head.unsqueeze(-1), head.unsqueeze(-2)].to(self.dtype)
+
+    def times(self, rows: Tensor) -> Tensor:
+        """`rows` (…, row, query) times the weights averaged over heads: (…, row, key)."""
+        lanes = self._lead.reshape(-1, self._lead.shape[-1])
+        flat = rows.reshape(len(lanes), *rows.shape[-2:])
+        found = flat.new_zeros((*flat.shape[:2], self._source.keys))
+        with torch.no_grad():
+            for block in self._source.blocks():
+                found[..., block.columns] += flat[..., block.rows] @ block.weights[lanes].mean(1).to(flat.dtype)
+        return found.view(*rows.shape[:-1], self._source.keys)
+
+    def survey(self, *names: str, rows: int = 1024, cols: int = 1024) -> dict[str, Any]:
+        """Several reductions by name in as few passes as possible; "pool" gives a Grid with mean, max and sum.
+
+        >>> import torch, regard
+        >>> A = regard.matrix(*torch.randn(2, 1, 1, 64, 8), mask="causal")
+        >>> sorted(A.survey("entropy", "peak", "received", "pool", rows=8, cols=8))
+        ['entropy', 'peak', 'pool', 'received']
+        """
+        known = ("entropy", "peak", "received", "distance", "rowsum", "pool", "lse")
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"survey knows {', '.join(known)}, got {name!r}; topk, mass and similarity have methods"
+                )
+        asks = [Ask(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
+        missing = [ask for ask in asks if ask not in self._shared.found]
+        self._shared.found.update(surveyed(self._source, missing))
+        return {name: self._grid(rows, cols) if name == "pool" else getattr(self, name)() for name in names}
+
+    # ---- inside
+
+    def _computed(self, what: str) -> Computed:
+        if isinstance(self._source, Computed):
+            return self._source
+        raise ValueError(f"{what} needs queries and keys; these weights were given as they are")
+
+    def _root(self, ask: Ask) -> Any:
+        if ask not in self._shared.found:
+            self._shared.found.update(surveyed(self._source, [ask]))
+        return self._shared.found[ask]
+
+    def _ask(self, ask: Ask) -> Any:
+        found = self._root(ask)
+        return self._of(found) if isinstance(found, Tensor) else type(found)(*map(self._of, found))
+
+    def _of(self, tensor: Tensor) -> Tensor:
+        """(lane, …) to the handle's leading axes."""
+        return tensor[self._lead.to(tensor.device)]
+
+    def _grid(self, rows: int, cols: int) -> Grid:
+        for name, number in (("rows", rows), ("cols", cols)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        if self._source.queries == 0 or self._source.keys == 0:
+            raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
+        found: Grid = self._root(Ask("pool", (int(rows), int(cols))))
+        return found.pick(self._lead.to(found.sum.device)).stretched(rows, cols)
+
+
+def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:
+    found: Tensor = torch.as_tensor(lead.numpy()[tuple(_numpy(entry) for entry in entries)].copy())
+    return found
+
+
+def _numpy(entry: Any) -> Any:
+    return entry.numpy() if isinstance(entry, Tensor) else entry
+
+
+def _cosine(gram: Tensor) -> Tensor:
+    size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    product = size.unsqueeze(-1) * size.unsqueeze(-2)
+    return torch.where(product == 0, 0.0, gram / torch.where(product == 0, 1.0, product)).clamp(-1.0, 1.0)
+
+
+def _tokens(name: str, tokens: Tokens, count: int) -> tuple[str, ...] | None:
+    if tokens is None:
+        return None
+    if isinstance(tokens, str):
+        raise TypeError(f"{name} must be a sequence of {count} strings, got one string; split it first")
+    if len(tokens) != count:
+        raise ValueError(f"{name} must be {count} strings, one for each, got {len(tokens)}")
+    return tuple(map(str, tokens))
+
+
+def _array(weights: Any) -> Tensor:
+    tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights))
+    return tensor if tensor.is_floating_point() else tensor.float()
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.0f} TiB"

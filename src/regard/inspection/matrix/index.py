@@ -1,0 +1,99 @@
+"""Indexing as arrays are indexed: which lanes, rows and columns a subscript touches, and the same on what was computed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """One entry per axis: slices, ints, or tensors of ints or bools. `lead` are those before rows and columns."""
+
+    lead: tuple[Any, ...]
+    rows: Any
+    columns: Any
+
+    @property
+    def leading_only(self) -> bool:
+        """Whether no row and no column was chosen."""
+        return self.rows == slice(None) and self.columns == slice(None)
+
+
+def subscript(given: Any, rank: int) -> Subscript:
+    """A subscript of `rank` axes, the last two of them rows and columns."""
+    parts = list(given) if isinstance(given, tuple) else [given]
+    places = [n for n, part in enumerate(parts) if part is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can have one '...' only")
+    if any(part is None for part in parts):
+        raise IndexError("an attention matrix takes no new axes: index the numbers that it gives instead")
+    missing = rank - (len(parts) - len(places))
+    if missing < 0:
+        raise IndexError(f"too many indices: the matrix has {rank} axes, got {len(parts)}")
+    at = places[0] if places else len(parts)
+    parts[at : at + len(places)] = [slice(None)] * missing
+    entries = tuple(_entry(part) for part in parts)
+    return Subscript(entries[:-2], entries[-2], entries[-1])
+
+
+def _entry(part: Any) -> Any:
+    if isinstance(part, slice):
+        return part
+    if isinstance(part, bool | np.bool_):
+        raise IndexError(f"indices must be integers, slices or lists of integers, got {part!r}")
+    if isinstance(part, list | tuple | range | np.ndarray | Tensor):
+        found = torch.as_tensor(np.asarray(part) if not isinstance(part, Tensor) else part)
+        if found.numel() == 0:
+            found = found.long()
+        if found.dtype == torch.bool or not (found.is_floating_point() or found.is_complex()):
+            return found.cpu() if found.ndim else int(found)
+    try:
+        return part.__index__()
+    except AttributeError:
+        raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
+
+
+def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
+    """The numbers along an axis that an entry needs, ascending, and the entry for an array of just these."""
+    numbers = torch.arange(count)
+    try:
+        chosen = numbers[_forward(entry, count)] if isinstance(entry, slice) else numbers[entry]
+    except IndexError:
+        raise IndexError(f"index {entry} is out of range for {count} {axis}") from None
+    if isinstance(entry, slice):  # a slice stays one, so that the axes of the result stay in order
+        ascending = chosen if len(chosen) < 2 or chosen[1] > chosen[0] else chosen.flip(0)
+        return ascending, slice(None) if ascending is chosen else ("flip",)
+    if isinstance(entry, int):
+        return chosen.view(1), 0
+    unique, back = chosen.reshape(-1).unique(return_inverse=True)
+    return unique, back.view(chosen.shape)
+
+
+def _forward(entry: slice, count: int) -> Any:
+    """torch has no negative steps: the numbers themselves instead."""
+    return torch.arange(count).tolist()[entry] if (entry.step or 1) < 0 else entry
+
+
+def applied(block: Tensor, lead: tuple[Any, ...], rows: Any, columns: Any) -> Tensor:
+    """The subscript on a block that holds just what it touches."""
+    entries: list[Any] = list(lead)
+    for axis, entry in ((-2, rows), (-1, columns)):
+        if entry == ("flip",) if isinstance(entry, tuple) else False:
+            block = block.flip(axis)
+            entry = slice(None)
+        entries.append(entry)
+    return block[tuple(entries)]
+
+
+def runs(numbers: Tensor, most: int, gap: int) -> list[slice]:
+    """Ascending numbers as ranges that hold them all, at most `most` long; ranges less than `gap` apart are one."""
+    found: list[slice] = []
+    for number in numbers.tolist():
+        if found and number - found[-1].stop < gap and number + 1 - found[-1].start <= most:
+            found[-1] = slice(found[-1].start, number + 1)
+        else:
+            found.append(slice(number, number + 1))
+    return found

@@ -1,0 +1,206 @@
+"""Reductions: each takes blocks of weights as they come and holds no more than its result."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix.grid import Grid, cell_of
+from regard.inspection.matrix.source import Block, Source
+
+
+class Peak(NamedTuple):
+    """The largest weight of each row and its key; 0 and −1 where a row sees nothing."""
+
+    value: Tensor
+    key: Tensor
+
+
+class TopK(NamedTuple):
+    """The largest weights of each row, largest first, and their keys; 0 and −1 where a row has no more."""
+
+    value: Tensor
+    key: Tensor
+
+
+class Distance(NamedTuple):
+    """Σ w·|i − j| of each row, and the standard deviation of |i − j| under its weights."""
+
+    mean: Tensor
+    spread: Tensor
+
+
+class Reduction:
+    """Made for a source, fed with its blocks; `result` is (lane, …)."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def zeros(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros of one size for each lane."""
+        return torch.zeros((self.source.lanes, *size), dtype=dtype or self.source.dtype, device=self.source.device)
+
+    def take(self, block: Block) -> None:
+        """One rectangle."""
+        raise NotImplementedError
+
+
+class Received(Reduction):
+    """Σ over queries of the weights, (lane, key)."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.total = self.zeros(source.keys, dtype=torch.float64)
+
+    def take(self, block: Block) -> None:
+        self.total[:, block.columns] += block.weights.sum(1)
+
+    @property
+    def result(self) -> Tensor:
+        return self.total.to(self.source.dtype)
+
+
+class RowSum(Reduction):
+    """Σ over keys of the weights, (lane, query)."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.result = self.zeros(source.queries)
+
+    def take(self, block: Block) -> None:
+        self.result[:, block.rows] += block.weights.sum(-1)
+
+
+class Entropy(Reduction):
+    """−Σ w·log w, (lane, query)."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.result = self.zeros(source.queries)
+
+    def take(self, block: Block) -> None:
+        self.result[:, block.rows] -= torch.special.xlogy(block.weights, block.weights).sum(-1)
+
+
+class Largest(Reduction):
+    """`count` largest weights of each row and their keys."""
+
+    def __init__(self, source: Source, count: int) -> None:
+        super().__init__(source)
+        self.count = count
+        self.value = self.zeros(source.queries, count)
+        self.key = self.zeros(source.queries, count, dtype=torch.int64) - 1
+
+    def take(self, block: Block) -> None:
+        width = block.columns.stop - block.columns.start
+        seen = block.weights if block.visible is None else torch.where(block.visible, block.weights, -1.0)
+        value, key = seen.topk(min(self.count, width), -1)
+        held = torch.where(self.key[:, block.rows] < 0, -1.0, self.value[:, block.rows])
+        value, key = torch.cat([held, value], -1), torch.cat([self.key[:, block.rows], key + block.columns.start], -1)
+        order = key.argsort(-1)  # of equal weights the first key
+        value, key = value.gather(-1, order), key.gather(-1, order)
+        best = value.sort(dim=-1, descending=True, stable=True).indices[..., : self.count]
+        value, key = value.gather(-1, best), key.gather(-1, best)
+        self.value[:, block.rows] = value.clamp(min=0.0)
+        self.key[:, block.rows] = torch.where(value < 0, -1, key)
+
+    @property
+    def result(self) -> TopK:
+        return TopK(self.value, self.key)
+
+
+class Reach(Reduction):
+    """Mean and spread of |i − j|; parts of a row are merged by their means, so that nothing cancels."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.weight, self.mean, self.square = (self.zeros(source.queries, dtype=torch.float64) for _ in range(3))
+
+    def take(self, block: Block) -> None:
+        weights, away = block.weights.double(), block.away.double()
+        weight = weights.sum(-1)
+        mean = (weights * away).sum(-1) / torch.where(weight == 0, 1.0, weight)
+        square = (weights * (away - mean.unsqueeze(-1)).square()).sum(-1)
+        old, rows = self.weight[:, block.rows].clone(), block.rows
+        both = old + weight
+        share = weight / torch.where(both == 0, 1.0, both)
+        apart = mean - self.mean[:, rows]
+        self.square[:, rows] += square + apart.square() * old * share
+        self.mean[:, rows] += apart * share
+        self.weight[:, rows] = both
+
+    @property
+    def result(self) -> Distance:
+        spread = (self.square / torch.where(self.weight == 0, 1.0, self.weight)).sqrt()
+        return Distance((self.mean * self.weight).to(self.source.dtype), spread.to(self.source.dtype))
+
+
+class Pool(Reduction):
+    """A grid over all pairs."""
+
+    def __init__(self, source: Source, rows: int, columns: int) -> None:
+        super().__init__(source)
+        self.rows, self.columns = min(rows, source.queries), min(columns, source.keys)
+        size = (self.rows, self.columns)
+        self.sum, self.max = (self.zeros(*size, dtype=torch.float64) for _ in range(2))
+        self.pairs = self.zeros(*size, dtype=torch.int64)
+
+    def take(self, block: Block) -> None:
+        device = block.weights.device
+        down = cell_of(torch.arange(block.rows.start, block.rows.stop, device=device), self.source.queries, self.rows)
+        right = cell_of(
+            torch.arange(block.columns.start, block.columns.stop, device=device), self.source.keys, self.columns
+        )
+        top, left = int(down[0]), int(right[0])
+        down, right = down - top, right - left
+        size = (self.source.lanes, int(down[-1]) + 1, int(right[-1]) + 1)
+        place = (slice(None), slice(top, top + size[1]), slice(left, left + size[2]))
+        index = (down.view(-1, 1) * size[2] + right).reshape(-1)
+        weights = block.weights.double().flatten(1)
+        seen = torch.ones_like(block.weights) if block.visible is None else block.visible.expand_as(block.weights)
+        flat = torch.zeros((size[0], size[1] * size[2]), dtype=torch.float64, device=device)
+        self.sum[place] += flat.index_add(1, index, weights).view(size)
+        largest = flat.scatter_reduce(1, index.expand_as(weights), weights, "amax").view(size)
+        self.max[place] = torch.maximum(self.max[place], largest)
+        self.pairs[place] += flat.long().index_add(1, index, seen.flatten(1).long()).view(size)
+
+    @property
+    def result(self) -> Grid:
+        return Grid(self.sum, self.max, self.pairs)
+
+
+class Gram(Reduction):
+    """Σ over pairs of w·w′ for all pairs of lanes of one batch row, (lane, head); centered, each row less its mean."""
+
+    def __init__(self, source: Source, centered: bool) -> None:
+        super().__init__(source)
+        self.result = self.zeros(source.heads, dtype=torch.float64)
+        self.counts = row_counts(source) if centered else None
+
+    def take(self, block: Block) -> None:
+        weights = block.weights.double()
+        if self.counts is not None:
+            mean = self.mean(block)
+            weights = weights - (mean if block.visible is None else torch.where(block.visible, mean, 0.0))
+        flat = weights.flatten(1).unflatten(0, (-1, self.source.heads))
+        self.result += (flat @ flat.mT).flatten(0, 1)
+
+    def mean(self, block: Block) -> Tensor:
+        """The mean weight of each row of the block over the keys that it sees."""
+        assert self.counts is not None
+        sums, counts = self.counts
+        mean = sums[:, block.rows] / counts[:, block.rows].clamp(min=1)
+        return mean.double().unsqueeze(-1)
+
+
+def row_counts(source: Source) -> tuple[Tensor, Tensor]:
+    """The sum of weights and the number of visible keys of each row."""
+    sums = RowSum(source)
+    counts = sums.zeros(source.queries, dtype=torch.int64)
+    for block in source.blocks():
+        sums.take(block)
+        if block.visible is None:
+            counts[:, block.rows] += block.columns.stop - block.columns.start
+        else:
+            counts[:, block.rows] += block.visible.expand_as(block.weights).sum(-1)
+    return sums.result, counts

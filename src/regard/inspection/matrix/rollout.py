@@ -1,0 +1,60 @@
+"""Rollout: how much of each input token is in each token after several layers (Abnar & Zuidema, 2020)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix.handle import LIMIT, AttentionMatrix
+
+HELD = 1 << 24  # numbers of a block of rows that are carried down the layers
+
+
+def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: float = 0.5) -> Tensor:
+    """The product of the layers' weights, heads averaged, with a share `residual` of each layer's input passed by.
+
+    `matrices` go from the first layer to the last. `rows` are those of the last layer (an int, a slice or a list; None
+    for all); the result is (…, row, key of the first layer). Rows are carried down through blocks of weights, so memory
+    is that of the result and of one block, whatever the number of layers.
+    """
+    if not matrices:
+        raise ValueError("rollout needs at least one matrix")
+    if not 0.0 <= residual <= 1.0:
+        raise ValueError(f"residual must lie between 0 and 1, got {residual}")
+    for number, (below, above) in enumerate(zip(matrices, matrices[1:], strict=False)):
+        if above.shape[-1] != below.shape[-2] or above.shape[:-3] != below.shape[:-3]:
+            raise ValueError(
+                f"the keys of one layer must be the queries of the layer below, got shapes {below.shape} and "
+                f"{above.shape} for layers {number} and {number + 1}"
+            )
+    for number, matrix in enumerate(matrices):
+        if matrix.ndim < 3:
+            raise ValueError(
+                f"rollout averages heads: layer {number} must be (…, head, query, key), got {matrix.shape}"
+            )
+        if residual and matrix.shape[-1] != matrix.shape[-2]:
+            raise ValueError(f"with a residual, layer {number} must be square, got {matrix.shape[-2:]}; or residual=0")
+    last = matrices[-1]
+    chosen = torch.arange(last.shape[-2])[slice(None) if rows is None else rows]
+    flat = chosen.reshape(-1)
+    count = torch.Size(last.shape[:-3]).numel() * len(flat) * matrices[0].shape[-1]
+    if count > LIMIT:
+        raise ValueError(f"this would build {count:,} numbers, more than {LIMIT:,}; ask for fewer rows")
+    step = max(1, HELD // max(1, max(matrix.shape[-1] for matrix in matrices)))
+    with torch.no_grad():
+        parts = [_down(matrices, flat[first : first + step], residual) for first in range(0, len(flat), step)]
+    whole = torch.cat(parts, -2) if parts else last.dense().new_zeros((*last.shape[:-3], 0, matrices[0].shape[-1]))
+    return whole if chosen.ndim else whole[..., 0, :]
+
+
+def _down(matrices: Sequence[AttentionMatrix], rows: Tensor, residual: float) -> Tensor:
+    """Some rows of the last layer, carried to the first."""
+    last = matrices[-1]
+    carried = (1.0 - residual) * last[..., rows, :].mean(-3)
+    if residual:
+        carried[..., torch.arange(len(rows)), rows] += residual
+    for matrix in reversed(matrices[:-1]):
+        through = (1.0 - residual) * matrix.times(carried)
+        carried = residual * carried + through if residual else through
+    return carried

@@ -1,0 +1,170 @@
+"""Survey: several reductions in as few passes over the pairs as possible."""
+
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import (
+    Distance,
+    Entropy,
+    Gram,
+    Largest,
+    Peak,
+    Pool,
+    Reach,
+    Received,
+    Reduction,
+    RowSum,
+)
+from regard.inspection.matrix.source import Computed, Source
+
+
+class Ask(NamedTuple):
+    """One reduction and its arguments; what it found is kept under this."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+
+def surveyed(source: Source, asks: Iterable[Ask]) -> dict[Ask, Any]:
+    """All that is asked for, (lane, …) each."""
+    left, found = list(dict.fromkeys(asks)), dict[Ask, Any]()
+    with torch.no_grad():
+        if isinstance(source, Computed):
+            found |= _from_rows(source, left)
+            left = [ask for ask in left if ask not in found]
+            found |= _from_second(source, left)
+            left = [ask for ask in left if ask not in found]
+        reductions = {ask: _reduction(source, ask) for ask in left}
+        if reductions:
+            with Progress(source.queries) as progress:
+                for block in source.blocks():
+                    for reduction in reductions.values():
+                        reduction.take(block)
+                    progress(block.rows.stop)
+        for ask, reduction in reductions.items():
+            found[ask] = _finished(ask, reduction)
+    return found
+
+
+def _reduction(source: Source, ask: Ask) -> Reduction:
+    match ask.name:
+        case "received":
+            return Received(source)
+        case "rowsum":
+            return RowSum(source)
+        case "entropy":
+            return Entropy(source)
+        case "peak":
+            return Largest(source, 1)
+        case "topk":
+            return Largest(source, *ask.arguments)
+        case "distance":
+            return Reach(source)
+        case "pool":
+            return Pool(source, *ask.arguments)
+        case "gram":
+            return Gram(source, *ask.arguments)
+    raise AssertionError(ask)
+
+
+def _finished(ask: Ask, reduction: Any) -> Any:
+    result = reduction.result
+    return Peak(result.value[..., 0], result.key[..., 0]) if ask.name == "peak" else result
+
+
+def _from_rows(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
+    """What one pass of the engine gives: it is done at once for all of them, and for the second pass."""
+    names = {ask.name for ask in asks}
+    wanted = set[str]()
+    if "entropy" in names:
+        wanted.add("entropy")
+    if "peak" in names:
+        wanted |= {"peak", "peak_at"}
+    if "distance" in names and source.softmax:
+        wanted.add("distance")
+    if not wanted:
+        return {}
+    statistics = source.known(tuple(sorted(wanted))).statistics
+    found: dict[Ask, Any] = {}
+    if "entropy" in names:
+        found[Ask("entropy")] = statistics["entropy"].flatten(0, 1)
+    if "peak" in names:
+        found[Ask("peak")] = Peak(statistics["peak"].flatten(0, 1), statistics["peak_at"].flatten(0, 1))
+    return found
+
+
+def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
+    """What the native engine's second pass gives; nothing if it cannot."""
+    names = {ask.name for ask in asks}
+    grids = [ask for ask in asks if ask.name == "pool"]
+    if not names & {"received", "distance", "pool"} or source.queries == 0 or source.keys == 0:
+        return {}
+    rows = source.known(("distance",) if "distance" in names and source.softmax else ())
+    if rows.kernel is None:
+        return {}
+    from regard.engine.native.second import Second
+    from regard.engine.native.visit import Wanted
+
+    second = rows.kernel
+    assert isinstance(second, Second)
+    found: dict[Ask, Any] = {}
+    mean = rows.statistics.get("distance")
+    total = None if mean is None else _seen(source, rows.state)
+    centre = None if mean is None or total is None else mean / torch.where(total == 0, 1.0, total)
+    for number, grid in enumerate(grids or [None]):
+        first = number == 0
+        size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
+        wanted = Wanted(first and "received" in names, first and "distance" in names, size)
+        given = second.run(wanted, centre)
+        if wanted.received:
+            found[Ask("received")] = given["received"].flatten(0, 1)
+        if wanted.spread:
+            assert mean is not None
+            assert total is not None
+            spread = (given["spread"] / torch.where(total == 0, 1.0, total)).sqrt()
+            found[Ask("distance")] = Distance(mean.flatten(0, 1), spread.flatten(0, 1))
+        if grid is not None:
+            found[grid] = Grid(*(given[name].flatten(0, 1) for name in ("sum", "max", "pairs")))
+    return found
+
+
+def _seen(source: Computed, lse: Tensor) -> Tensor:
+    """The weight that keys have: 1, less the sink's, and 0 in a row that sees none."""
+    sink = source.request.sink
+    if sink is None:
+        return (lse != -torch.inf).to(lse.dtype)
+    logit = sink.reshape(-1).expand(source.request.plane.heads).view(1, -1, 1)
+    return -torch.expm1((logit - lse).clamp(max=0.0))
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """Rows done, on standard error, once it has taken longer than anyone waits without a word."""
+
+    PATIENCE = 2.0
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.start, self.shown = rows, time.monotonic(), 0.0
+
+    def __call__(self, done: int) -> None:
+        """Told after each block."""
+        now = time.monotonic()
+        if now - self.start > self.PATIENCE and now - self.shown > 0.5:
+            import sys
+
+            self.shown = now
+            print(f"\rregard: {done:,} of {self.rows:,} rows", end="", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown:
+            import sys
+
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,212 @@
+"""Every reduction equals the same computed from the dense matrix of the reference engine, in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard import AttentionMatrix, attend, masks, matrix, normalizers
+from regard.inspection.matrix.grid import edges
+from regard.spec.plane import Plane
+from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Case, Sizes, error, mechanisms, small_tiles
+
+CLOSE = 1e-12
+CASES = [case for case in mechanisms() if not case.dropout]
+
+
+class Dense:
+    """A case's handle, its weights as the reference engine gives them, and which pairs are visible."""
+
+    def __init__(self, case: Case) -> None:
+        (query, key, _), spec, self.leaves = case.build()
+        del spec["dropout"]
+        size = case.sizes
+        eye = torch.eye(size.keys, dtype=torch.float64).expand(size.batch, size.kv_heads, size.keys, size.keys)
+        self.weights, self.aux = attend(
+            query, key, eye, **spec, engine="reference", aux=("entropy", "peak", "peak_at", "distance")
+        )
+        self.handle = matrix(query, key, **spec)
+        start = torch.tensor([size.query_start])
+        plane = Plane(size.batch, size.kv_heads, size.group, size.queries, size.keys, start)
+        shape = (size.batch, size.kv_heads, size.group, size.queries, size.keys)
+        seen = spec["mask"].visible(plane.all).expand(shape).flatten(1, 2)
+        if case.bias == "hiding":
+            seen = seen & (spec["bias"].tensor != -torch.inf)
+        self.visible = seen
+        rows = torch.arange(size.queries).view(-1, 1) + size.query_start
+        self.away = (rows - torch.arange(size.keys)).abs().double()
+
+
+def close(actual: Tensor, truth: Tensor, what: str, scale: float = 1.0) -> None:
+    assert error(actual, truth) <= CLOSE * scale, what
+
+
+def check(case: Case, grid: tuple[int, int] = (3, 5)) -> None:
+    with torch.no_grad(), small_tiles():
+        dense = Dense(case)
+        a, w = dense.handle, dense.weights
+        close(a.dense(), w, "dense")
+        close(a.rowsum(), w.sum(-1), "rowsum")
+        found = a.survey("entropy", "peak", "received", "distance", "pool", rows=grid[0], cols=grid[1])
+        close(found["entropy"], dense.aux.entropy, "entropy")
+        close(found["received"], w.sum(-2), "received", case.sizes.queries)
+        close(found["peak"].value, w.amax(-1), "peak")
+        assert torch.equal(found["peak"].key, dense.aux.peak_at)
+        total = w.sum(-1)
+        mean = (w * dense.away).sum(-1)
+        centre = mean / torch.where(total == 0, 1.0, total)
+        spread = (w * (dense.away - centre.unsqueeze(-1)).square()).sum(-1) / torch.where(total == 0, 1.0, total)
+        close(found["distance"].mean, mean, "distance", 100)
+        close(found["distance"].spread.square(), spread, "spread", 1000)
+        check_grid(dense, found["pool"], grid)
+        check_topk(dense, 4)
+        close(a.mass(masks.Window(2, 0)), mass(dense, 2), "mass")
+        for centered in (False, True):
+            close(a.similarity(centered), similarity(dense, centered), f"similarity {centered}", 100)
+
+
+def check_grid(dense: Dense, grid: Any, cells: tuple[int, int]) -> None:
+    w = torch.where(dense.visible, dense.weights, 0.0)
+    high, wide = w.shape[-2:]
+    for a in range(cells[0]):
+        for b in range(cells[1]):
+            rows, columns = slice(*bounds(high, cells[0], a)), slice(*bounds(wide, cells[1], b))
+            part, seen = w[..., rows, columns], dense.visible[..., rows, columns]
+            count = seen.sum((-1, -2))
+            assert torch.equal(grid.pairs[..., a, b], count)
+            close(grid.sum[..., a, b], part.sum((-1, -2)), "sum", 10)
+            close(grid.max[..., a, b], part.amax((-1, -2)), "max")
+            close(grid.mean[..., a, b], part.sum((-1, -2)) / count.clamp(min=1), "mean", 10)
+
+
+def bounds(count: int, cells: int, cell: int) -> tuple[int, int]:
+    if cells > count:
+        first = cell * count // cells
+        return first, first + 1
+    return int(edges(count, cells)[cell]), int(edges(count, cells)[cell + 1])
+
+
+def check_topk(dense: Dense, k: int) -> None:
+    found = dense.handle.topk(k)
+    seen = torch.where(dense.visible, dense.weights, -1.0)
+    best = seen.sort(dim=-1, descending=True, stable=True)
+    width = min(k, seen.shape[-1])
+    right = best.values[..., :width]
+    close(found.value[..., :width], right.clamp(min=0.0), "topk")
+    real = right >= 0
+    assert torch.equal(found.key[..., :width] >= 0, real)
+    keys = found.key[..., :width].clamp(min=0)
+    again = dense.weights.gather(-1, keys)
+    assert error(torch.where(real, again, 0.0), right.clamp(min=0.0)) <= CLOSE
+    assert (found.key[..., width:] == -1).all()
+
+
+def mass(dense: Dense, back: int) -> Tensor:
+    size = dense.handle.shape
+    i = torch.arange(size[-2]).view(-1, 1) + dense.handle._source.request.plane.starts.view(-1)[0]
+    j = torch.arange(size[-1])
+    return torch.where((i - j >= 0) & (i - j <= back), dense.weights, 0.0).sum(-1)
+
+
+def similarity(dense: Dense, centered: bool) -> Tensor:
+    w = dense.weights
+    if centered:
+        mean = w.sum(-1, keepdim=True) / dense.visible.sum(-1, keepdim=True).clamp(min=1)
+        w = torch.where(dense.visible, w - mean, 0.0)
+    flat = w.flatten(-2)
+    size = flat.norm(dim=-1, keepdim=True)
+    flat = flat / torch.where(size == 0, 1.0, size)
+    return flat @ flat.mT
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_mechanism(case: Case) -> None:
+    check(case)
+
+
+SIZE = st.builds(
+    Sizes,
+    batch=st.integers(1, 2),
+    kv_heads=st.integers(1, 2),
+    group=st.integers(1, 3),
+    queries=st.integers(1, 40),
+    keys=st.integers(1, 50),
+    d_key=st.integers(1, 6),
+    query_start=st.integers(-3, 12),
+)
+
+
+@given(
+    st.sampled_from(sorted(SCORES)),
+    st.sampled_from(sorted(MASKS)),
+    st.sampled_from(sorted(BIASES)),
+    st.sampled_from(sorted(NORMALIZERS)),
+    st.sampled_from(sorted(TEMPERATURES)),
+    SIZE,
+    st.integers(0, 1000),
+    st.tuples(st.integers(1, 60), st.integers(1, 60)),
+)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+def test_generated_cases(
+    score: str,
+    mask: str,
+    bias: str,
+    normalizer: str,
+    temperature: str,
+    sizes: Sizes,
+    seed: int,
+    grid: tuple[int, int],
+) -> None:
+    check(Case(score, mask, bias, normalizer, temperature, 0.0, sizes, seed), grid)
+
+
+def test_rows_of_a_sink_add_up_to_what_it_leaves() -> None:
+    query, key = torch.randn(2, 1, 2, 9, 4, dtype=torch.float64)
+    a = matrix(query, key, normalizer=normalizers.Softmax(1.5))
+    close(a.rowsum(), 1 - (1.5 - a.lse()).exp(), "rowsum")
+
+
+def test_pools_of_pools_are_pools() -> None:
+    query, key = torch.randn(2, 1, 3, 77, 8)
+    a = matrix(query, key, mask="causal")
+    for how in ("mean", "max", "sum"):
+        levels = a.pyramid(16, 32, how)
+        assert [tuple(level.shape[-2:]) for level in levels] == [(16, 32), (8, 16), (4, 8), (2, 4), (1, 2), (1, 1)]
+        for level in levels:
+            assert torch.equal(level, a.pool(*level.shape[-2:], how)) or how != "max"
+            torch.testing.assert_close(level, a.pool(*level.shape[-2:], how), rtol=1e-6, atol=0)
+
+
+def test_a_planted_spike_is_found() -> None:
+    n = 100_000
+    query, key = torch.randn(1, 1, 64, 16), 0.01 * torch.randn(1, 1, n, 16)
+    key[0, 0, 73_211] = 4 * query[0, 0, 17] / query[0, 0, 17].norm() * 4
+    a = matrix(query, key)
+    peak, top, grid = a.peak(), a.topk(3), a.pool(64, 1000, "max")
+    assert int(peak.key[0, 0, 17]) == 73_211 == int(top.key[0, 0, 17, 0])
+    assert math.isclose(float(grid[0, 0, 17].max()), float(peak.value[0, 0, 17]), rel_tol=1e-5)
+    assert int(grid[0, 0, 17].argmax()) == 73_211 * 1000 // n
+
+
+def test_weights_that_exist_answer_the_same() -> None:
+    query, key = torch.randn(2, 2, 3, 20, 8, dtype=torch.float64)
+    a = matrix(query, key)
+    b = AttentionMatrix.from_weights(a.dense().numpy())
+    assert b.shape == a.shape
+    for name in ("entropy", "received", "rowsum"):
+        close(getattr(b, name)(), getattr(a, name)(), name, 10)
+    for name in ("peak", "distance"):
+        for mine, theirs in zip(getattr(b, name)(), getattr(a, name)(), strict=True):
+            close(mine.double(), theirs.double(), name, 1e4)
+    close(b.mass(masks.Causal()), a.mass("causal"), "mass")
+    close(b.similarity(True), a.similarity(True), "similarity", 10)
+    close(b.pool(3, 7), a.pool(3, 7), "pool")
+    layers = AttentionMatrix.from_weights((a.dense(), a.dense()))
+    assert layers.shape == (2, *a.shape)
+    close(layers[1].entropy(), a.entropy(), "layer", 10)
+    with pytest.raises(ValueError, match="needs queries and keys"):
+        b.lse()
