@@ -27,12 +27,14 @@ template <class T, class S> struct VisitPlan {
     Axis rows, columns;
     std::vector<Runs> seen;
     std::vector<Cell> borders;      // per lane, segment and head of its group: cells of its first and its last column
-    std::vector<double> spreads;    // per lane, segment and row of its group
+    std::vector<T> spreads;         // per lane, chunk and row of its group
+    int64_t chunks;                 // of segments, a thread's work: their number is bounded, or memory would grow as n²
     explicit VisitPlan(const regard_call& call)
         : c(call), mask(call), blocks(call), packer(call), rows{call.queries, call.pool_rows}, columns{call.keys, call.pool_columns} {
         seen.resize(size_t(blocks.total));
+        chunks = std::min<int64_t>(packer.segments, 64);
         if (pools()) borders.resize(size_t(blocks.lanes * packer.segments * c.group * rows.cells * 2));
-        if (c.spread) spreads.assign(size_t(blocks.lanes * packer.segments * c.group * c.queries), 0.0);
+        if (c.spread) spreads.assign(size_t(blocks.lanes * chunks * c.group * c.queries), T(0));
     }
     bool pools() const { return c.pool_rows > 0; }
     Cell* border(int64_t unit, int64_t head, int64_t row) { return borders.data() + ((unit * c.group + head) * rows.cells + row) * 2; }
@@ -53,7 +55,7 @@ template <class T, class S> struct VisitPlan {
         for (int64_t lane = 0; c.spread && lane < blocks.lanes; ++lane)
             for (int64_t n = 0, own = c.group * c.queries; n < own; ++n) {
                 double sum = 0;
-                for (int64_t segment = 0; segment < packer.segments; ++segment) sum += spreads[size_t((lane * packer.segments + segment) * own + n)];
+                for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += double(spreads[size_t((lane * chunks + chunk) * own + n)]);
                 static_cast<T*>(c.spread)[lane * own + n] = T(sum);
             }
     }
@@ -70,10 +72,16 @@ template <class T, class S> class Visit {
         return size_t(BLOCK * LINE + BLOCK * up(query_width(p.c), 16) + SEGMENT * p.packer.width);
     }
 
-    // One segment of one lane against all its queries.
-    void run(int64_t unit) {
-        unit_ = unit;
-        const int64_t lane = unit / p_.packer.segments, segment = unit % p_.packer.segments;
+    // Some segments of one lane against all its queries.
+    void run(int64_t work) {
+        work_ = work;
+        const int64_t lane = work / p_.chunks, chunk = work % p_.chunks, segments = p_.packer.segments;
+        for (int64_t segment = segments * chunk / p_.chunks; segment < segments * (chunk + 1) / p_.chunks; ++segment) run(lane, segment);
+    }
+
+   private:
+    void run(int64_t lane, int64_t segment) {
+        unit_ = lane * p_.packer.segments + segment;
         base_ = segment * SEGMENT - p_.packer.pad, begin_ = std::max<int64_t>(0, base_), end_ = std::min(c_.keys, base_ + SEGMENT);
         received_.assign(c_.received ? size_t(c_.group * SEGMENT) : 0, 0.0);
         bool packed = false;
@@ -91,13 +99,12 @@ template <class T, class S> class Visit {
                 static_cast<T*>(c_.received)[(first + h) * c_.keys + j] = T(received_[size_t(h * SEGMENT + j - base_)]);
     }
 
-   private:
     VisitPlan<T, S>& p_;
     const regard_call& c_;
     Logits<T, S> logits_;
     const Stop& stop_;
     T *s_, *q_, *panels_;
-    int64_t unit_, base_, begin_, end_;
+    int64_t work_, unit_, base_, begin_, end_;
     std::vector<double> received_;
     alignas(64) T sums_[SEGMENT], largest_[SEGMENT], pairs_[SEGMENT];
 
@@ -116,7 +123,11 @@ template <class T, class S> class Visit {
             for (; r < next.count && next.head[r] == head && (!p_.pools() || p_.rows.cell(next.row[r]) == cell); ++r) {
                 if (!logits_.finished(span)) logits_.finish(r, span, s_ + r * LINE);
                 if (counts) count(r);
-                row(r);
+            }
+            for (int64_t first = from; first < r;) {  // rows of one group share their columns
+                const int64_t past = std::min(r, (first / GROUP + 1) * GROUP);
+                c_.spread ? weights<true>(first, past) : weights<false>(first, past);
+                first = past;
             }
             flush(head % c_.group, cell, counts ? 0 : r - from);
         }
@@ -126,30 +137,38 @@ template <class T, class S> class Visit {
         for (int64_t n = logits_.low[r / GROUP]; n < logits_.high[r / GROUP]; n += LANES<T>)
             store(pairs_ + n, load(pairs_ + n) + (load(x + n) == splat(NONE<T>) ? Vec<T>{} : splat(T(1))));
     }
-    void row(int64_t r) {
+    template <bool SPREAD> void weights(int64_t from, int64_t past) {
         const Block& block = logits_.block;
-        const int64_t place = (block.b * c_.kv_heads * c_.group + block.head[r]) * c_.queries + block.row[r];
-        const T top = static_cast<const T*>(c_.top)[place], total = static_cast<const T*>(c_.total)[place];
-        if (!(total > T(0))) return;
-        if (!c_.spread) return weights<false>(r, top, T(1) / total, T(0));
-        const double spread = weights<true>(r, top, T(1) / total, static_cast<const T*>(c_.distance)[place]);
-        p_.spreads[size_t((unit_ * c_.group + block.head[r] % c_.group) * c_.queries + block.row[r])] += spread;
-    }
-    template <bool SPREAD> typename std::conditional<SPREAD, double, void>::type weights(int64_t r, T top, T inverse, T mean) {
-        const T* x = s_ + r * LINE;
-        const Factor<Vec<T>> factor = logits_.factor(r);
-        Vec<T> spread{}, away = splat(T(SPREAD ? logits_.offset(r) + logits_.low[r / GROUP] : 0)) + iota<T>();
-        for (int64_t n = logits_.low[r / GROUP], end = logits_.high[r / GROUP]; n < end; n += LANES<T>) {
-            const Vec<T> p = exp2(Vec<T>(load(x + n) - top), factor) * inverse;
-            store(sums_ + n, load(sums_ + n) + p);
-            if (c_.pool_rows) store(largest_ + n, max<T>(load(largest_ + n), p));
-            if (SPREAD) {
-                const Vec<T> off = absolute<T>(away) - mean;
-                spread += p * off * off;
-                away += T(LANES<T>);
-            }
+        const int64_t low = logits_.low[from / GROUP], high = logits_.high[from / GROUP];
+        T top[GROUP], inverse[GROUP], mean[GROUP], offset[GROUP];
+        int64_t place[GROUP];
+        Vec<T> spread[GROUP] = {};
+        for (int64_t r = from; r < past; ++r) {
+            const int64_t m = r - from;
+            place[m] = (block.b * c_.kv_heads * c_.group + block.head[r]) * c_.queries + block.row[r];
+            const T total = static_cast<const T*>(c_.total)[place[m]];
+            top[m] = total > T(0) ? static_cast<const T*>(c_.top)[place[m]] : T(0);
+            inverse[m] = total > T(0) ? T(1) / total : T(0);
+            if (SPREAD) mean[m] = static_cast<const T*>(c_.distance)[place[m]], offset[m] = T(logits_.offset(r));
         }
-        if constexpr (SPREAD) return double(sum<T>(spread));
+        for (int64_t n = low; n < high; n += LANES<T>) {
+            Vec<T> sums = load(sums_ + n), largest = load(largest_ + n);
+            const Vec<T> here = splat(T(n)) + iota<T>();
+            for (int64_t r = from; r < past; ++r) {
+                const int64_t m = r - from;
+                const Vec<T> p = exp2(Vec<T>(load(s_ + r * LINE + n) - top[m]), logits_.factor(r)) * inverse[m];
+                sums += p;
+                largest = max<T>(largest, p);
+                if (SPREAD) {
+                    const Vec<T> off = absolute<T>(here + offset[m]) - mean[m];
+                    spread[m] += p * off * off;
+                }
+            }
+            store(sums_ + n, sums), store(largest_ + n, largest);
+        }
+        if (SPREAD)
+            for (int64_t r = from; r < past; ++r)
+                p_.spreads[size_t((work_ * c_.group + block.head[r] % c_.group) * c_.queries + block.row[r])] += sum<T>(spread[r - from]);
     }
 
     // What some rows give, to their keys and cells. `solid` is the number of rows if they see all columns of the span.
@@ -185,8 +204,8 @@ template <class T, class S> int visit(const regard_call& c, Spaces<T>& spaces) {
     parallel(plan.blocks.total, threads, stop, [&](int64_t unit, int64_t) {
         plan.seen[size_t(unit)] = runs_of(c, plan.mask, plan.blocks.at(c, unit / plan.blocks.per_lane, unit % plan.blocks.per_lane));
     });
-    parallel(plan.blocks.lanes * plan.packer.segments, threads, stop, [&](int64_t unit, int64_t worker) {
-        Visit<T, S>(plan, stop, spaces.worker(worker, Visit<T, S>::space(plan))).run(unit);
+    parallel(plan.blocks.lanes * plan.chunks, threads, stop, [&](int64_t work, int64_t worker) {
+        Visit<T, S>(plan, stop, spaces.worker(worker, Visit<T, S>::space(plan))).run(work);
     });
     plan.join();
     return stop.now() ? REGARD_STOPPED : REGARD_DONE;

@@ -79,6 +79,7 @@ def strip(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operand
 
 
 def all_rows(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+    """The results of all strips, without the sink."""
     strips = ((rows, strip(kernel, rows, tiles, value, operands)) for rows, tiles in kernel.schedule.strips)
     if torch.is_grad_enabled():  # for second derivatives; `forward` of a Function runs without
         return joined(kernel, [found for _, found in strips])

@@ -1,4 +1,4 @@
-"""The second pass over the pairs: weights summed by key, by cell of a grid and by row, once the rows' state is known."""
+"""The second pass over the pairs: weights summed by key, by cell and by row, once the rows' state is known."""
 
 from dataclasses import dataclass
 from typing import Any

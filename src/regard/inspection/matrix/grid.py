@@ -21,7 +21,7 @@ def cell_of(numbers: Tensor, count: int, cells: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Sum, largest weight and number of visible pairs of every cell, (lane, row, column). A cell that sees nothing is 0."""
+    """Sum, largest weight and number of visible pairs of every cell, (lane, row, column); 0 where there are none."""
 
     sum: Tensor
     max: Tensor

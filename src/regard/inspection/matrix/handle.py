@@ -13,7 +13,7 @@ from regard.engine.arguments import mask_of
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
 from regard.inspection.matrix.grid import HOWS, Grid
-from regard.inspection.matrix.index import applied, runs, subscript, touched
+from regard.inspection.matrix.index import applied, contiguous, runs, subscript, touched
 from regard.inspection.matrix.reductions import Distance, Peak, TopK
 from regard.inspection.matrix.source import Computed, Source, Stored
 from regard.inspection.matrix.survey import Ask, surveyed
@@ -52,7 +52,8 @@ def matrix(
         "temperature": 1.0,
         "normalizer": Softmax(),
         "query_start": None,
-    } | spec
+        **spec,
+    }
     asked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
     shapes = asked.shapes
     lead = torch.arange(shapes.batch * shapes.heads)
@@ -177,6 +178,11 @@ class AttentionMatrix:
     def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
         plain = all(isinstance(entry, int | slice) for entry in lead)
         lanes = _picked(self._lead, lead) if plain else self._lead
+        down_run, right_run = contiguous(rows, self._source.queries), contiguous(columns, self._source.keys)
+        if plain and down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH:
+            tile = self._source.tile(down_run, right_run)[lanes.to(self.device)]
+            tile = tile[..., 0] if isinstance(columns, int) else tile
+            return tile.select(lanes.ndim, 0) if isinstance(rows, int) else tile
         (down, row_entry), (right, column_entry) = (
             touched(rows, self._source.queries, "rows"),
             touched(columns, self._source.keys, "columns"),
@@ -222,7 +228,7 @@ class AttentionMatrix:
         if isinstance(self._source, Stored) and self._source.weights.requires_grad:
             weights = self._source.weights
             return self._of(-torch.special.xlogy(weights, weights).sum(-1))
-        return self._ask(Ask("entropy"))
+        return self._tensor(Ask("entropy"))
 
     def mass(self, mask: Mask | Tensor | str) -> Tensor:
         """The share of each row's weight that lies on a mask; differentiable."""
@@ -233,28 +239,31 @@ class AttentionMatrix:
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key (the first of equals)."""
-        return self._ask(Ask("peak"))
+        found: Peak = self._ask(Ask("peak"))
+        return found
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-        return self._ask(Ask("topk", (int(k),)))
+        found: TopK = self._ask(Ask("topk", (int(k),)))
+        return found
 
     def received(self) -> Tensor:
         """Σ over queries of the weights, (…, key)."""
-        return self._ask(Ask("received"))
+        return self._tensor(Ask("received"))
 
     def distance(self) -> Distance:
         """Mean and spread of |i − j| of each row."""
         if isinstance(self._source, Computed):
             asked = self._source.request
             starts_of(self._query_start, self._source.queries, self._source.keys, asked.shapes.batch, asked.mask, True)
-        return self._ask(Ask("distance"))
+        found: Distance = self._ask(Ask("distance"))
+        return found
 
     def rowsum(self) -> Tensor:
         """Σ over keys of the weights as they are computed again: 1, or 1 − e^(sink − lse), or 0 of an empty row."""
-        return self._ask(Ask("rowsum"))
+        return self._tensor(Ask("rowsum"))
 
     def pool(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> Tensor:
         """A grid of rows × cols cells over all pairs; only visible pairs count, and a cell without any is 0.
@@ -328,7 +337,10 @@ class AttentionMatrix:
 
     def _ask(self, ask: Ask) -> Any:
         found = self._root(ask)
-        return self._of(found) if isinstance(found, Tensor) else type(found)(*map(self._of, found))
+        return type(found)(*map(self._of, found))
+
+    def _tensor(self, ask: Ask) -> Tensor:
+        return self._of(self._root(ask))
 
     def _of(self, tensor: Tensor) -> Tensor:
         """(lane, …) to the handle's leading axes."""
@@ -342,6 +354,11 @@ class AttentionMatrix:
             raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
         found: Grid = self._root(Ask("pool", (int(rows), int(cols))))
         return found.pick(self._lead.to(found.sum.device)).stretched(rows, cols)
+
+
+def _cells(rows: slice, columns: slice) -> int:
+    count: int = (rows.stop - rows.start) * (columns.stop - columns.start)
+    return count
 
 
 def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:

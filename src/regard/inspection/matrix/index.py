@@ -1,4 +1,4 @@
-"""Indexing as arrays are indexed: which lanes, rows and columns a subscript touches, and the same on what was computed."""
+"""Indexing as arrays are indexed: what a subscript touches, and the same subscript on what was computed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ class Subscript:
     @property
     def leading_only(self) -> bool:
         """Whether no row and no column was chosen."""
-        return self.rows == slice(None) and self.columns == slice(None)
+        return all(isinstance(entry, slice) and entry == slice(None) for entry in (self.rows, self.columns))
 
 
 def subscript(given: Any, rank: int) -> Subscript:
@@ -54,6 +54,17 @@ def _entry(part: Any) -> Any:
         return part.__index__()
     except AttributeError:
         raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
+
+
+def contiguous(entry: Any, count: int) -> slice | None:
+    """The range that an int or a slice of step 1 touches; None for all else, and for nothing."""
+    if isinstance(entry, int):
+        entry = entry + count if entry < 0 else entry
+        return slice(entry, entry + 1) if 0 <= entry < count else None
+    if not isinstance(entry, slice):
+        return None
+    start, stop, step = entry.indices(count)
+    return slice(start, stop) if step == 1 and start < stop else None
 
 
 def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:

@@ -22,7 +22,7 @@ HEIGHT = 64  # rows of stored weights at a time
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A rectangle of weights, (lane, row, column). `visible` broadcasts to it; None if all pairs are. `away` is |i − j|."""
+    """A rectangle of weights, (lane, row, column). `visible` broadcasts to it, None if all are; `away` is |i − j|."""
 
     rows: slice
     columns: slice

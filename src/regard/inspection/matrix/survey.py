@@ -118,7 +118,8 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     mean = rows.statistics.get("distance")
     total = None if mean is None else _seen(source, rows.state)
     centre = None if mean is None or total is None else mean / torch.where(total == 0, 1.0, total)
-    for number, grid in enumerate(grids or [None]):
+    passes: list[Ask | None] = [*grids] if grids else [None]
+    for number, grid in enumerate(passes):
         first = number == 0
         size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
         wanted = Wanted(first and "received" in names, first and "distance" in names, size)

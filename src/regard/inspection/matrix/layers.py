@@ -1,6 +1,7 @@
 """Rollout: how much of each input token is in each token after several layers (Abnar & Zuidema, 2020)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: 
         raise ValueError("rollout needs at least one matrix")
     if not 0.0 <= residual <= 1.0:
         raise ValueError(f"residual must lie between 0 and 1, got {residual}")
-    for number, (below, above) in enumerate(zip(matrices, matrices[1:], strict=False)):
+    for number, (below, above) in enumerate(pairwise(matrices)):
         if above.shape[-1] != below.shape[-2] or above.shape[:-3] != below.shape[:-3]:
             raise ValueError(
                 f"the keys of one layer must be the queries of the layer below, got shapes {below.shape} and "
@@ -57,4 +58,5 @@ def _down(matrices: Sequence[AttentionMatrix], rows: Tensor, residual: float) ->
     for matrix in reversed(matrices[:-1]):
         through = (1.0 - residual) * matrix.times(carried)
         carried = residual * carried + through if residual else through
-    return carried
+    found: Tensor = carried
+    return found
