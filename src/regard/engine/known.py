@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 from regard.engine.attend import choose
+from regard.engine.logits import Tensors
 from regard.engine.request import Request
-from regard.engine.strip import Rows
+from regard.engine.running import softmax_rows
+from regard.engine.schedule import Tile
+from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import all_rows, ready, with_sink
 from regard.spec.normalizers import Softmax
 
@@ -44,10 +47,26 @@ def _tiled_known(request: Request) -> Known:
     kernel, value, operands = ready(request)
     alone = all_rows(kernel, value, operands)
     rows: Rows = with_sink(alone, request.sink, request.aux)
-    state, rest = rows.state, alone.rest
+    found = {name: getattr(rows, name).flatten(1, 2) for name in request.aux}
+    return Known(*_with_sink(request, alone, rows.state), found)
+
+
+def _with_sink(request: Request, alone: Rows, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The row state and what rounding took from it; the sink's share of an lse is added in double."""
+    rest = alone.rest
     if isinstance(request.normalizer, Softmax) and request.sink is not None:
         exact = torch.logaddexp(alone.state.double() + rest.double(), request.sink.double())
         state = exact.to(rest.dtype)
         rest = torch.where(state.isfinite(), exact - state.double(), 0.0).to(rest.dtype)
-    found = {name: getattr(rows, name).flatten(1, 2) for name in request.aux}
-    return Known(state.flatten(1, 2), rest.flatten(1, 2), found)
+    return state.flatten(1, 2), rest.flatten(1, 2)
+
+
+def rows_known(request: Request, kernel: Kernel, operands: Tensors, rows: slice) -> tuple[Tensor, Tensor]:
+    """The same of some rows alone, (batch, head, row)."""
+    plane, step = request.plane, kernel.schedule.segment
+    tiles = [Tile(plane, rows, slice(j, min(plane.keys, j + step)), mixed=True) for j in range(0, plane.keys, step)]
+    plain = replace(kernel, aux=frozenset(), raw_value=None, d_value=0)
+    value = request.value[..., :0].to(request.dtype)
+    with torch.no_grad():
+        alone = softmax_rows(plain, rows, tiles, value, operands)
+        return _with_sink(request, alone, alone.state)

@@ -1,7 +1,5 @@
 """AttentionMatrix: the (…, query, key) array of weights that is never built, and what can be asked of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -12,20 +10,16 @@ from regard import checks
 from regard.engine.arguments import mask_of
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
+from regard.inspection.matrix.array import Array, Tokens
 from regard.inspection.matrix.grid import HOWS, Grid
-from regard.inspection.matrix.index import applied, contiguous, runs, subscript, touched
+from regard.inspection.matrix.narrow import EVEN
 from regard.inspection.matrix.reductions import Distance, Peak, TopK
-from regard.inspection.matrix.source import Computed, Source, Stored
+from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.matrix.survey import Ask, surveyed
 from regard.spec.masks import Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
-
-LIMIT = 1 << 26  # numbers that are given at once without being told to
-HEIGHT, WIDTH = 256, 4096  # most rows and columns of one tile that indexing computes
-GAP = 16  # rows this close are computed together
-Tokens = Sequence[str] | None
 
 
 def matrix(
@@ -34,10 +28,10 @@ def matrix(
     """The weights of `attend(query, key, value, **spec)` as a handle, for any value.
 
     >>> import torch, regard
-    >>> q, k = torch.randn(2, 1, 8, 100_000, 64)
+    >>> q, k = torch.randn(2, 1, 8, 20_000, 16)
     >>> A = regard.matrix(q, k, mask="causal")
     >>> A.shape
-    (1, 8, 100000, 100000)
+    (1, 8, 20000, 20000)
     >>> A[0, 3, -1, -5:].shape
     torch.Size([5])
     """
@@ -61,35 +55,13 @@ def matrix(
     return AttentionMatrix(Computed(asked), lead, query_tokens, key_tokens, query_start=options["query_start"])
 
 
-@dataclass(frozen=True)
-class _Everything:
-    """What handles of one source share."""
-
-    found: dict[Ask, Any]
-
-
-class AttentionMatrix:
+class AttentionMatrix(Array):
     """Weights by index, and reductions over all of them; nothing it does holds queries × keys.
 
     Leading axes give smaller handles, rows and columns numbers: `A[0, 3]` is a handle, `A[0, 3, 10:20, :64]` a tensor.
     Results of reductions have the handle's leading axes and are kept; they come without gradients, but for `lse`,
     `entropy` and `mass`.
     """
-
-    def __init__(
-        self,
-        source: Source,
-        lead: Tensor,
-        query_tokens: Tokens = None,
-        key_tokens: Tokens = None,
-        *,
-        query_start: Any = None,
-        shared: _Everything | None = None,
-    ) -> None:
-        self._source, self._lead, self._query_start = source, lead, query_start
-        self._shared = _Everything({}) if shared is None else shared
-        self.query_tokens = _tokens("query_tokens", query_tokens, source.queries)
-        self.key_tokens = _tokens("key_tokens", key_tokens, source.keys)
 
     @classmethod
     def from_weights(cls, weights: Any, query_tokens: Tokens = None, key_tokens: Tokens = None) -> "AttentionMatrix":
@@ -107,111 +79,6 @@ class AttentionMatrix:
         lead = torch.arange(tensor.shape[:-2].numel()).view(tensor.shape[:-2])
         return cls(Stored(tensor), lead, query_tokens, key_tokens)
 
-    # ---- as an array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(…, query, key)."""
-        return (*self._lead.shape, self._source.queries, self._source.keys)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return self._lead.ndim + 2
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What weights come in: at least float32 if they are computed."""
-        return self._source.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where weights are computed."""
-        return self._source.device
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        size = " × ".join(f"{size:,}" for size in self.shape)
-        if isinstance(self._source, Stored):
-            return f"AttentionMatrix({size} {checks.dtype(self._source.weights)}, stored)"
-        assert isinstance(self._source, Computed)
-        asked = self._source.request
-        spec = [repr(asked.score), repr(asked.mask)]
-        spec += [repr(part) for part in (asked.bias,) if part is not None]
-        if not isinstance(asked.normalizer, Softmax) or asked.normalizer.sink is not None:
-            spec.append(repr(asked.normalizer))
-        whole = torch.Size(self.shape).numel() * torch.finfo(self.dtype).bits // 8
-        kept = asked.query.nbytes + asked.key.nbytes
-        return f"AttentionMatrix({size}, {', '.join(spec)}; {_bytes(kept)} for {_bytes(whole)})"
-
-    def __iter__(self) -> Any:
-        return (self[n] for n in range(len(self)))
-
-    def __getitem__(self, given: Any) -> Any:
-        """A smaller handle if only leading axes are chosen, else the weights."""
-        asked = subscript(given, self.ndim)
-        if asked.leading_only:
-            return self._part(_picked(self._lead, asked.lead))
-        return self._numbers(asked.lead, asked.rows, asked.columns, LIMIT)
-
-    def dense(self, limit: int | None = LIMIT) -> Tensor:
-        """All weights as a tensor. Refused above `limit` numbers; None is any number."""
-        rest = slice(None)
-        return self._numbers((rest,) * self._lead.ndim, rest, rest, limit)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        found: np.ndarray[Any, Any] = self.dense().detach().cpu().numpy()
-        return found if dtype is None else found.astype(dtype)
-
-    def _part(self, lead: Tensor) -> "AttentionMatrix":
-        return AttentionMatrix(
-            self._source,
-            lead,
-            self.query_tokens,
-            self.key_tokens,
-            query_start=self._query_start,
-            shared=self._shared,
-        )
-
-    def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
-        plain = all(isinstance(entry, int | slice) for entry in lead)
-        lanes = _picked(self._lead, lead) if plain else self._lead
-        down_run, right_run = contiguous(rows, self._source.queries), contiguous(columns, self._source.keys)
-        if plain and down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH:
-            tile = self._source.tile(down_run, right_run)[lanes.to(self.device)]
-            tile = tile[..., 0] if isinstance(columns, int) else tile
-            return tile.select(lanes.ndim, 0) if isinstance(rows, int) else tile
-        (down, row_entry), (right, column_entry) = (
-            touched(rows, self._source.queries, "rows"),
-            touched(columns, self._source.keys, "columns"),
-        )
-        count = lanes.numel() * len(down) * len(right)
-        if limit is not None and count > limit:
-            raise ValueError(
-                f"this would build {count:,} weights, more than {limit:,}; look at A.pool(rows, cols), ask for fewer "
-                "rows and columns, or say A.dense(limit=None)"
-            )
-        block = self._block(lanes, down, right)
-        entries = (slice(None),) * lanes.ndim if plain else lead
-        return applied(block, entries, row_entry, column_entry)
-
-    def _block(self, lanes: Tensor, down: Tensor, right: Tensor) -> Tensor:
-        found = torch.zeros((lanes.numel(), len(down), len(right)), dtype=self.dtype, device=self.device)
-        flat = lanes.reshape(-1)
-        for rows in runs(down, HEIGHT, GAP):
-            inside = (down >= rows.start) & (down < rows.stop)
-            for columns in runs(right, WIDTH, WIDTH):
-                within = (right >= columns.start) & (right < columns.stop)
-                tile = self._source.tile(rows, columns)[flat]
-                some = tile[:, down[inside] - rows.start][..., right[within] - columns.start]
-                first, left = int(inside.nonzero()[0]), int(within.nonzero()[0])
-                found[:, first : first + some.shape[1], left : left + some.shape[2]] = some
-        return found.view(*lanes.shape, *found.shape[1:])
-
-    # ---- reductions
-
     def lse(self) -> Tensor:
         """log Σ e^x of each row, the sink included; differentiable."""
         source = self._computed("lse")
@@ -227,15 +94,22 @@ class AttentionMatrix:
             return self._of(gradients.row_statistic(self._source.request, "entropy"))
         if isinstance(self._source, Stored) and self._source.weights.requires_grad:
             weights = self._source.weights
-            return self._of(-torch.special.xlogy(weights, weights).sum(-1))
+            return self._of(-(weights * torch.where(weights > 0, weights, 1.0).log()).sum(-1))
         return self._tensor(Ask("entropy"))
 
     def mass(self, mask: Mask | Tensor | str) -> Tensor:
-        """The share of each row's weight that lies on a mask; differentiable."""
+        """The share of each row's weight that lies on a mask; differentiable.
+
+        A mask with axes of its own is one for the whole matrix, of which this handle may be a part.
+        """
         if isinstance(self._source, Stored):
             return self._of(gradients.stored_mass(self._source, mask))
-        visible = mask_of(mask, self._computed("mass").request.shapes)
-        return self._of(gradients.mass(self._computed("mass"), visible))
+        whole = self._whole.source
+        assert isinstance(whole, Computed)
+        visible = mask_of(mask, whole.request.shapes)
+        if all(isinstance(leaf, EVEN) for leaf in visible.leaves()):
+            return self._of(gradients.mass(self._computed("mass"), visible))
+        return gradients.mass(whole, visible)[self._lead.to(self.device)]
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key (the first of equals)."""
@@ -289,14 +163,15 @@ class AttentionMatrix:
         """
         if self._lead.ndim == 0:
             raise ValueError("similarity compares heads; this handle is a single one")
-        heads = self._source.heads
-        cosines = _cosine(self._root(Ask("gram", (centered,))).view(-1, heads, heads))
-        row, head = self._lead.to(self.device) // heads, self._lead.to(self.device) % heads
+        gram, lanes = self._root(Ask("gram", (centered,)))
+        heads = gram.shape[-1]
+        cosines = _cosine(gram.view(-1, heads, heads))
+        row, head = lanes.to(self.device) // heads, lanes.to(self.device) % heads
         return cosines[row.unsqueeze(-1), head.unsqueeze(-1), head.unsqueeze(-2)].to(self.dtype)
 
     def times(self, rows: Tensor) -> Tensor:
         """`rows` (…, row, query) times the weights averaged over heads: (…, row, key)."""
-        lanes = self._lead.reshape(-1, self._lead.shape[-1])
+        lanes = self._lanes.reshape(-1, self._lanes.shape[-1])
         flat = rows.reshape(len(lanes), *rows.shape[-2:])
         found = flat.new_zeros((*flat.shape[:2], self._source.keys))
         with torch.no_grad():
@@ -319,32 +194,35 @@ class AttentionMatrix:
                     f"survey knows {', '.join(known)}, got {name!r}; topk, mass and similarity have methods"
                 )
         asks = [Ask(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
-        missing = [ask for ask in asks if ask not in self._shared.found]
-        self._shared.found.update(surveyed(self._source, missing))
+        missing = [ask for ask in asks if ask not in self._whole.found and ask not in self._near.found]
+        self._near.found.update(surveyed(self._source, missing))
         return {name: self._grid(rows, cols) if name == "pool" else getattr(self, name)() for name in names}
-
-    # ---- inside
 
     def _computed(self, what: str) -> Computed:
         if isinstance(self._source, Computed):
             return self._source
         raise ValueError(f"{what} needs queries and keys; these weights were given as they are")
 
-    def _root(self, ask: Ask) -> Any:
-        if ask not in self._shared.found:
-            self._shared.found.update(surveyed(self._source, [ask]))
-        return self._shared.found[ask]
+    def _root(self, ask: Ask) -> tuple[Any, Tensor]:
+        """What was found for all lanes of a source, and this handle's among them."""
+        if ask in self._whole.found:
+            return self._whole.found[ask], self._lead
+        if ask not in self._near.found:
+            self._near.found.update(surveyed(self._source, [ask]))
+        return self._near.found[ask], self._lanes
 
     def _ask(self, ask: Ask) -> Any:
-        found = self._root(ask)
-        return type(found)(*map(self._of, found))
+        found, lanes = self._root(ask)
+        return type(found)(*(part[lanes.to(part.device)] for part in found))
 
     def _tensor(self, ask: Ask) -> Tensor:
-        return self._of(self._root(ask))
+        found, lanes = self._root(ask)
+        tensor: Tensor = found[lanes.to(found.device)]
+        return tensor
 
     def _of(self, tensor: Tensor) -> Tensor:
-        """(lane, …) to the handle's leading axes."""
-        return tensor[self._lead.to(tensor.device)]
+        """(lane, …) of the handle's source to its leading axes."""
+        return tensor[self._lanes.to(tensor.device)]
 
     def _grid(self, rows: int, cols: int) -> Grid:
         for name, number in (("rows", rows), ("cols", cols)):
@@ -352,22 +230,9 @@ class AttentionMatrix:
                 raise ValueError(f"{name} must be at least 1, got {number}")
         if self._source.queries == 0 or self._source.keys == 0:
             raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
-        found: Grid = self._root(Ask("pool", (int(rows), int(cols))))
-        return found.pick(self._lead.to(found.sum.device)).stretched(rows, cols)
-
-
-def _cells(rows: slice, columns: slice) -> int:
-    count: int = (rows.stop - rows.start) * (columns.stop - columns.start)
-    return count
-
-
-def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:
-    found: Tensor = torch.as_tensor(lead.numpy()[tuple(_numpy(entry) for entry in entries)].copy())
-    return found
-
-
-def _numpy(entry: Any) -> Any:
-    return entry.numpy() if isinstance(entry, Tensor) else entry
+        found, lanes = self._root(Ask("pool", (int(rows), int(cols))))
+        grid: Grid = found.pick(lanes.to(found.sum.device)).stretched(rows, cols)
+        return grid
 
 
 def _cosine(gram: Tensor) -> Tensor:
@@ -376,24 +241,6 @@ def _cosine(gram: Tensor) -> Tensor:
     return torch.where(product == 0, 0.0, gram / torch.where(product == 0, 1.0, product)).clamp(-1.0, 1.0)
 
 
-def _tokens(name: str, tokens: Tokens, count: int) -> tuple[str, ...] | None:
-    if tokens is None:
-        return None
-    if isinstance(tokens, str):
-        raise TypeError(f"{name} must be a sequence of {count} strings, got one string; split it first")
-    if len(tokens) != count:
-        raise ValueError(f"{name} must be {count} strings, one for each, got {len(tokens)}")
-    return tuple(map(str, tokens))
-
-
 def _array(weights: Any) -> Tensor:
     tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights))
     return tensor if tensor.is_floating_point() else tensor.float()
-
-
-def _bytes(count: int) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return f"{count:.0f} TiB"

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.handle import LIMIT, AttentionMatrix
+from regard.inspection.matrix.array import LIMIT
+from regard.inspection.matrix.handle import AttentionMatrix
 
 HELD = 1 << 24  # numbers of a block of rows that are carried down the layers
 
@@ -31,9 +32,7 @@ def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: 
             )
     for number, matrix in enumerate(matrices):
         if matrix.ndim < 3:
-            raise ValueError(
-                f"rollout averages heads: layer {number} must be (…, head, query, key), got {matrix.shape}"
-            )
+            raise ValueError(f"layer {number} must be (…, head, query, key), got {matrix.shape}; heads are averaged")
         if residual and matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(f"with a residual, layer {number} must be square, got {matrix.shape[-2:]}; or residual=0")
     last = matrices[-1]

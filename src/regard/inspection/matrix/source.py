@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.engine.known import Known, known
+from regard.engine.known import Known, known, rows_known
 from regard.engine.logits import Tensors
 from regard.engine.request import Request
 from regard.engine.schedule import Tile
@@ -18,6 +18,7 @@ from regard.engine.whole import span, strip_logits, weights_of
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
+FEW = 16  # a part of the rows this small is computed alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,14 @@ class Source(Protocol):
 class Computed:
     """Weights that are computed from queries and keys, whenever they are asked for."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, whole: "Computed | None" = None, lanes: Tensor | None = None) -> None:
+        """`whole` and `lanes`: the source that this one is a part of, whose rows may be known already."""
         plane = request.plane
-        self.request = request
+        self.request, self._whole, self._own = request, whole, lanes
         self.lanes, self.queries, self.keys = plane.batch * plane.heads, plane.queries, plane.keys
         self.heads, self.dtype = plane.heads, request.dtype
         self._known: Known | None = None
+        self._states: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the rows that were last looked at
 
     @property
     def device(self) -> torch.device:
@@ -70,13 +73,32 @@ class Computed:
         """Whether a weight needs no more of its row than the lse."""
         return isinstance(self.request.normalizer, Softmax)
 
-    def known(self, statistics: tuple[str, ...] = ()) -> Known:
-        """The rows' state and these statistics; a pass over the pairs unless they are known already."""
-        if self._known is None or set(statistics) - set(self._known.statistics):
+    def known(self, statistics: tuple[str, ...] = (), second: bool = False) -> Known:
+        """The rows' state and these statistics; a pass over the pairs unless they are known already.
+
+        `second`: a second pass is to start from it.
+        """
+        if self._known is None and not second and self._whole is not None and self._whole.knows(statistics):
+            return self._borrowed(self._whole.known(statistics))
+        if not self.knows(statistics):
             before = {} if self._known is None else self._known.statistics
             found = known(self.request, statistics)
             self._known = Known(found.state, found.rest, before | found.statistics, found.kernel)
+        assert self._known is not None
         return self._known
+
+    def knows(self, statistics: tuple[str, ...]) -> bool:
+        """Whether these were found before."""
+        return self._known is not None and not set(statistics) - set(self._known.statistics)
+
+    def _borrowed(self, found: Known) -> Known:
+        assert self._own is not None
+
+        def part(tensor: Tensor) -> Tensor:
+            own: Tensor = tensor.flatten(0, 1)[self._own]
+            return own.view(self.request.plane.batch, self.heads, -1)
+
+        return Known(part(found.state), part(found.rest), {name: part(x) for name, x in found.statistics.items()})
 
     @cached_property
     def _kernel(self) -> tuple[Kernel, Tensors]:
@@ -116,13 +138,23 @@ class Computed:
         return kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0]
 
     def _weights(self, x: Tensor, rows: slice) -> Tensor:
-        plane, found = self.request.plane, self.known()
-        state, rest = (
-            part[..., rows].unflatten(1, (plane.kv_heads, plane.group)).unsqueeze(-1)
-            for part in (found.state, found.rest)
-        )
+        plane = self.request.plane
+        state, rest = (part.unflatten(1, (plane.kv_heads, plane.group)).unsqueeze(-1) for part in self._row_state(rows))
         weights = (x - torch.where(state == -torch.inf, 0.0, state)).sub_(rest).exp_()
         return torch.where(x == -torch.inf, 0.0, weights)
+
+    def _row_state(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """The lse of some rows and what rounding took from it: of few rows these alone, before all are known."""
+        whole = self._whole
+        few = (rows.stop - rows.start) * FEW <= self.queries
+        if few and not self.knows(()) and not (whole is not None and whole.knows(())):
+            key = (rows.start, rows.stop)
+            if key not in self._states:
+                self._states.clear()
+                self._states[key] = rows_known(self.request, *self._kernel, rows)
+            return self._states[key]
+        found = self.known()
+        return found.state[..., rows], found.rest[..., rows]
 
     def _flat(self, tensor: Tensor, rows: slice, columns: slice) -> Tensor:
         size = (rows.stop - rows.start, columns.stop - columns.start)

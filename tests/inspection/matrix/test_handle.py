@@ -1,0 +1,210 @@
+"""The handle behaves like the array: the same numbers for every subscript, smaller handles, clear refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import regard
+from regard import AttentionMatrix, attend, matrix, normalizers, scores
+
+B, H, N, M = 2, 3, 23, 31
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[AttentionMatrix, np.ndarray[Any, Any]]:
+    draw = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(B, H, size, 4, dtype=torch.float64, generator=draw) for size in (N, M))
+    weights = attend(
+        query, key, torch.eye(M, dtype=torch.float64).expand(B, H, M, M), mask="causal", engine="reference"
+    )
+    return matrix(query, key, mask="causal"), weights.numpy()
+
+
+def entries(size: int) -> st.SearchStrategy[Any]:
+    whole = st.integers(-size, size - 1)
+    bound = st.none() | st.integers(-size - 3, size + 3)
+    return st.one_of(whole, st.slices(size), st.builds(slice, bound, bound, st.sampled_from([None, 1, 2, 5, -1, -3])))
+
+
+@given(st.tuples(entries(B), entries(H), entries(N), entries(M)), st.integers(1, 4), st.booleans())
+@settings(max_examples=300, suppress_health_check=list(HealthCheck), deadline=None)
+def test_numbers_by_any_subscript(
+    pair: tuple[AttentionMatrix, np.ndarray[Any, Any]], parts: tuple[Any, ...], used: int, dots: bool
+) -> None:
+    handle, array = pair
+    index = (Ellipsis, *parts[4 - used :]) if dots else parts[:used]
+    found, right = handle[index], array[index]
+    assert tuple(found.shape) == right.shape
+    found = found.dense() if isinstance(found, AttentionMatrix) else found
+    np.testing.assert_allclose(found.numpy(), right, atol=1e-15, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (0, 1, [3, 1, 3]),
+        (0, 1, slice(None), [5, -1, 0]),
+        (slice(None), 2, [1, 2], [3, 4]),
+        (..., [[0, 1], [2, 3]], [[4], [5]]),
+        ([1, 0], [2, 2], 5, slice(0, 9)),
+        (0, 0, np.array([True] + [False] * (N - 2) + [True])),
+        (1, slice(None, None, 2), torch.tensor([0, 22]), slice(None, None, 4)),
+        (0, 0, torch.tensor([], dtype=torch.int64), slice(None)),
+    ],
+)
+def test_lists_index_as_in_torch(pair: tuple[AttentionMatrix, np.ndarray[Any, Any]], index: Any) -> None:
+    handle, array = pair
+    right = torch.from_numpy(array)[index]
+    torch.testing.assert_close(handle[index], right, atol=1e-15, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ((0, 0, N), "out of range for 23 rows"),
+        ((0, 0, 0, [0, M]), "out of range for 31 columns"),
+        ((B,), "out of bounds"),
+        ((0, 0, 0, 0, 0), "too many indices"),
+        ((None, 0), "no new axes"),
+        ((0, 0, 1.5), "must be integers"),
+        ((0, 0, "a"), "must be integers"),
+        ((..., ...), "one '...'"),
+    ],
+)
+def test_bad_subscripts(pair: tuple[AttentionMatrix, Any], index: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
+        pair[0][index]
+
+
+def test_smaller_handles_share_what_was_found(pair: tuple[AttentionMatrix, np.ndarray[Any, Any]]) -> None:
+    handle, array = pair
+    part = handle[1, 1:]
+    assert part.shape == (2, N, M)
+    assert len(part) == 2
+    assert [each.shape for each in part] == [(N, M)] * 2
+    np.testing.assert_allclose(part.received().numpy(), array[1, 1:].sum(-2), rtol=1e-12)
+    np.testing.assert_allclose(part.similarity().numpy()[0, 1], handle.similarity().numpy()[1, 1, 2], rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(part), array[1, 1:], atol=1e-15)
+
+
+def test_ranks_follow_the_inputs() -> None:
+    query, key = torch.randn(2, 5, 4)
+    assert matrix(query, key).shape == (5, 5)
+    assert matrix(query, key)[1:3, 0].shape == (2,)
+    assert matrix(query.expand(3, 5, 4), key).shape == (3, 5, 5)
+    assert matrix(query.expand(2, 6, 3, 5, 4), key.expand(1, 3, 5, 4)).entropy().shape == (2, 6, 3, 5)
+
+
+def test_nothing_large_is_built_by_accident() -> None:
+    a = matrix(*torch.randn(2, 1, 1, 20_000, 8))
+    for work in (lambda: a.dense(), lambda: np.asarray(a), lambda: a[0, 0, :, ::2]):
+        with pytest.raises(ValueError, match=r"A\.pool"):
+            work()
+    assert a[0, 0, ::1000, ::1000].shape == (20, 20)
+
+
+def test_repr_says_what_it_is() -> None:
+    a = matrix(*torch.randn(2, 1, 8, 4096, 64), mask="causal", score=scores.Cosine(4.0))
+    assert repr(a) == "AttentionMatrix(1 × 8 × 4,096 × 4,096, Cosine(scale=4.0), Causal(); 16 MiB for 512 MiB)"
+    assert "stored" in repr(AttentionMatrix.from_weights(torch.eye(3)))
+
+
+def test_tokens_fit() -> None:
+    query = torch.randn(1, 1, 3, 4)
+    a = matrix(query, query, query_tokens=["a", "b", "c"], key_tokens=("a", "b", "c"))
+    assert a[0, 0].key_tokens == ("a", "b", "c")
+    with pytest.raises(ValueError, match="3 strings, one for each, got 2"):
+        matrix(query, query, query_tokens=["a", "b"])
+    with pytest.raises(TypeError, match="split it first"):
+        matrix(query, query, query_tokens="abc")
+
+
+def test_dropout_is_not_a_matter_of_weights() -> None:
+    with pytest.raises(TypeError, match="before any is dropped"):
+        matrix(*torch.randn(2, 1, 1, 3, 4), dropout=0.1)
+
+
+@pytest.mark.parametrize("normalizer", [normalizers.Softmax(), normalizers.Softmax(0.3), normalizers.Sparsemax()])
+def test_gradients_of_entropy_and_mass(normalizer: normalizers.Normalizer) -> None:
+    draw = torch.Generator().manual_seed(1)
+    query, key = (torch.randn(1, 2, size, 3, dtype=torch.float64, generator=draw).requires_grad_() for size in (5, 7))
+
+    def reduced(query: Tensor, key: Tensor) -> Tensor:
+        a = matrix(query, key, mask="causal", normalizer=normalizer)
+        return torch.cat([a.mass(regard.masks.Window(2, 0)), a.entropy()], -1)
+
+    def plain(query: Tensor, key: Tensor) -> Tensor:
+        eye = torch.eye(7, dtype=torch.float64).expand(1, 2, 7, 7)
+        w = attend(query, key, eye, mask="causal", normalizer=normalizer, engine="reference")
+        i, j = torch.arange(5).view(-1, 1) + 2, torch.arange(7)
+        near = (i - j >= 0) & (i - j <= 2)
+        return torch.cat([(w * near).sum(-1), -(w * torch.where(w > 0, w, 1.0).log()).sum(-1)], -1)
+
+    torch.testing.assert_close(reduced(query, key), plain(query, key), rtol=1e-10, atol=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(reduced(query, key).square().sum(), (query, key)),
+        torch.autograd.grad(plain(query, key).square().sum(), (query, key)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_lse_is_that_of_attend() -> None:
+    query, key = torch.randn(2, 1, 2, 9, 4, requires_grad=True)
+    a = matrix(query, key, temperature=0.5)
+    lse = attend(query, key, key, temperature=0.5, aux="lse")[1].lse
+    torch.testing.assert_close(a.lse(), lse)
+    assert a.lse().requires_grad
+    assert not a.received().requires_grad
+    with pytest.raises(ValueError, match="belongs to softmax"):
+        matrix(query, key, normalizer=normalizers.Hard()).lse()
+
+
+@pytest.mark.parametrize("residual", [0.0, 0.5])
+def test_rollout_is_the_product(residual: float) -> None:
+    draw = torch.Generator().manual_seed(2)
+    layers = [matrix(*torch.randn(2, 2, 3, 12, 4, dtype=torch.float64, generator=draw)) for _ in range(3)]
+    right = torch.eye(12, dtype=torch.float64).expand(2, 12, 12)
+    for layer in layers:
+        mixed = residual * torch.eye(12, dtype=torch.float64) + (1 - residual) * layer.dense().mean(1)
+        right = mixed @ right
+    torch.testing.assert_close(regard.rollout(layers, residual=residual), right)
+    torch.testing.assert_close(regard.rollout(layers, rows=[4, 2], residual=residual), right[:, [4, 2]])
+    torch.testing.assert_close(regard.rollout(layers, rows=-1, residual=residual), right[:, -1])
+
+
+def test_rollout_refuses_what_does_not_fit() -> None:
+    a, b = matrix(*torch.randn(2, 1, 2, 5, 4)), matrix(*torch.randn(2, 1, 2, 6, 4))
+    with pytest.raises(ValueError, match="queries of the layer below"):
+        regard.rollout([a, b])
+    with pytest.raises(ValueError, match="at least one"):
+        regard.rollout([])
+    with pytest.raises(ValueError, match="heads are averaged"):
+        regard.rollout([a[0, 0]])
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite_stay_in_their_rows(bad: float) -> None:
+    query, key = torch.randn(2, 1, 1, 6, 4)
+    query[0, 0, 2, 0] = bad
+    a = matrix(query, key)
+    assert a[0, 0, 2].isnan().any() or a[0, 0, 2].sum() == 1
+    others = [0, 1, 3, 4, 5]
+    assert a.dense()[0, 0, others].isfinite().all()
+    assert a.entropy()[0, 0, others].isfinite().all()
+
+
+def test_empty_matrices() -> None:
+    a = matrix(torch.randn(1, 2, 0, 4), torch.randn(1, 2, 5, 4))
+    assert a.entropy().shape == (1, 2, 0)
+    assert torch.equal(a.received(), torch.zeros(1, 2, 5))
+    b = matrix(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 0, 4))
+    assert torch.equal(b.rowsum(), torch.zeros(1, 2, 5))
+    assert torch.equal(b.peak().key, torch.full((1, 2, 5), -1))
+    with pytest.raises(ValueError, match="no cells to pool"):
+        b.pool(2, 2)
