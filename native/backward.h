@@ -291,7 +291,7 @@ template <class T, class S> class Backward {
 };
 
 template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces) {
-    const Stop stop(c.stop);
+    const Stop stop(c.stop, c.progress);
     const int64_t threads = useful_threads(c);
     BackwardPlan<T, S> plan(c, threads);
     plan.place(spaces.shared.get(plan.size()));

@@ -24,8 +24,10 @@ struct Job {
 
     void drain(int64_t worker) {
         try {
-            for (int64_t unit; !failed.load(std::memory_order_relaxed) && !stop->now() && (unit = next.fetch_add(1)) < units;)
+            for (int64_t unit; !failed.load(std::memory_order_relaxed) && !stop->now() && (unit = next.fetch_add(1)) < units;) {
                 (*work)(unit, worker);
+                stop->done();
+            }
         } catch (...) {
             const std::lock_guard<std::mutex> lock(guard);
             if (!error) error = std::current_exception();
@@ -131,6 +133,7 @@ void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work
     job.stop = &stop;
     job.units = units;
     job.helpers = std::min(threads, units) - 1;
+    stop.begin(units);
     const Team others = job.helpers > 0 ? mine() : nullptr;
     if (others) {
         Shift shift;

@@ -5,14 +5,23 @@
 
 namespace regard {
 
-// Whether a call should end early.
+// What another thread may see and do while a call runs: end it early, and how many units of a step are done, of how many.
 class Stop {
    public:
-    explicit Stop(const volatile int32_t* flag) : flag_(flag) {}
+    explicit Stop(const volatile int32_t* flag, int64_t* progress = nullptr) : flag_(flag), progress_(progress) {}
     bool now() const { return flag_ && __atomic_load_n(flag_, __ATOMIC_RELAXED) != 0; }
+    void begin(int64_t units) const {
+        if (!progress_) return;
+        __atomic_store_n(progress_, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(progress_ + 1, units, __ATOMIC_RELAXED);
+    }
+    void done() const {
+        if (progress_) __atomic_fetch_add(progress_, 1, __ATOMIC_RELAXED);
+    }
 
    private:
     const volatile int32_t* flag_;
+    int64_t* progress_;
 };
 
 using Work = std::function<void(int64_t unit, int64_t worker)>;

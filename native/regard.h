@@ -57,6 +57,7 @@ typedef struct {
 typedef struct {
     int64_t dtype, batch, kv_heads, group, queries, keys, d_key, d_value, threads;
     const volatile int32_t* stop; /* another thread sets it to end the call early; may be null */
+    int64_t* progress;            /* two numbers for another thread to read: units done of the current step, and all of them; may be null */
     regard_tensor query, key, value;
     int64_t form;
     const void* v; /* (head, d_key), for the sum form */

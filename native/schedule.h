@@ -194,7 +194,7 @@ template <class T, class S> class Schedule {
 };
 
 template <class T, class S> int forward(const regard_call& c, Spaces<T>& spaces) {
-    const Stop stop(c.stop);
+    const Stop stop(c.stop, c.progress);
     const bool finite = Schedule<T, S>(c, spaces, stop).run();
     return stop.now() ? REGARD_STOPPED : finite ? REGARD_DONE : REGARD_NOT_FINITE;
 }

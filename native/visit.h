@@ -197,7 +197,7 @@ template <class T, class S> class Visit {
 };
 
 template <class T, class S> int visit(const regard_call& c, Spaces<T>& spaces) {
-    const Stop stop(c.stop);
+    const Stop stop(c.stop, c.progress);
     const int64_t threads = useful_threads(c);
     VisitPlan<T, S> plan(c);
     if (int64_t(spaces.workers.size()) < threads) spaces.workers.resize(size_t(threads));

@@ -5,6 +5,7 @@ import pytest
 import regard
 
 PUBLIC = [
+    "AttentionMatrix",
     "Aux",
     "Dropout",
     "__version__",
@@ -13,9 +14,11 @@ PUBLIC = [
     "explain",
     "lab",
     "masks",
+    "matrix",
     "normalizers",
     "plan",
     "positions",
+    "rollout",
     "scores",
     "sdpa",
 ]

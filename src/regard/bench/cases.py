@@ -70,6 +70,7 @@ def _all() -> Iterable[Case]:
     yield Case("tiny", "one tiny call", Shape(16, 16, heads=2))
     yield Case("tiny-train", "one tiny call with gradients", Shape(16, 16, heads=2), backward=True)
     yield Case("statistics", "every row statistic in aux", Shape(4096), aux=STATISTICS, beside="dense")
+    yield Case("received", "what every key receives, in aux", Shape(4096), aux=("received",), beside="dense")
     yield Case("layer", "Linear, attention, Linear", Shape(1024), draw=layer_inputs, layer=True)
     for d in (32, 64, 128):
         sizes = Shape(1024, d, heads=1)

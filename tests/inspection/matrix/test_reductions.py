@@ -140,7 +140,7 @@ SIZE = st.builds(
     queries=st.integers(1, 40),
     keys=st.integers(1, 50),
     d_key=st.integers(1, 6),
-    query_start=st.integers(-3, 12),
+    query_start=st.integers(0, 12),
 )
 
 

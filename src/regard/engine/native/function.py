@@ -2,6 +2,8 @@
 
 import ctypes
 import threading
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +42,8 @@ STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 LONG = 5e10  # floating-point operations (a tenth of a second or more) from which a call must answer Ctrl-C
 # query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+# told a few times a second how many units of a long call's step are done, of how many
+WATCH: ContextVar[Callable[[int, int], None] | None] = ContextVar("watch", default=None)
 WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others
 
 
@@ -152,13 +156,16 @@ def execute(name: str, call: Call, long: bool | None = None) -> int:
 
 def _interruptible(entry: Any, call: Call) -> int:
     """Python looks at signals between its own steps only: so another thread computes, and this one waits."""
-    stop, found = ctypes.c_int32(0), []
-    call.stop = ctypes.pointer(stop)
+    stop, progress, found = ctypes.c_int32(0), (ctypes.c_int64 * 2)(), []
+    call.stop, call.progress = ctypes.pointer(stop), progress
+    watch = WATCH.get()
     worker = threading.Thread(target=lambda: found.append(entry(call)), name="regard")
     worker.start()
     try:
         while worker.is_alive():
             worker.join(0.1)
+            if watch is not None:
+                watch(progress[0], progress[1])
     except BaseException:
         stop.value = 1
         worker.join()

@@ -61,6 +61,7 @@ class Call(Structure):
     _fields_ = [
         *((name, c_int64) for name in SIZES),
         ("stop", POINTER(c_int32)),
+        ("progress", POINTER(c_int64)),
         *((name, Strided) for name in ("query", "key", "value")),
         ("form", c_int64),
         ("v", c_void_p),

@@ -1,15 +1,13 @@
 """Survey: several reductions in as few passes over the pairs as possible."""
 
-import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.progress import Progress
 from regard.inspection.matrix.reductions import (
     Distance,
     Entropy,
@@ -35,19 +33,17 @@ class Ask(NamedTuple):
 def surveyed(source: Source, asks: Iterable[Ask]) -> dict[Ask, Any]:
     """All that is asked for, (lane, …) each."""
     left, found = list(dict.fromkeys(asks)), dict[Ask, Any]()
-    with torch.no_grad():
+    with torch.no_grad(), Progress() as progress:
         if isinstance(source, Computed):
             found |= _from_rows(source, left)
             left = [ask for ask in left if ask not in found]
             found |= _from_second(source, left)
             left = [ask for ask in left if ask not in found]
         reductions = {ask: _reduction(source, ask) for ask in left}
-        if reductions:
-            with Progress(source.queries) as progress:
-                for block in source.blocks():
-                    for reduction in reductions.values():
-                        reduction.take(block)
-                    progress(block.rows.stop)
+        for block in source.blocks() if reductions else ():
+            for reduction in reductions.values():
+                reduction.take(block)
+            progress(block.rows.stop, source.queries)
         for ask, reduction in reductions.items():
             found[ask] = _finished(ask, reduction)
     return found
@@ -144,29 +140,3 @@ def _seen(source: Computed, lse: Tensor) -> Tensor:
         return (lse != -torch.inf).to(lse.dtype)
     logit = sink.reshape(-1).expand(source.request.plane.heads).view(1, -1, 1)
     return -torch.expm1((logit - lse).clamp(max=0.0))
-
-
-class Progress(AbstractContextManager["Progress"]):
-    """Rows done, on standard error, once it has taken longer than anyone waits without a word."""
-
-    PATIENCE = 2.0
-
-    def __init__(self, rows: int) -> None:
-        self.rows, self.start, self.shown = rows, time.monotonic(), 0.0
-
-    def __call__(self, done: int) -> None:
-        """Told after each block."""
-        now = time.monotonic()
-        if now - self.start > self.PATIENCE and now - self.shown > 0.5:
-            import sys
-
-            self.shown = now
-            print(f"\rregard: {done:,} of {self.rows:,} rows", end="", file=sys.stderr, flush=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.shown:
-            import sys
-
-            print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
