@@ -10,9 +10,25 @@ template <class R> struct Sums {
     void add(int64_t at, R x, R bulk) { value[size_t(at)] += x, size[size_t(at)] += std::fabs(bulk); }
 };
 
+// A nonlinearity of the sum form and its slope.
+template <class R> std::pair<R, R> phi(int64_t form, R z) {
+    if (form == REGARD_TANH) return {std::tanh(z), 1 - std::tanh(z) * std::tanh(z)};
+    if (form == REGARD_RELU) return {std::max(z, R(0)), R(z > 0)};
+    if (form == REGARD_GELU) {
+        const R below = std::erfc(-z / std::sqrt(R(2))) / 2, density = std::exp(-z * z / 2) / std::sqrt(R(2 * std::acos(R(-1))));
+        return {z * below, below + z * density};
+    }
+    const R s = 1 / (1 + std::exp(-z));
+    return {s, s * (1 - s)};
+}
+
+constexpr int64_t GRID = 5;  // most cells of a grid, down and across
+
 template <class R> struct Naive {
-    Sums<R> out, lse, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias;
-    std::vector<int64_t> peak_at;
+    Sums<R> out, lse, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias, grad_v;
+    Sums<R> received, spread, pool_sum, pool_max;
+    std::vector<int64_t> peak_at, pool_pairs;
+    int64_t down, across;
 
     template <class S, class T> explicit Naive(const Scene<S, T>& s) {
         const Shape& n = s.shape;
@@ -24,6 +40,12 @@ template <class R> struct Naive {
         grad_temperature.assign(size_t(s.heads));
         grad_offsets.assign(s.offsets.size());
         grad_bias.assign(s.bias.size());
+        grad_v.assign(s.weights.size());
+        down = std::min(GRID, n.queries), across = std::min(GRID, n.keys);
+        received.assign(size_t(n.batch * s.heads * n.keys));
+        pool_sum.assign(size_t(n.batch * s.heads * down * across));
+        pool_max = pool_sum;
+        pool_pairs.assign(pool_sum.value.size(), 0);
         for (int64_t b = 0; b < n.batch; ++b)
             for (int64_t h = 0; h < s.heads; ++h)
                 for (int64_t r = 0; r < n.queries; ++r) row(s, b, h, r);
@@ -42,7 +64,10 @@ template <class R> struct Naive {
         for (int64_t j = 0; j < n.keys; ++j) {
             if (!s.visible(b, r, j)) continue;
             R score = 0;
-            for (int64_t d = 0; d < n.d_key; ++d) score += s.query.template get<R>(b, h, r, d) * s.key.template get<R>(b, kv, j, d);
+            for (int64_t d = 0; d < n.d_key; ++d) {
+                const R q = s.query.template get<R>(b, h, r, d), k = s.key.template get<R>(b, kv, j, d);
+                score += c.form ? R(s.weights[size_t(h * n.d_key + d)]) * phi(c.form, q + k).first : q * k;
+            }
             score *= R(c.scale);
             if (c.cap > 0) {
                 const R bent = std::tanh(score / R(c.cap));
@@ -67,6 +92,7 @@ template <class R> struct Naive {
             }
         }
         lse.push(at < 0 ? none : top + std::log(total));
+        visit(s, b, h, r, w, far);
         entropy.push(spread), peak.push(at < 0 ? R(0) : 1 / total), distance.push(far), max_logit.push(best), peak_at.push_back(at);
 
         R mean = 0, rough_mean = 0;
@@ -89,7 +115,12 @@ template <class R> struct Naive {
             const R factor = slope[j] * R(c.scale) / tau;
             const int64_t row = (b * n.kv_heads + kv) * n.keys + int64_t(j);
             for (int64_t d = 0; d < n.d_key; ++d) {
-                const R k = factor * s.key.template get<R>(b, kv, int64_t(j), d), q = factor * s.query.template get<R>(b, h, r, d);
+                R k = factor * s.key.template get<R>(b, kv, int64_t(j), d), q = factor * s.query.template get<R>(b, h, r, d);
+                if (c.form) {
+                    const auto found = phi(c.form, s.query.template get<R>(b, h, r, d) + s.key.template get<R>(b, kv, int64_t(j), d));
+                    k = q = factor * R(s.weights[size_t(h * n.d_key + d)]) * found.second;
+                    grad_v.add(h * n.d_key + d, change * factor * found.first, bulk * factor * found.first);
+                }
                 grad_query.add(place * n.d_key + d, change * k, bulk * k);
                 grad_key.add(row * n.d_key + d, change * q, bulk * q);
             }
@@ -98,6 +129,28 @@ template <class R> struct Naive {
                 grad_value.add(row * n.d_value + d, term, term);
             }
         }
+    }
+    // What the second pass sums up.
+    template <class S, class T> void visit(const Scene<S, T>& s, int64_t b, int64_t h, int64_t r, const std::vector<R>& w, R far) {
+        const Shape& n = s.shape;
+        R sum = 0, bulk = 0;
+        for (int64_t j = 0; j < n.keys; ++j) {
+            if (!s.visible(b, r, j)) continue;
+            const R weight = w[size_t(j)], away = R(std::abs(s.query_start[size_t(b)] + r - s.call.key_start - j));
+            sum += weight * (away - far) * (away - far), bulk += weight * away * away;
+            received.add((b * s.heads + h) * n.keys + j, weight, weight);
+            const int64_t cell = ((b * s.heads + h) * down + cell_of(r, n.queries, down)) * across + cell_of(j, n.keys, across);
+            pool_sum.add(cell, weight, weight);
+            pool_max.value[size_t(cell)] = std::max(pool_max.value[size_t(cell)], weight), pool_max.size[size_t(cell)] = 1;
+            ++pool_pairs[size_t(cell)];
+        }
+        spread.push(sum);
+        spread.size.back() = bulk;
+    }
+    static int64_t cell_of(int64_t number, int64_t count, int64_t cells) {
+        int64_t cell = 0;
+        while ((cell + 1) * count / cells <= number) ++cell;
+        return cell;
     }
     template <class S, class T> static size_t offset(const Scene<S, T>& s, int64_t h, int64_t i, int64_t column) {
         const regard_call& c = s.call;

@@ -1,10 +1,11 @@
 // Where a call writes: misaligned buffers between guards.
 #pragma once
-#include "scene.h"
+#include "naive.h"
 
 template <class T> struct Results {
-    Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias;
-    Guarded<int64_t> peak_at;
+    Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias, grad_v, received, spread;
+    Guarded<double> pool_sum, pool_max;
+    Guarded<int64_t> peak_at, pool_pairs;
 
     template <class S> explicit Results(const Scene<S, T>& s)
         : Results(s, s.shape.batch * s.heads * s.shape.queries, s.shape.batch * s.shape.kv_heads * s.shape.keys) {}
@@ -24,11 +25,21 @@ template <class T> struct Results {
         if (c.temperature) c.grad_temperature = grad_temperature.data();
         if (c.offset_table) c.grad_offset_table = grad_offsets.data();
         if (c.dense_bias.data) c.grad_dense = c.dense_bias, c.grad_dense.data = grad_bias.data();
+        if (c.form) c.grad_v = grad_v.data(), c.peak_at = peak_at.data();
         return regard_backward(&c);
     }
+    // After a forward pass with statistics.
+    template <class S> int visit(const Scene<S, T>& s, int64_t threads) {
+        regard_call c = s.call;
+        c.threads = threads;
+        c.top = top.data(), c.total = total.data(), c.distance = distance.data(), c.received = received.data(), c.spread = spread.data();
+        c.pool_rows = std::min<int64_t>(GRID, c.queries), c.pool_columns = std::min<int64_t>(GRID, c.keys);
+        c.pool_sum = pool_sum.data(), c.pool_max = pool_max.data(), c.pool_pairs = pool_pairs.data();
+        return regard_visit(&c);
+    }
     bool whole() const {
-        bool good = peak_at.whole();
-        for (const Guarded<T>* x : {&out, &lse, &top, &total, &entropy, &peak, &distance, &max_logit, &grad_query, &grad_key, &grad_value, &grad_temperature, &grad_offsets, &grad_bias})
+        bool good = peak_at.whole() && pool_pairs.whole() && pool_sum.whole() && pool_max.whole();
+        for (const Guarded<T>* x : {&out, &lse, &top, &total, &entropy, &peak, &distance, &max_logit, &grad_query, &grad_key, &grad_value, &grad_temperature, &grad_offsets, &grad_bias, &grad_v, &received, &spread})
             good &= x->whole();
         return good;
     }
@@ -38,5 +49,9 @@ template <class T> struct Results {
     Results(const Scene<S, T>& s, int64_t rows, int64_t columns)
         : out(rows * s.shape.d_value), lse(rows), top(rows), total(rows), entropy(rows), peak(rows), distance(rows), max_logit(rows),
           grad_query(rows * s.shape.d_key), grad_key(columns * s.shape.d_key), grad_value(columns * s.shape.d_value), grad_temperature(s.heads),
-          grad_offsets(int64_t(s.offsets.size())), grad_bias(int64_t(s.bias.size()), 0), peak_at(rows, -7) {}
+          grad_offsets(int64_t(s.offsets.size())), grad_bias(int64_t(s.bias.size()), 0), grad_v(int64_t(s.weights.size())),
+          received(s.shape.batch * s.heads * s.shape.keys), spread(rows), pool_sum(cells(s), 0), pool_max(cells(s), 0), peak_at(rows, -7), pool_pairs(cells(s), 0) {}
+    template <class S> static int64_t cells(const Scene<S, T>& s) {
+        return s.shape.batch * s.heads * std::min<int64_t>(GRID, s.shape.queries) * std::min<int64_t>(GRID, s.shape.keys);
+    }
 };

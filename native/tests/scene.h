@@ -74,11 +74,11 @@ template <class S, class T> struct Scene {
     Input<T> grad_out, bias;
     std::vector<int64_t> query_start, lengths;
     std::vector<uint8_t> table;
-    std::vector<T> temperature, slopes, offsets, grad_lse, grad_entropy;
+    std::vector<T> weights, temperature, slopes, offsets, grad_lse, grad_entropy;
     std::vector<regard_mask_op> mask;
     regard_call call{};
 
-    Scene(const Shape& s, int64_t type, MaskChoice choice, bool extras, uint64_t seed) : shape(s), heads(s.kv_heads * s.group), dtype(type) {
+    Scene(const Shape& s, int64_t type, MaskChoice choice, bool extras, uint64_t seed, int64_t form = REGARD_PRODUCT) : shape(s), heads(s.kv_heads * s.group), dtype(type) {
         Random random(seed);
         const auto fill = [&](auto& input, int64_t count, int64_t rows, int64_t width) {
             const std::vector<int64_t> sizes{s.batch, count, rows, width};
@@ -95,6 +95,10 @@ template <class S, class T> struct Scene {
         call.query_start = query_start.data();
         set_mask(choice, random);
         if (extras) add(random);
+        call.form = form;
+        if (!form) return;
+        for (int64_t n = 0; n < heads * s.d_key; ++n) weights.push_back(T(random.number()));
+        call.v = weights.data();
     }
     Scene(const Scene&) = delete;
 

@@ -31,12 +31,30 @@ template <class T> bool equal(const Guarded<T>& a, const Guarded<T>& b) {
     return same;
 }
 
-template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskChoice mask, bool extras, uint64_t seed) {
-    const Scene<S, T> s(shape, dtype, mask, extras, seed);
+// The second pass, on three threads and then on one.
+template <class S, class T> void second(const Scene<S, T>& s, Results<T>& known, const Naive<long double>& want, const Naive<T>& plain, uint64_t seed) {
+    CHECK(known.visit(s, 3) == REGARD_DONE, "visit of scene %d", int(seed));
+    compare("received", known.received, want.received, plain.received, seed);
+    compare("spread", known.spread, want.spread, plain.spread, seed);
+    for (int64_t n = 0; n < known.pool_sum.size(); ++n) {
+        const long double slack = 1e3L * std::numeric_limits<T>::epsilon() * (1 + want.pool_sum.value[size_t(n)]);
+        CHECK(std::fabs(known.pool_sum[n] - want.pool_sum.value[size_t(n)]) <= slack, "sum of cell %d of scene %d", int(n), int(seed));
+        CHECK(std::fabs(known.pool_max[n] - want.pool_max.value[size_t(n)]) <= slack, "max of cell %d of scene %d", int(n), int(seed));
+        CHECK(known.pool_pairs[n] == want.pool_pairs[size_t(n)], "pairs of cell %d of scene %d", int(n), int(seed));
+    }
+    Results<T> again(s);
+    CHECK(again.forward(s, 1, true) == REGARD_DONE && again.visit(s, 1) == REGARD_DONE, "visit of scene %d on one thread", int(seed));
+    CHECK(equal(known.received, again.received) && equal(known.spread, again.spread) && equal(known.pool_sum, again.pool_sum) && equal(known.pool_max, again.pool_max),
+          "visit's bits of scene %d on three threads", int(seed));
+    CHECK(again.whole(), "visit of scene %d wrote beside its results", int(seed));
+}
+
+template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskChoice mask, bool extras, uint64_t seed, int64_t form = REGARD_PRODUCT) {
+    const Scene<S, T> s(shape, dtype, mask, extras, seed, form);
     const Naive<long double> want(s);
     const Naive<T> plain(s);
     Results<T> one(s), three(s);
-    const bool statistics = seed % 2;
+    const bool statistics = seed % 2 || form;
     CHECK(one.forward(s, 1, statistics) == REGARD_DONE, "forward of scene %d", int(seed));
     CHECK(three.forward(s, 3, true) == REGARD_DONE, "forward of scene %d on three threads", int(seed));
     compare("out", one.out, want.out, plain.out, seed);
@@ -53,10 +71,12 @@ template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskCh
     compare("grad_value", one.grad_value, want.grad_value, plain.grad_value, seed);
     if (s.call.temperature) compare("grad_temperature", one.grad_temperature, want.grad_temperature, plain.grad_temperature, seed);
     if (s.call.offset_table) compare("grad_offset_table", one.grad_offsets, want.grad_offsets, plain.grad_offsets, seed);
+    if (form) compare("grad_v", one.grad_v, want.grad_v, plain.grad_v, seed);
     if (s.call.dense_bias.data) compare("grad_dense", one.grad_bias, want.grad_bias, plain.grad_bias, seed);
     CHECK(equal(one.grad_query, three.grad_query) && equal(one.grad_key, three.grad_key) && equal(one.grad_value, three.grad_value) &&
-              equal(one.grad_temperature, three.grad_temperature) && equal(one.grad_offsets, three.grad_offsets) && equal(one.grad_bias, three.grad_bias),
+              equal(one.grad_temperature, three.grad_temperature) && equal(one.grad_offsets, three.grad_offsets) && equal(one.grad_bias, three.grad_bias) && equal(one.grad_v, three.grad_v),
           "backward bits of scene %d on three threads", int(seed));
+    if (shape.queries && shape.keys && shape.batch) second<S, T>(s, three, want, plain, seed);
     CHECK(one.whole() && three.whole(), "scene %d wrote beside its results", int(seed));
 }
 
@@ -77,5 +97,9 @@ void run() {
             scene<double, double>(REGARD_F64, shape, MaskChoice(mask), seed % 3 != 1, seed);
             scene<BFloat16, float>(REGARD_BF16, shape, MaskChoice(mask), seed % 3 != 2, seed);
             scene<Float16, float>(REGARD_F16, shape, MaskChoice(mask), seed % 2, seed);
+            if (shape.d_key % 4) continue;
+            const int64_t form = REGARD_TANH + int64_t(seed % 4);
+            scene<float, float>(REGARD_F32, shape, MaskChoice(mask), seed % 3, seed, form);
+            scene<double, double>(REGARD_F64, shape, MaskChoice(mask), seed % 3 != 1, seed, form);
         }
 }
