@@ -29,14 +29,27 @@ template <class T, class S> struct VisitPlan {
     std::vector<Cell> borders;      // per lane, segment and head of its group: cells of its first and its last column
     std::vector<T> spreads;         // per lane, chunk and row of its group
     int64_t chunks;                 // of segments, a thread's work: their number is bounded, or memory would grow as n²
+    int64_t from, to;               // segments to go through
     explicit VisitPlan(const regard_call& call)
         : c(call), mask(call), blocks(call), packer(call), rows{call.queries, call.pool_rows}, columns{call.keys, call.pool_columns} {
         seen.resize(size_t(blocks.total));
-        chunks = std::min<int64_t>(packer.segments, 64);
+        from = c.tile ? (packer.pad + c.tile_column) / SEGMENT : 0;
+        to = c.tile ? (packer.pad + c.tile_column + c.tile_columns - 1) / SEGMENT + 1 : packer.segments;
+        chunks = std::min<int64_t>(to - from, 64);
         if (pools()) borders.resize(size_t(blocks.lanes * packer.segments * c.group * rows.cells * 2));
         if (c.spread) spreads.assign(size_t(blocks.lanes * chunks * c.group * c.queries), T(0));
     }
     bool pools() const { return c.pool_rows > 0; }
+    // Whether block `number` of a lane has rows of the tile, or there is none.
+    bool wanted(int64_t number) const {
+        const int64_t row = (blocks.per_lane - 1 - number) % blocks.per_head * BLOCK;
+        return !c.tile || (row < c.tile_row + c.tile_rows && row + BLOCK > c.tile_row);
+    }
+    int64_t threads() const {
+        const int64_t rows = c.tile ? c.tile_rows : c.queries, keys = (to - from) * SEGMENT;
+        const double work = 2.0 * double(blocks.lanes * c.group * rows) * double(keys) * double((c.form ? 8 : 1) * c.d_key);
+        return std::max<int64_t>(1, std::min(c.threads, int64_t(work / 5e5)));
+    }
     Cell* border(int64_t unit, int64_t head, int64_t row) { return borders.data() + ((unit * c.group + head) * rows.cells + row) * 2; }
     // Cells that lie in one segment are written there; the others are joined here, in order.
     void join() {
@@ -75,8 +88,8 @@ template <class T, class S> class Visit {
     // Some segments of one lane against all its queries.
     void run(int64_t work) {
         work_ = work;
-        const int64_t lane = work / p_.chunks, chunk = work % p_.chunks, segments = p_.packer.segments;
-        for (int64_t segment = segments * chunk / p_.chunks; segment < segments * (chunk + 1) / p_.chunks; ++segment) run(lane, segment);
+        const int64_t lane = work / p_.chunks, chunk = work % p_.chunks, count = p_.to - p_.from;
+        for (int64_t n = count * chunk / p_.chunks; n < count * (chunk + 1) / p_.chunks; ++n) run(lane, p_.from + n);
     }
 
    private:
@@ -86,6 +99,7 @@ template <class T, class S> class Visit {
         received_.assign(c_.received ? size_t(c_.group * SEGMENT) : 0, 0.0);
         bool packed = false;
         for (int64_t number = p_.blocks.per_lane - 1; number >= 0 && !stop_.now(); --number) {
+            if (!p_.wanted(number)) continue;
             const Span span = span_of(p_.seen[size_t(lane * p_.blocks.per_lane + number)], begin_, end_);
             if (span.start == span.stop) continue;
             if (!packed) p_.packer.keys(lane, segment, begin_, end_, panels_);
@@ -116,6 +130,7 @@ template <class T, class S> class Visit {
             logits_.sums(q_, query_width(c_), panels_, s_);
         else
             logits_.scores(q_, c_.d_key, c_.d_key, panels_, T(c_.scale), s_);
+        if (c_.tile) return tile(span);
         const bool counts = p_.pools() && (!span.full || logits_.biased());
         for (int64_t r = 0; r < next.count;) {  // rows of one head, in one row of the grid
             const int64_t head = next.head[r], cell = p_.pools() ? p_.rows.cell(next.row[r]) : 0, from = r;
@@ -130,6 +145,27 @@ template <class T, class S> class Visit {
                 first = past;
             }
             flush(head % c_.group, cell, counts ? 0 : r - from);
+        }
+    }
+    // The weights of rows and columns that belong to the tile.
+    void tile(const Span& span) {
+        const Block& block = logits_.block;
+        for (int64_t r = 0; r < block.count; ++r) {
+            const int64_t row = block.row[r] - c_.tile_row, lane = block.b * c_.kv_heads * c_.group + block.head[r];
+            const T total = static_cast<const T*>(c_.total)[lane * c_.queries + block.row[r]];
+            if (row < 0 || row >= c_.tile_rows || !(total > T(0))) continue;
+            T *x = s_ + r * LINE, top = static_cast<const T*>(c_.top)[lane * c_.queries + block.row[r]];
+            if (!logits_.finished(span)) logits_.finish(r, span, x);
+            const int64_t low = logits_.low[r / GROUP], high = logits_.high[r / GROUP];
+            for (int64_t n = low; n < high; n += LANES<T>) {
+                const Vec<T> logit = load(x + n);
+                store(sums_ + n, logit == splat(NONE<T>) ? splat(T(-1)) : Vec<T>(exp2(Vec<T>(logit - top), logits_.factor(r)) * (T(1) / total)));
+            }
+            T* line = static_cast<T*>(c_.tile) + (lane * c_.tile_rows + row) * c_.tile_columns - c_.tile_column;
+            const int64_t first = std::max({low, logits_.first, c_.tile_column - base_});
+            const int64_t past = std::min({high, logits_.last, c_.tile_column + c_.tile_columns - base_});
+            for (int64_t n = first; n < past; ++n)
+                if (sums_[n] >= T(0)) line[base_ + n] = sums_[n];
         }
     }
     void count(int64_t r) {
@@ -198,11 +234,11 @@ template <class T, class S> class Visit {
 
 template <class T, class S> int visit(const regard_call& c, Spaces<T>& spaces) {
     const Stop stop(c.stop, c.progress);
-    const int64_t threads = useful_threads(c);
     VisitPlan<T, S> plan(c);
+    const int64_t threads = plan.threads();
     if (int64_t(spaces.workers.size()) < threads) spaces.workers.resize(size_t(threads));
     parallel(plan.blocks.total, threads, stop, [&](int64_t unit, int64_t) {
-        plan.seen[size_t(unit)] = runs_of(c, plan.mask, plan.blocks.at(c, unit / plan.blocks.per_lane, unit % plan.blocks.per_lane));
+        if (plan.wanted(unit % plan.blocks.per_lane)) plan.seen[size_t(unit)] = runs_of(c, plan.mask, plan.blocks.at(c, unit / plan.blocks.per_lane, unit % plan.blocks.per_lane));
     });
     parallel(plan.blocks.lanes * plan.chunks, threads, stop, [&](int64_t work, int64_t worker) {
         Visit<T, S>(plan, stop, spaces.worker(worker, Visit<T, S>::space(plan))).run(work);

@@ -1,6 +1,7 @@
 """Known: the state of all rows of a call and their statistics, so that any weight can be computed again."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,16 @@ from regard.spec.normalizers import Softmax
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 
 
+class Second(Protocol):
+    """The engine's own second pass, from the rows' state as it computed it."""
+
+    def part(self, request: Request, lanes: Tensor) -> "Second":
+        """The same of some lanes alone, whose request this is."""
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
+
+
 @dataclass(frozen=True, eq=False)
 class Known:
     """Of every row, (batch, head, query): the row state, what rounding took from it, and the statistics asked for.
@@ -27,7 +38,7 @@ class Known:
     state: Tensor
     rest: Tensor
     statistics: dict[str, Tensor]
-    kernel: object | None = None
+    kernel: Second | None = None
 
 
 def known(request: Request, statistics: tuple[str, ...] = ()) -> Known:

@@ -215,3 +215,42 @@ def test_weights_that_exist_answer_the_same() -> None:
     close(layers[1].entropy(), a.entropy(), "layer", 10)
     with pytest.raises(ValueError, match="needs queries and keys"):
         b.lse()
+
+
+@pytest.mark.parametrize("mask", ["full", "causal", "lengths", "documents", "dense", "window"])
+@pytest.mark.parametrize("score", ["scaled", "additive", "soft-capped"])
+def test_several_segments_of_keys_and_blocks_of_queries(mask: str, score: str) -> None:
+    sizes = Sizes(batch=2, kv_heads=2, group=2, queries=131, keys=601, d_key=4, query_start=400)
+    check(Case(score, mask, "none", "sink", "0.7", 0.0, sizes, 3), (7, 9))
+
+
+def test_a_tile_of_a_matrix_of_131072_is_the_formula() -> None:
+    n, at = 131_072, 77_000
+    draw = torch.Generator().manual_seed(4)
+    query, key = torch.randn(2, 1, 1, n, 16, generator=draw)
+    a = matrix(query, key, mask="causal")
+    tile = a[0, 0, at : at + 256, at - 128 : at + 128]
+    x = query[0, 0, at : at + 256].double() @ key[0, 0, : at + 256].double().mT / 4
+    rows, columns = torch.arange(at, at + 256).view(-1, 1), torch.arange(at + 256)
+    right = torch.where(columns <= rows, x, -torch.inf).softmax(-1)[:, at - 128 : at + 128]
+    assert error(tile, right) <= 1e-6 * float(right.max())
+
+
+@pytest.mark.parametrize("size", [30.0, 300.0, 3e4])
+def test_large_logits_in_float32(size: float) -> None:
+    """Rows are as exact as the formula in the same precision, and add up to 1."""
+    draw = torch.Generator().manual_seed(5)
+    query, key = torch.randn(2, 1, 2, 70, 8, generator=draw, dtype=torch.float64)
+    query = (query * size).float()
+    key = key.float()
+    a = matrix(query, key)
+    eye = torch.eye(70).expand(1, 2, 70, 70)
+    plain = attend(query, key, eye, engine="reference")
+    right = attend(query.double(), key.double(), eye.double(), engine="reference")
+    allowed = 2 * error(plain, right) + 1e-7
+    assert error(a.dense(), right) <= allowed
+    assert error(a.rowsum(), torch.ones(1, 2, 70)) <= 1e-6
+    assert error(a.received(), right.sum(-2)) <= 70 * allowed
+    assert (
+        error(a.pool(7, 7, "max"), right.unflatten(-1, (7, 10)).unflatten(-3, (7, 10)).amax((-1, -3))) <= 70 * allowed
+    )

@@ -87,6 +87,8 @@ class Call(Structure):
         ("grad_entropy", c_void_p),
         *((name, c_void_p) for name in GRADIENTS),
         ("grad_dense", Strided),
+        ("tile", c_void_p),
+        *((name, c_int64) for name in ("tile_row", "tile_rows", "tile_column", "tile_columns")),
         ("received", c_void_p),
         ("spread", c_void_p),
         ("pool_rows", c_int64),

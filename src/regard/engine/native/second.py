@@ -9,7 +9,7 @@ from regard.engine.known import Known
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import Inputs, Native, NotFiniteError, forward_rows
 from regard.engine.native.program import closed
-from regard.engine.native.visit import Wanted, visited
+from regard.engine.native.visit import Wanted, tile, visited
 from regard.engine.request import Request
 
 
@@ -20,6 +20,16 @@ class Second:
     native: Native
     inputs: Inputs
     state: Tensor
+
+    def part(self, request: Request, lanes: Tensor) -> "Second":
+        """The same of some lanes alone, whose request this is."""
+        native, inputs, _ = lowered(request, finite=False)
+        size = (2, request.plane.batch, request.plane.heads, request.plane.queries)
+        return Second(native, inputs, self.state.flatten(1, 2)[:, lanes].reshape(size))
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, −1 where a pair is hidden: from the kernels that gave the rows' state."""
+        return tile(self.native, self.inputs, self.state, rows, columns)
 
     def run(self, wanted: Wanted, distance: Tensor | None = None) -> dict[str, Tensor]:
         """Sums by key, by cell and by row."""

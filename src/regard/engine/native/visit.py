@@ -18,6 +18,21 @@ class Wanted:
     grid: tuple[int, int] | None = None
 
 
+def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: slice) -> Tensor:
+    """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
+    plane = native.plane
+    size = (rows.stop - rows.start, columns.stop - columns.start)
+    found = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype)
+    if found.numel():
+        held: list[Any] = []
+        call = native.call(inputs, held)
+        call.tile, call.tile_row, call.tile_column = found.data_ptr(), rows.start, columns.start
+        call.tile_rows, call.tile_columns = size
+        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        execute("regard_visit", call, long=False)
+    return found
+
+
 def visited(
     native: Native, inputs: Inputs, state: Tensor, wanted: Wanted, distance: Tensor | None = None
 ) -> dict[str, Tensor]:

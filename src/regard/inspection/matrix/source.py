@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.engine.known import Known, known, rows_known
+from regard.engine.known import Known, Second, known, rows_known
 from regard.engine.logits import Tensors
 from regard.engine.request import Request
 from regard.engine.schedule import Tile
@@ -18,6 +18,7 @@ from regard.engine.whole import span, strip_logits, weights_of
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
+CELLS, WIDTH = 1 << 20, 512  # numbers of a block over all lanes, and its least width
 FEW = 16  # a part of the rows this small is computed alone
 
 
@@ -73,13 +74,10 @@ class Computed:
         """Whether a weight needs no more of its row than the lse."""
         return isinstance(self.request.normalizer, Softmax)
 
-    def known(self, statistics: tuple[str, ...] = (), second: bool = False) -> Known:
-        """The rows' state and these statistics; a pass over the pairs unless they are known already.
-
-        `second`: a second pass is to start from it.
-        """
-        if self._known is None and not second and self._whole is not None and self._whole.knows(statistics):
-            return self._borrowed(self._whole.known(statistics))
+    def known(self, statistics: tuple[str, ...] = ()) -> Known:
+        """The rows' state and these statistics; a pass over the pairs unless they are known already."""
+        if not self.knows(statistics) and self._whole is not None and self._whole.knows(statistics):
+            self._known = self._borrowed(self._whole.known(statistics))
         if not self.knows(statistics):
             before = {} if self._known is None else self._known.statistics
             found = known(self.request, statistics)
@@ -98,7 +96,9 @@ class Computed:
             own: Tensor = tensor.flatten(0, 1)[self._own]
             return own.view(self.request.plane.batch, self.heads, -1)
 
-        return Known(part(found.state), part(found.rest), {name: part(x) for name, x in found.statistics.items()})
+        kernel = None if found.kernel is None else found.kernel.part(self.request, self._own)
+        statistics = {name: part(x) for name, x in found.statistics.items()}
+        return Known(part(found.state), part(found.rest), statistics, kernel)
 
     @cached_property
     def _kernel(self) -> tuple[Kernel, Tensors]:
@@ -107,10 +107,15 @@ class Computed:
 
     def blocks(self) -> Iterator[Block]:
         kernel, operands = self._kernel
+        second = self.known().kernel if self.softmax else None
         for rows, tiles in kernel.schedule.strips:
             if not tiles:
                 continue
-            if self.softmax:
+            if second is not None:
+                for columns in joined(tiles, max(WIDTH, CELLS // max(1, self.lanes * (rows.stop - rows.start)))):
+                    found = second.tile(rows, columns).flatten(0, 1)
+                    yield Block(rows, columns, found.clamp(min=0.0), found >= 0.0, self._away(rows, columns))
+            elif self.softmax:
                 for tile in tiles:
                     x = self._logits(tile)
                     yield self._block(rows, tile.columns, self._weights(x, rows), x)
@@ -121,6 +126,9 @@ class Computed:
     def tile(self, rows: slice, columns: slice) -> Tensor:
         with torch.no_grad():
             plane = self.request.plane
+            second = self._second(rows) if self.softmax else None
+            if second is not None:
+                return second.tile(rows, columns).flatten(0, 1).clamp_(min=0.0)
             if self.softmax:
                 x = self._logits(Tile(plane, rows, columns, mixed=True))
                 return self._flat(self._weights(x, rows), rows, columns)
@@ -143,11 +151,18 @@ class Computed:
         weights = (x - torch.where(state == -torch.inf, 0.0, state)).sub_(rest).exp_()
         return torch.where(x == -torch.inf, 0.0, weights)
 
+    def _few(self, rows: slice) -> bool:
+        """Whether to compute the state of these rows alone, before all are known."""
+        known = self.knows(()) or (self._whole is not None and self._whole.knows(()))
+        return not known and (rows.stop - rows.start) * FEW <= self.queries
+
+    def _second(self, rows: slice) -> Second | None:
+        """What gives weights by the kernels that gave the rows' state, so that both round alike."""
+        return None if self._few(rows) else self.known().kernel
+
     def _row_state(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """The lse of some rows and what rounding took from it: of few rows these alone, before all are known."""
-        whole = self._whole
-        few = (rows.stop - rows.start) * FEW <= self.queries
-        if few and not self.knows(()) and not (whole is not None and whole.knows(())):
+        """The lse of some rows and what rounding took from it."""
+        if self._few(rows):
             key = (rows.start, rows.stop)
             if key not in self._states:
                 self._states.clear()
@@ -162,12 +177,23 @@ class Computed:
         return tensor.expand(plane.batch, plane.kv_heads, plane.group, *size).reshape(self.lanes, *size)
 
     def _block(self, rows: slice, columns: slice, weights: Tensor, x: Tensor) -> Block:
+        flat = self._flat(weights, rows, columns)
+        return Block(rows, columns, flat, self._flat(x != -torch.inf, rows, columns), self._away(rows, columns))
+
+    def _away(self, rows: slice, columns: slice) -> Tensor:
         pairs = self.request.plane.pairs(rows, columns)
         away = (pairs.i - pairs.j).abs().to(self.dtype)
-        if away.ndim > 2:
-            away = self._flat(away, rows, columns)
-        flat = self._flat(weights, rows, columns)
-        return Block(rows, columns, flat, self._flat(x != -torch.inf, rows, columns), away)
+        return self._flat(away, rows, columns) if away.ndim > 2 else away
+
+
+def joined(tiles: list[Tile], width: int) -> Iterator[slice]:
+    """The columns of tiles that touch each other, at most about `width` at a time."""
+    start = tiles[0].columns.start
+    for tile, after in zip(tiles, [*tiles[1:], None], strict=True):
+        stop = tile.columns.stop
+        if after is None or after.columns.start != stop or stop - start >= width:
+            yield slice(start, stop)
+            start = stop if after is None else after.columns.start
 
 
 class Stored:

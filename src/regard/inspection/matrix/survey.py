@@ -87,8 +87,7 @@ def _from_rows(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
         wanted.add("distance")
     if not wanted:
         return {}
-    second = bool(names & {"received", "distance", "pool"})
-    statistics = source.known(tuple(sorted(wanted)), second).statistics
+    statistics = source.known(tuple(sorted(wanted))).statistics
     found: dict[Ask, Any] = {}
     if "entropy" in names:
         found[Ask("entropy")] = statistics["entropy"].flatten(0, 1)
@@ -103,7 +102,7 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     grids = [ask for ask in asks if ask.name == "pool"]
     if not names & {"received", "distance", "pool"} or source.queries == 0 or source.keys == 0:
         return {}
-    rows = source.known(("distance",) if "distance" in names and source.softmax else (), second=True)
+    rows = source.known(("distance",) if "distance" in names and source.softmax else ())
     if rows.kernel is None:
         return {}
     from regard.engine.native.second import Second
