@@ -88,13 +88,14 @@ typedef struct {
     void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table, *grad_v;
     regard_tensor grad_dense;
     /* Visit: a second pass, which reads top and total of the rows (and distance, for spread). received (batch, head, key) is
-     * the sum of weights over queries, spread (batch, head, query) that of weight * (|i - j| - distance)^2. With pool_rows
+     * the sum of weights over queries, spread (batch, head, query) that of weight * (|i - j| - distance)^2 over keys, and
+     * rowsum, written with it, that of weights. With pool_rows
      * above 0, the sum, the largest and the number of visible pairs in each cell of a grid (batch, head, pool_rows,
      * pool_columns); they start at 0, and a cell starts at row (or column) cell * count / cells. With `tile`, only that: the
      * weights of some rows and columns, (batch, head, tile_rows, tile_columns); pairs that are hidden are left as they are. */
     void* tile;
     int64_t tile_row, tile_rows, tile_column, tile_columns;
-    void *received, *spread;
+    void *received, *spread, *rowsum;
     int64_t pool_rows, pool_columns;
     double *pool_sum, *pool_max;
     int64_t* pool_pairs;

@@ -27,7 +27,7 @@ template <class T, class S> struct VisitPlan {
     Axis rows, columns;
     std::vector<Runs> seen;
     std::vector<Cell> borders;      // per lane, segment and head of its group: cells of its first and its last column
-    std::vector<T> spreads;         // per lane, chunk and row of its group
+    std::vector<T> spreads;         // per lane, chunk and row of its group: spread and sum of weights
     int64_t chunks;                 // of segments, a thread's work: their number is bounded, or memory would grow as n²
     int64_t from, to;               // segments to go through
     explicit VisitPlan(const regard_call& call)
@@ -37,7 +37,7 @@ template <class T, class S> struct VisitPlan {
         to = c.tile ? (packer.pad + c.tile_column + c.tile_columns - 1) / SEGMENT + 1 : packer.segments;
         chunks = std::min<int64_t>(to - from, 64);
         if (pools()) borders.resize(size_t(blocks.lanes * packer.segments * c.group * rows.cells * 2));
-        if (c.spread) spreads.assign(size_t(blocks.lanes * chunks * c.group * c.queries), T(0));
+        if (c.spread) spreads.assign(size_t(2 * blocks.lanes * chunks * c.group * c.queries), T(0));
     }
     bool pools() const { return c.pool_rows > 0; }
     // Whether block `number` of a lane has rows of the tile, or there is none.
@@ -48,7 +48,7 @@ template <class T, class S> struct VisitPlan {
     int64_t threads() const {
         const int64_t rows = c.tile ? c.tile_rows : c.queries, keys = (to - from) * SEGMENT;
         const double work = 2.0 * double(blocks.lanes * c.group * rows) * double(keys) * double((c.form ? 8 : 1) * c.d_key);
-        return std::max<int64_t>(1, std::min(c.threads, int64_t(work / 5e5)));
+        return std::max<int64_t>(1, std::min(c.threads, int64_t(work / (c.tile ? 2e7 : 5e5))));  // a tile is soon done
     }
     Cell* border(int64_t unit, int64_t head, int64_t row) { return borders.data() + ((unit * c.group + head) * rows.cells + row) * 2; }
     // Cells that lie in one segment are written there; the others are joined here, in order.
@@ -67,9 +67,12 @@ template <class T, class S> struct VisitPlan {
         }
         for (int64_t lane = 0; c.spread && lane < blocks.lanes; ++lane)
             for (int64_t n = 0, own = c.group * c.queries; n < own; ++n) {
-                double sum = 0;
-                for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += double(spreads[size_t((lane * chunks + chunk) * own + n)]);
-                static_cast<T*>(c.spread)[lane * own + n] = T(sum);
+                double spread = 0, sum = 0;
+                for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+                    const T* part = spreads.data() + 2 * ((lane * chunks + chunk) * own + n);
+                    spread += double(part[0]), sum += double(part[1]);
+                }
+                static_cast<T*>(c.spread)[lane * own + n] = T(spread), static_cast<T*>(c.rowsum)[lane * own + n] = T(sum);
             }
     }
 };
@@ -178,7 +181,7 @@ template <class T, class S> class Visit {
         const int64_t low = logits_.low[from / GROUP], high = logits_.high[from / GROUP];
         T top[GROUP], inverse[GROUP], mean[GROUP], offset[GROUP];
         int64_t place[GROUP];
-        Vec<T> spread[GROUP] = {};
+        Vec<T> spread[GROUP] = {}, all[GROUP] = {};
         for (int64_t r = from; r < past; ++r) {
             const int64_t m = r - from;
             place[m] = (block.b * c_.kv_heads * c_.group + block.head[r]) * c_.queries + block.row[r];
@@ -197,14 +200,16 @@ template <class T, class S> class Visit {
                 largest = max<T>(largest, p);
                 if (SPREAD) {
                     const Vec<T> off = absolute<T>(here + offset[m]) - mean[m];
-                    spread[m] += p * off * off;
+                    spread[m] += p * off * off, all[m] += p;
                 }
             }
             store(sums_ + n, sums), store(largest_ + n, largest);
         }
         if (SPREAD)
-            for (int64_t r = from; r < past; ++r)
-                p_.spreads[size_t((work_ * c_.group + block.head[r] % c_.group) * c_.queries + block.row[r])] += sum<T>(spread[r - from]);
+            for (int64_t r = from; r < past; ++r) {
+                T* to = p_.spreads.data() + 2 * ((work_ * c_.group + block.head[r] % c_.group) * c_.queries + block.row[r]);
+                to[0] += sum<T>(spread[r - from]), to[1] += sum<T>(all[r - from]);
+            }
     }
 
     // What some rows give, to their keys and cells. `solid` is the number of rows if they see all columns of the span.

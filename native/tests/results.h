@@ -3,7 +3,7 @@
 #include "naive.h"
 
 template <class T> struct Results {
-    Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias, grad_v, received, spread;
+    Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias, grad_v, received, spread, rowsum;
     Guarded<double> pool_sum, pool_max;
     Guarded<int64_t> peak_at, pool_pairs;
 
@@ -32,14 +32,14 @@ template <class T> struct Results {
     template <class S> int visit(const Scene<S, T>& s, int64_t threads) {
         regard_call c = s.call;
         c.threads = threads;
-        c.top = top.data(), c.total = total.data(), c.distance = distance.data(), c.received = received.data(), c.spread = spread.data();
+        c.top = top.data(), c.total = total.data(), c.distance = distance.data(), c.received = received.data(), c.spread = spread.data(), c.rowsum = rowsum.data();
         c.pool_rows = std::min<int64_t>(GRID, c.queries), c.pool_columns = std::min<int64_t>(GRID, c.keys);
         c.pool_sum = pool_sum.data(), c.pool_max = pool_max.data(), c.pool_pairs = pool_pairs.data();
         return regard_visit(&c);
     }
     bool whole() const {
         bool good = peak_at.whole() && pool_pairs.whole() && pool_sum.whole() && pool_max.whole();
-        for (const Guarded<T>* x : {&out, &lse, &top, &total, &entropy, &peak, &distance, &max_logit, &grad_query, &grad_key, &grad_value, &grad_temperature, &grad_offsets, &grad_bias, &grad_v, &received, &spread})
+        for (const Guarded<T>* x : {&out, &lse, &top, &total, &entropy, &peak, &distance, &max_logit, &grad_query, &grad_key, &grad_value, &grad_temperature, &grad_offsets, &grad_bias, &grad_v, &received, &spread, &rowsum})
             good &= x->whole();
         return good;
     }
@@ -50,7 +50,7 @@ template <class T> struct Results {
         : out(rows * s.shape.d_value), lse(rows), top(rows), total(rows), entropy(rows), peak(rows), distance(rows), max_logit(rows),
           grad_query(rows * s.shape.d_key), grad_key(columns * s.shape.d_key), grad_value(columns * s.shape.d_value), grad_temperature(s.heads),
           grad_offsets(int64_t(s.offsets.size())), grad_bias(int64_t(s.bias.size()), 0), grad_v(int64_t(s.weights.size())),
-          received(s.shape.batch * s.heads * s.shape.keys), spread(rows), pool_sum(cells(s), 0), pool_max(cells(s), 0), peak_at(rows, -7), pool_pairs(cells(s), 0) {}
+          received(s.shape.batch * s.heads * s.shape.keys), spread(rows), rowsum(rows), pool_sum(cells(s), 0), pool_max(cells(s), 0), peak_at(rows, -7), pool_pairs(cells(s), 0) {}
     template <class S> static int64_t cells(const Scene<S, T>& s) {
         return s.shape.batch * s.heads * std::min<int64_t>(GRID, s.shape.queries) * std::min<int64_t>(GRID, s.shape.keys);
     }

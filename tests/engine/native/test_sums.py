@@ -196,3 +196,25 @@ def test_hidden_numbers_of_any_size_change_no_bit_of_any_gradient() -> None:
         found = outcome(given, "tanh", "native", mask=mask)
         for name in ("out", "query", "key", "value", "w_query", "b", "v"):
             assert torch.equal(found[name], clean[name]), (name, size)
+
+
+@pytest.mark.parametrize("score", ["additive", "gelu", "cosine", "general"])
+def test_what_is_not_finite_behind_all_that_is_seen_reaches_no_gradient(score: str) -> None:
+    """Keys that no tile is computed for, under a projection whose gradient would multiply NaN with 0."""
+    draw = torch.Generator().manual_seed(0)
+    key = torch.randn(1, 1, 600, 4, generator=draw)
+    key[:, :, 300:] = torch.nan
+    query, value = torch.randn(1, 1, 3, 4, generator=draw), torch.randn(1, 1, 600, 2, generator=draw)
+    w_query, w_key = (torch.randn(4, 4, generator=draw).requires_grad_() for _ in range(2))
+    v = torch.randn(4, generator=draw)
+    made: dict[str, scores.Score] = {
+        "additive": scores.Additive(w_query, w_key, v),
+        "gelu": scores.ConcatMLP(w_query, w_key, None, v, activation="gelu"),
+        "cosine": scores.Cosine(),
+        "general": scores.General(w_key),
+    }
+    key.requires_grad_()
+    attend(query, key, value, score=made[score], mask="causal", query_start=0).sum().backward()
+    for leaf in (key, *([] if score == "cosine" else [w_key])):
+        assert leaf.grad is not None
+        assert leaf.grad.isfinite().all()

@@ -190,7 +190,7 @@ def test_rollout_refuses_what_does_not_fit() -> None:
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_numbers_that_are_not_finite_stay_in_their_rows(bad: float) -> None:
-    query, key = torch.randn(2, 1, 1, 6, 4)
+    query, key = torch.randn(2, 1, 1, 6, 4, generator=torch.Generator().manual_seed(3))
     query[0, 0, 2, 0] = bad
     a = matrix(query, key)
     assert a[0, 0, 2].isnan().any() or a[0, 0, 2].sum() == 1
@@ -208,3 +208,119 @@ def test_empty_matrices() -> None:
     assert torch.equal(b.peak().key, torch.full((1, 2, 5), -1))
     with pytest.raises(ValueError, match="no cells to pool"):
         b.pool(2, 2)
+
+
+@pytest.mark.parametrize("size", [{"rows": 0}, {"cols": 0}, {"rows": -1}, {"cols": 2.5}, {"rows": "2"}])
+def test_grids_have_sizes(size: dict[str, Any]) -> None:
+    a = matrix(*torch.randn(2, 1, 2, 10, 8))
+    for work in (lambda: a.survey("pool", **size), lambda: a.pool(**{"rows": 2, "cols": 2, **size})):
+        with pytest.raises((ValueError, TypeError), match=r"must be (at least 1|an int)"):
+            work()
+    with pytest.raises(ValueError, match="how must be one of"):
+        a.pyramid(2, 2, "pairs")  # type: ignore[arg-type]
+
+
+def test_gradients_reach_parts_that_were_made_without() -> None:
+    query = torch.randn(1, 2, 6, 4, requires_grad=True)
+    a = matrix(query, torch.randn(1, 2, 6, 4))
+    with torch.no_grad():
+        a[0, 0].entropy()
+    with torch.inference_mode():
+        a[0, 1].entropy()
+    (a[0, 0].entropy().sum() + a[0, 1].entropy().sum()).backward()
+    assert query.grad is not None
+    assert (query.grad != 0).any(-1).all()
+
+
+def test_nobody_writes_into_what_is_kept() -> None:
+    a = matrix(*torch.randn(2, 1, 2, 6, 4))
+    for each in (a, a[0], a[0, 0]):
+        right = each.dense()
+        for found in (each.lse(), each.entropy(), each.received(), *each.peak(), *each.topk(2), each.pool(2, 2)):
+            found.zero_()
+        torch.testing.assert_close(each.dense(), right)
+        assert (each.entropy() != 0).all()
+    weights = torch.softmax(torch.randn(2, 3, 4), -1)
+    stored = AttentionMatrix.from_weights(weights)
+    stored[0, 0].zero_()
+    assert (weights > 0).all()
+
+
+def test_similarity_of_one_head_over_layers() -> None:
+    weights = torch.softmax(torch.randn(3, 2, 4, 6, 6, dtype=torch.float64), -1)
+    found = AttentionMatrix.from_weights(weights)[:, 1, 2].similarity()
+    flat = torch.nn.functional.normalize(weights[:, 1, 2].flatten(1), dim=-1)
+    torch.testing.assert_close(found, flat @ flat.mT)
+    a = matrix(*torch.randn(2, 2, 4, 10, 8, dtype=torch.float64), mask="causal")
+    flat = torch.nn.functional.normalize(a.dense()[:, 0].flatten(1), dim=-1)
+    torch.testing.assert_close(a[:, 0].similarity(), flat @ flat.mT)
+
+
+@pytest.mark.parametrize("sink", [0.0, 12.0, 20.0])
+def test_spread_beside_a_strong_sink(sink: float) -> None:
+    query, key = torch.randn(2, 1, 2, 6, 4)
+    found, right = (
+        matrix(query.to(dtype), key.to(dtype), normalizer=normalizers.Softmax(sink)).distance().spread
+        for dtype in (torch.float32, torch.float64)
+    )
+    torch.testing.assert_close(found.double(), right, rtol=1e-3, atol=1e-5)
+
+
+def test_gradients_of_what_a_function_holds() -> None:
+    slope = torch.tensor(2.0, requires_grad=True)
+    query, key = torch.randn(2, 1, 2, 5, 4)
+    a = matrix(query, key, score=scores.Modified(scores.ScaledDot(), lambda s, b, h, i, j: s * slope))
+    a.entropy().sum().backward()
+    assert slope.grad is not None
+
+
+def test_parts_know_where_their_queries_stand() -> None:
+    query, key = torch.randn(2, 2, 4, 10, 8)
+    a = matrix(query, key, mask="causal", query_start=torch.tensor([0, 3]))
+    torch.testing.assert_close(a[1].distance().mean, a.distance().mean[1])
+    ambiguous = matrix(torch.randn(1, 1, 8, 8), torch.randn(1, 1, 4, 8))
+    for work in (ambiguous.distance, lambda: ambiguous.mass("causal"), lambda: ambiguous.survey("distance")):
+        with pytest.raises(ValueError, match="query_start is ambiguous"):
+            work()
+
+
+def test_limits_hold_for_small_rectangles_too() -> None:
+    with pytest.raises(ValueError, match="more than 10"):
+        matrix(*torch.randn(2, 2, 4, 10, 8)).dense(limit=10)
+    layers = [matrix(*torch.randn(2, 1, 16, 2100, 8))]
+    assert regard.rollout(layers, rows=slice(None, None, -500)).shape == (1, 5, 2100)
+    assert regard.rollout(layers, rows=[]).shape == (1, 0, 2100)
+
+
+def test_pyramids_start_no_larger_than_the_matrix() -> None:
+    a = matrix(*torch.randn(2, 1, 1, 3, 4))
+    assert [tuple(level.shape) for level in a.pyramid(4, 4, "sum")] == [(1, 1, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1)]
+    torch.testing.assert_close(a.pyramid(4, 4, "sum")[-1], a.pool(1, 1, "sum"))
+
+
+def test_masks_of_stored_weights_have_their_axes() -> None:
+    weights = torch.softmax(torch.randn(2, 3, 4, 5), -1)
+    stored = AttentionMatrix.from_weights(weights)
+    mask = torch.rand(2, 3, 4, 5) < 0.5
+    torch.testing.assert_close(stored.mass(mask), torch.where(mask, weights, 0.0).sum(-1))
+    torch.testing.assert_close(stored.mass(regard.masks.Lengths([2, 5]))[0], weights[0, ..., :2].sum(-1))
+    assert AttentionMatrix.from_weights(torch.zeros(2, 0, 5)).entropy().shape == (2, 0)
+    assert AttentionMatrix.from_weights(weights.bfloat16()).entropy().dtype == torch.float32
+
+
+def test_messages_say_what_to_do() -> None:
+    a = matrix(*torch.randn(2, 2, 3, 10, 8))
+    assert a[0, 0, np.array([1, 2], dtype=np.int8)].shape == (2, 10)
+    assert a[::-1, [0, 1], 0, 0].shape == (2, 2)
+    with pytest.raises(IndexError, match=r"must have shape \(10,\)"):
+        a[0, 0, torch.ones(4, dtype=torch.bool)]
+    with pytest.raises(TypeError, match="does not know engine"):
+        matrix(*torch.randn(2, 1, 1, 3, 4), engine="native")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="eager attention"):
+        AttentionMatrix.from_weights((None, None))
+    with pytest.raises(TypeError, match="from_weights"):
+        regard.rollout([torch.eye(3), torch.eye(3)])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="times wants"):
+        a.times(torch.randn(2, 3, 12))
+    with pytest.raises(TypeError, match="k must be an int"):
+        a.topk(2.5)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from regard.engine.tiled import ready, received, row_states
 from regard.engine.transforms import unanswered
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
-from regard.spec.scores import Score
+from regard.spec.scores import Dot, ScaledDot, Score
 
 NAME = "native"
 
@@ -49,8 +49,8 @@ def run(request: Request) -> Result:
 
 def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
     """The result without a graph, and what `resumed` needs to make one; None if something is not finite."""
-    native, inputs, _ = lowered(request, finite=False)
     try:
+        native, inputs, _ = lowered(request, finite=False)
         done = forward_rows(native, inputs)
     except NotFiniteError:
         return None
@@ -79,8 +79,8 @@ def _received(request: Request) -> Tensor:
 
 def _with_received(request: Request) -> Result:
     """The result, and what each key receives, in a second pass that starts from the rows' state."""
-    native, inputs, _ = lowered(request, finite=False)
     try:
+        native, inputs, _ = lowered(request, finite=False)
         done = forward_rows(native, inputs)
     except NotFiniteError:
         return _finished(_rows(request), request)
@@ -112,12 +112,24 @@ def _attention(request: Request, finite: bool, score: LoweredScore | None = None
 
 def lowered(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[Native, Inputs, Biases]:
     """The call, its tensors, and the biases by kind."""
+    if not finite and _unseen_could_show(request):
+        raise NotFiniteError
     score = lower_score(request) if score is None else score
     biases = lower_biases(request.bias, request.plane, request.dtype)
     query, key, value = plain(score.query), plain(score.key), plain(score.value)
     given = (temperatures(request), biases.table, biases.dense, sinks(request), score.v)
     tau, table, dense, sink, v = (None if tensor is None else plain(tensor) for tensor in given)
     return native_of(request, score, biases, finite), (query, key, value, tau, table, dense, sink, v), biases
+
+
+def _unseen_could_show(request: Request) -> bool:
+    """Whether a number that is not finite could reach a gradient past the kernels, which skip what nobody sees.
+
+    A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
+    """
+    if isinstance(inner(request.score), Dot | ScaledDot) or not torch.is_grad_enabled():
+        return False
+    return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
 
 
 def native_of(request: Request, score: LoweredScore, biases: Biases, finite: bool) -> Native:

@@ -91,6 +91,7 @@ class Call(Structure):
         *((name, c_int64) for name in ("tile_row", "tile_rows", "tile_column", "tile_columns")),
         ("received", c_void_p),
         ("spread", c_void_p),
+        ("rowsum", c_void_p),
         ("pool_rows", c_int64),
         ("pool_columns", c_int64),
         *((name, c_void_p) for name in ("pool_sum", "pool_max", "pool_pairs")),

@@ -40,8 +40,8 @@ def native_known(request: Request) -> Known | None:
     """None if the kernels cannot do it in one call, or something is not finite."""
     if not closed(request.mask):
         return None
-    native, inputs, _ = lowered(request, finite=False)
     try:
+        native, inputs, _ = lowered(request, finite=False)
         rows = forward_rows(native, inputs)
     except NotFiniteError:
         return None

@@ -36,9 +36,9 @@ def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: sl
 def visited(
     native: Native, inputs: Inputs, state: Tensor, wanted: Wanted, distance: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """`received` (batch, head, key), `spread` (batch, head, query), and of the grid `sum`, `max` and `pairs`.
+    """`received` (batch, head, key), `spread` and `rowsum` (batch, head, query); of the grid `sum`, `max`, `pairs`.
 
-    `state` is what the forward pass left for backward; `distance` the mean of |i − j|, which `spread` needs.
+    `state` is what the forward pass left for backward; `spread` is Σ w·(|i − j| − distance)².
     """
     plane, dtype = native.plane, state.dtype
     held: list[Any] = []
@@ -50,9 +50,10 @@ def visited(
         call.received = found["received"].data_ptr()
     if wanted.spread:
         assert distance is not None
-        found["spread"] = torch.zeros((*lanes, plane.queries), dtype=dtype)
+        found |= {name: torch.zeros((*lanes, plane.queries), dtype=dtype) for name in ("spread", "rowsum")}
         distance = distance.to(dtype).contiguous()
-        call.spread, call.distance = found["spread"].data_ptr(), distance.data_ptr()
+        call.spread, call.rowsum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
+        call.distance = distance.data_ptr()
     if wanted.grid is not None:
         size = (*lanes, *wanted.grid)
         found |= {name: torch.zeros(size, dtype=torch.float64) for name in ("sum", "max")}

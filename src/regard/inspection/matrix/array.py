@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.inspection.matrix.index import applied, contiguous, runs, subscript, touched
+from regard.inspection.matrix.index import applied, contiguous, runs, subscript, taken, touched
 from regard.inspection.matrix.parts import Part
 from regard.inspection.matrix.source import Computed, Source, Stored
 from regard.spec.normalizers import Softmax
@@ -111,21 +111,26 @@ class Array:
         lanes = self._lanes
         down_run, right_run = contiguous(rows, self._source.queries), contiguous(columns, self._source.keys)
         plain = all(entry == slice(None) if isinstance(entry, slice) else False for entry in lead)
-        if plain and down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH:
-            tile = self._source.tile(down_run, right_run)[lanes.to(self.device)]
+        few = down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH
+        if plain and down_run and right_run and few:
+            self._refuse(lanes.numel() * _cells(down_run, right_run), limit)
+            tile = taken(self._source.tile(down_run, right_run), lanes)
             tile = tile[..., 0] if isinstance(columns, int) else tile
             return tile.select(lanes.ndim, 0) if isinstance(rows, int) else tile
         (down, row_entry), (right, column_entry) = (
             touched(rows, self._source.queries, "rows"),
             touched(columns, self._source.keys, "columns"),
         )
-        count = lanes.numel() * len(down) * len(right)
+        self._refuse(lanes.numel() * len(down) * len(right), limit)
+        return applied(self._block(lanes, down, right), lead, row_entry, column_entry)
+
+    @staticmethod
+    def _refuse(count: int, limit: int | None) -> None:
         if limit is not None and count > limit:
             raise ValueError(
                 f"this would build {count:,} weights, more than {limit:,}; look at A.pool(rows, cols), ask for fewer "
                 "rows and columns, or say A.dense(limit=None)"
             )
-        return applied(self._block(lanes, down, right), lead, row_entry, column_entry)
 
     def _block(self, lanes: Tensor, down: Tensor, right: Tensor) -> Tensor:
         found = torch.zeros((lanes.numel(), len(down), len(right)), dtype=self.dtype, device=self.device)

@@ -11,12 +11,15 @@ from regard.engine.attend import run
 from regard.engine.known import known
 from regard.engine.request import Request
 from regard.engine.shapes import Shapes
-from regard.engine.tiled import ready
+from regard.engine.tiled import logits_of, ready
 from regard.engine.whole import span, strip_logits, weights_of
 from regard.inspection.matrix.source import Computed, Stored
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Plane
+from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot
+
+PLAIN = (Dot, ScaledDot, General, Cosine, Additive, ConcatMLP)  # scores that hold no function
 
 
 def needed(request: Request) -> bool:
@@ -25,7 +28,14 @@ def needed(request: Request) -> bool:
     tensors = [request.query, request.key, *(tensor for part in parts for _, tensor in tensors_of("", part))]
     if isinstance(request.temperature, Tensor):
         tensors.append(request.temperature)
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if not torch.is_grad_enabled():
+        return False
+    if any(tensor.requires_grad for tensor in tensors):
+        return True
+    # a function of the user's may hold tensors that only lowering finds
+    if isinstance(request.score, PLAIN):
+        return False
+    return any(operand.tensor.requires_grad for operand in logits_of(request).operands)
 
 
 def row_statistic(request: Request, name: str) -> Tensor:
@@ -79,16 +89,17 @@ def _by_strips(request: Request, mask: Mask) -> Tensor:
 
 
 def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:
-    """The same of weights that exist: each lane is a head of its own."""
+    """The same of weights that exist; all axes before the heads are one batch axis."""
     start = torch.tensor([max(source.keys - source.queries, 0)])
-    shapes = Shapes((1,), source.lanes, 1, source.queries, source.keys, 0, 4)
-    plane = Plane(1, source.lanes, 1, source.queries, source.keys, start, 0, source.device)
+    batch = source.lanes // max(1, source.heads)
+    shapes = Shapes((batch,), source.heads, 1, source.queries, source.keys, 0, 4)
+    plane = Plane(batch, source.heads, 1, source.queries, source.keys, start, 0, source.device)
     visible = mask_of(mask, shapes)
     visible.check(plane)
     parts = []
     for block in source.blocks():
         seen = visible.visible(plane.pairs(block.rows, block.columns)).expand(
-            1, source.lanes, 1, *block.weights.shape[1:]
+            batch, source.heads, 1, *block.weights.shape[1:]
         )
         parts.append(torch.where(seen.reshape(block.weights.shape), block.weights, 0.0).sum(-1))
     return torch.cat(parts, 1) if parts else source.weights.sum(-1)

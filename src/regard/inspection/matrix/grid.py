@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.inspection.matrix.index import taken
+
 HOWS = ("mean", "max", "sum")
 
 
@@ -52,7 +54,7 @@ class Grid:
 
     def pick(self, lanes: Tensor) -> "Grid":
         """The grids of some lanes."""
-        return Grid(self.sum[lanes], self.max[lanes], self.pairs[lanes])
+        return Grid(*(taken(part, lanes) for part in (self.sum, self.max, self.pairs)))
 
 
 def _joined(tensor: Tensor, how: Callable[..., Tensor]) -> Tensor:

@@ -12,11 +12,12 @@ from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
 from regard.inspection.matrix.array import Array, Tokens
 from regard.inspection.matrix.grid import HOWS, Grid
+from regard.inspection.matrix.index import taken
 from regard.inspection.matrix.narrow import EVEN
 from regard.inspection.matrix.reductions import Distance, Peak, TopK
 from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.matrix.survey import Ask, surveyed
-from regard.spec.masks import Mask
+from regard.spec.masks import Full, Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
@@ -35,6 +36,10 @@ def matrix(
     >>> A[0, 3, -1, -5:].shape
     torch.Size([5])
     """
+    unknown = set(spec) - set(Spec.__annotations__)
+    if unknown:
+        names = ", ".join(sorted(set(Spec.__annotations__) - {"dropout"}))
+        raise TypeError(f"matrix does not know {', '.join(sorted(unknown))}; it takes query, key, {names} and tokens")
     if "dropout" in spec:
         raise TypeError("matrix takes no dropout: its weights are those before any is dropped")
     for name, tensor in (("query", query), ("key", key)):
@@ -65,7 +70,9 @@ class AttentionMatrix(Array):
 
     @classmethod
     def from_weights(cls, weights: Any, query_tokens: Tokens = None, key_tokens: Tokens = None) -> "AttentionMatrix":
-        """Weights that exist: 2 to 4 axes ending in (query, key), or a sequence of such, one for each layer."""
+        """Weights that exist: axes that end in (query, key), or a sequence of such, one for each layer."""
+        if isinstance(weights, list | tuple) and any(layer is None for layer in weights):
+            raise ValueError("a layer of the weights is None: the model kept none; ask it for eager attention")
         if isinstance(weights, list | tuple) and weights and hasattr(weights[0], "shape") and weights[0].ndim > 1:
             layers = [_array(layer) for layer in weights]
             if len({layer.shape for layer in layers}) > 1:
@@ -107,9 +114,11 @@ class AttentionMatrix(Array):
         whole = self._whole.source
         assert isinstance(whole, Computed)
         visible = mask_of(mask, whole.request.shapes)
+        if visible.positional_for(whole.queries):
+            self._positions(visible)
         if all(isinstance(leaf, EVEN) for leaf in visible.leaves()):
             return self._of(gradients.mass(self._computed("mass"), visible))
-        return gradients.mass(whole, visible)[self._lead.to(self.device)]
+        return taken(gradients.mass(whole, visible), self._lead)
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key (the first of equals)."""
@@ -118,9 +127,7 @@ class AttentionMatrix(Array):
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        found: TopK = self._ask(Ask("topk", (int(k),)))
+        found: TopK = self._ask(Ask("topk", (checks.whole("k", k, 1),)))
         return found
 
     def received(self) -> Tensor:
@@ -130,8 +137,7 @@ class AttentionMatrix(Array):
     def distance(self) -> Distance:
         """Mean and spread of |i − j| of each row."""
         if isinstance(self._source, Computed):
-            asked = self._source.request
-            starts_of(self._query_start, self._source.queries, self._source.keys, asked.shapes.batch, asked.mask, True)
+            self._positions(Full())
         found: Distance = self._ask(Ask("distance"))
         return found
 
@@ -145,12 +151,15 @@ class AttentionMatrix(Array):
         Cell (a, b) holds queries a·n // rows … (a+1)·n // rows − 1, and keys likewise. Where more cells are asked for
         than there are queries or keys, cells repeat.
         """
-        if how not in HOWS:
-            raise ValueError(f"how must be one of {', '.join(HOWS)}, got {how!r}")
-        return self._grid(rows, cols).by(how).to(self.dtype)
+        _known_how(how)
+        return self._grid(rows, cols).stretched(rows, cols).by(how).to(self.dtype)
 
     def pyramid(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> list[Tensor]:
-        """The grid of `pool`, then two by two cells in one, down to a single cell; one pass over the pairs."""
+        """The grid of `pool`, then two by two cells in one, down to a single cell; one pass over the pairs.
+
+        It starts no larger than the matrix: cells do not repeat.
+        """
+        _known_how(how)
         grids = [self._grid(rows, cols)]
         while grids[-1].sum.shape[-2:] != (1, 1):
             grids.append(grids[-1].halved())
@@ -163,7 +172,9 @@ class AttentionMatrix(Array):
         """
         if self._lead.ndim == 0:
             raise ValueError("similarity compares heads; this handle is a single one")
-        gram, lanes = self._root(Ask("gram", (centered,)))
+        rows = self._lead // self._whole.source.heads
+        alike = bool((rows == rows[..., :1]).all())  # all of one batch row; else any two lanes are compared
+        gram, lanes = self._root(Ask("gram", (centered, alike)))
         heads = gram.shape[-1]
         cosines = _cosine(gram.view(-1, heads, heads))
         row, head = lanes.to(self.device) // heads, lanes.to(self.device) % heads
@@ -171,6 +182,13 @@ class AttentionMatrix(Array):
 
     def times(self, rows: Tensor) -> Tensor:
         """`rows` (…, row, query) times the weights averaged over heads: (…, row, key)."""
+        wanted = (*self._lead.shape[:-1], self._source.queries)
+        if self._lead.ndim == 0 or (*rows.shape[:-2], *rows.shape[-1:]) != wanted:
+            raise ValueError(
+                f"times wants rows (…, row, query) for a matrix (…, head, query, key), got {tuple(rows.shape)} for "
+                f"{self.shape}"
+            )
+        rows = rows.to(torch.promote_types(rows.dtype, self.dtype))
         lanes = self._lanes.reshape(-1, self._lanes.shape[-1])
         flat = rows.reshape(len(lanes), *rows.shape[-2:])
         found = flat.new_zeros((*flat.shape[:2], self._source.keys))
@@ -193,10 +211,25 @@ class AttentionMatrix(Array):
                 raise ValueError(
                     f"survey knows {', '.join(known)}, got {name!r}; topk, mass and similarity have methods"
                 )
+        rows, cols = self._size(rows, cols)
+        if "distance" in names and isinstance(self._source, Computed):
+            self._positions(Full())
         asks = [Ask(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
         missing = [ask for ask in asks if ask not in self._whole.found and ask not in self._near.found]
         self._near.found.update(surveyed(self._source, missing))
-        return {name: self._grid(rows, cols) if name == "pool" else getattr(self, name)() for name in names}
+        grid = self._grid(rows, cols).stretched(rows, cols) if "pool" in names else None
+        return {name: grid if name == "pool" else getattr(self, name)() for name in names}
+
+    def _positions(self, mask: Mask) -> None:
+        """Refuse what depends on positions where the first query could stand at several."""
+        whole = self._whole.source
+        assert isinstance(whole, Computed)
+        asked = whole.request
+        starts_of(self._query_start, whole.queries, whole.keys, asked.shapes.batch, asked.mask & mask, True)
+
+    @staticmethod
+    def _size(rows: int, cols: int) -> tuple[int, int]:
+        return checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
 
     def _computed(self, what: str) -> Computed:
         if isinstance(self._source, Computed):
@@ -213,26 +246,29 @@ class AttentionMatrix(Array):
 
     def _ask(self, ask: Ask) -> Any:
         found, lanes = self._root(ask)
-        return type(found)(*(part[lanes.to(part.device)] for part in found))
+        return type(found)(*(taken(part, lanes) for part in found))
 
     def _tensor(self, ask: Ask) -> Tensor:
         found, lanes = self._root(ask)
-        tensor: Tensor = found[lanes.to(found.device)]
-        return tensor
+        return taken(found, lanes)
 
     def _of(self, tensor: Tensor) -> Tensor:
         """(lane, …) of the handle's source to its leading axes."""
-        return tensor[self._lanes.to(tensor.device)]
+        return taken(tensor, self._lanes)
 
     def _grid(self, rows: int, cols: int) -> Grid:
-        for name, number in (("rows", rows), ("cols", cols)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+        """No larger than the matrix."""
+        rows, cols = self._size(rows, cols)
         if self._source.queries == 0 or self._source.keys == 0:
             raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
-        found, lanes = self._root(Ask("pool", (int(rows), int(cols))))
-        grid: Grid = found.pick(lanes.to(found.sum.device)).stretched(rows, cols)
+        found, lanes = self._root(Ask("pool", (rows, cols)))
+        grid: Grid = found.pick(lanes)
         return grid
+
+
+def _known_how(how: str) -> None:
+    if how not in HOWS:
+        raise ValueError(f"how must be one of {', '.join(HOWS)}, got {how!r}")
 
 
 def _cosine(gram: Tensor) -> Tensor:
@@ -243,4 +279,4 @@ def _cosine(gram: Tensor) -> Tensor:
 
 def _array(weights: Any) -> Tensor:
     tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights))
-    return tensor if tensor.is_floating_point() else tensor.float()
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -49,11 +49,17 @@ def _entry(part: Any) -> Any:
         if found.numel() == 0:
             found = found.long()
         if found.dtype == torch.bool or not (found.is_floating_point() or found.is_complex()):
-            return found.cpu() if found.ndim else int(found)
+            found = found.cpu() if found.dtype == torch.bool else found.cpu().long()
+            return found if found.ndim else int(found)
     try:
         return part.__index__()
     except AttributeError:
         raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
+
+
+def taken(tensor: Tensor, lanes: Tensor) -> Tensor:
+    """(lane, …) to the axes of `lanes`; a copy, so that nobody writes into what is kept."""
+    return tensor[lanes.reshape(-1).to(tensor.device)].view(*lanes.shape, *tensor.shape[1:])
 
 
 def contiguous(entry: Any, count: int) -> slice | None:
@@ -69,6 +75,8 @@ def contiguous(entry: Any, count: int) -> slice | None:
 
 def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
     """The numbers along an axis that an entry needs, ascending, and the entry for an array of just these."""
+    if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.shape != (count,):
+        raise IndexError(f"a bool index of {axis} must have shape ({count},), got {tuple(entry.shape)}")
     numbers = torch.arange(count)
     try:
         chosen = numbers[_forward(entry, count)] if isinstance(entry, slice) else numbers[entry]
@@ -90,7 +98,13 @@ def _forward(entry: slice, count: int) -> Any:
 
 def applied(block: Tensor, lead: tuple[Any, ...], rows: Any, columns: Any) -> Tensor:
     """The subscript on a block that holds just what it touches."""
-    entries: list[Any] = list(lead)
+    entries: list[Any] = []
+    for axis, entry in enumerate(lead):
+        if isinstance(entry, slice) and (entry.step or 1) < 0:  # torch has no negative steps
+            size = block.shape[axis]
+            start, stop, step = entry.indices(size)
+            block, entry = block.flip(axis), slice(size - 1 - start, size - 1 - stop, -step)
+        entries.append(entry)
     for axis, entry in ((-2, rows), (-1, columns)):
         if entry == ("flip",) if isinstance(entry, tuple) else False:
             block = block.flip(axis)

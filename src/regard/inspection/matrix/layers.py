@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,12 @@ def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: 
         raise ValueError("rollout needs at least one matrix")
     if not 0.0 <= residual <= 1.0:
         raise ValueError(f"residual must lie between 0 and 1, got {residual}")
+    for number, matrix in enumerate(matrices):
+        if not isinstance(matrix, AttentionMatrix):
+            raise TypeError(
+                f"rollout takes AttentionMatrix, got {type(matrix).__name__} for layer {number}; "
+                "weights that exist are wrapped by AttentionMatrix.from_weights"
+            )
     for number, (below, above) in enumerate(pairwise(matrices)):
         if above.shape[-1] != below.shape[-2] or above.shape[:-3] != below.shape[:-3]:
             raise ValueError(
@@ -36,15 +43,17 @@ def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: 
         if residual and matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(f"with a residual, layer {number} must be square, got {matrix.shape[-2:]}; or residual=0")
     last = matrices[-1]
-    chosen = torch.arange(last.shape[-2])[slice(None) if rows is None else rows]
+    chosen = torch.as_tensor(np.array(np.arange(last.shape[-2])[slice(None) if rows is None else rows]))
     flat = chosen.reshape(-1)
     count = torch.Size(last.shape[:-3]).numel() * len(flat) * matrices[0].shape[-1]
     if count > LIMIT:
         raise ValueError(f"this would build {count:,} numbers, more than {LIMIT:,}; ask for fewer rows")
-    step = max(1, HELD // max(1, max(matrix.shape[-1] for matrix in matrices)))
+    wide = max(matrix.shape[-1] for matrix in matrices)
+    step = max(1, HELD // max(1, wide, torch.Size(last.shape[:-2]).numel() * last.shape[-1]))
     with torch.no_grad():
         parts = [_down(matrices, flat[first : first + step], residual) for first in range(0, len(flat), step)]
-    whole = torch.cat(parts, -2) if parts else last.dense().new_zeros((*last.shape[:-3], 0, matrices[0].shape[-1]))
+    empty = torch.zeros((*last.shape[:-3], 0, matrices[0].shape[-1]), dtype=last.dtype, device=last.device)
+    whole = torch.cat([empty, *parts], -2)
     return whole if chosen.ndim else whole[..., 0, :]
 
 

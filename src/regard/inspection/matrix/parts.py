@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.inspection.matrix.narrow import narrowed
@@ -22,7 +23,10 @@ class Part:
         """The part of these lanes, made once; None if only the whole can be computed."""
         key = tuple(lanes.reshape(-1).tolist())
         if key not in self.parts:
-            request = narrowed(self.source.request, list(key)) if key and isinstance(self.source, Computed) else None
+            request = None
+            if key and isinstance(self.source, Computed):
+                with torch.inference_mode(False), torch.enable_grad():  # kept for calls that want gradients
+                    request = narrowed(self.source.request, list(key))
             own = None if request is None else Computed(request, self.source, lanes.reshape(-1))  # type: ignore[arg-type]
             self.parts[key] = None if own is None else Part(own)
         return self.parts[key]

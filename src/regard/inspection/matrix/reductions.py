@@ -170,11 +170,13 @@ class Pool(Reduction):
 
 
 class Gram(Reduction):
-    """Σ over pairs of w·w′ for all pairs of lanes of one batch row, (lane, head); centered, each row less its mean."""
+    """Σ over pairs of w·w′ for any two lanes, (lane, lane); centered, each row less its mean."""
 
-    def __init__(self, source: Source, centered: bool) -> None:
+    def __init__(self, source: Source, centered: bool, alike: bool) -> None:
+        """`alike`: only lanes of one batch row are compared."""
         super().__init__(source)
-        self.result = self.zeros(source.heads, dtype=torch.float64)
+        self.width = source.heads if alike else source.lanes
+        self.result = self.zeros(self.width, dtype=torch.float64)
         self.counts = row_counts(source) if centered else None
 
     def take(self, block: Block) -> None:
@@ -182,7 +184,7 @@ class Gram(Reduction):
         if self.counts is not None:
             mean = self.mean(block)
             weights = weights - (mean if block.visible is None else torch.where(block.visible, mean, 0.0))
-        flat = weights.flatten(1).unflatten(0, (-1, self.source.heads))
+        flat = weights.flatten(1).unflatten(0, (-1, self.width))
         self.result += (flat @ flat.mT).flatten(0, 1)
 
     def mean(self, block: Block) -> Tensor:

@@ -201,7 +201,7 @@ class Stored:
 
     def __init__(self, weights: Tensor) -> None:
         self.heads = weights.shape[-3] if weights.ndim > 2 else 1
-        self.weights = weights.reshape(-1, *weights.shape[-2:])
+        self.weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
         self.lanes, self.queries, self.keys = self.weights.shape
         self.dtype = weights.dtype
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.engine.known import Known
 from regard.inspection.matrix.grid import Grid
 from regard.inspection.matrix.progress import Progress
 from regard.inspection.matrix.reductions import (
@@ -84,7 +85,7 @@ def _from_rows(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     if "peak" in names:
         wanted |= {"peak", "peak_at"}
     if "distance" in names and source.softmax:
-        wanted.add("distance")
+        wanted |= {"distance", "peak_at"}
     if not wanted:
         return {}
     statistics = source.known(tuple(sorted(wanted))).statistics
@@ -102,7 +103,7 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     grids = [ask for ask in asks if ask.name == "pool"]
     if not names & {"received", "distance", "pool"} or source.queries == 0 or source.keys == 0:
         return {}
-    rows = source.known(("distance",) if "distance" in names and source.softmax else ())
+    rows = source.known(("distance", "peak_at") if "distance" in names and source.softmax else ())
     if rows.kernel is None:
         return {}
     from regard.engine.native.second import Second
@@ -112,8 +113,7 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     assert isinstance(second, Second)
     found: dict[Ask, Any] = {}
     mean = rows.statistics.get("distance")
-    total = None if mean is None else _seen(source, rows.state)
-    centre = None if mean is None or total is None else mean / torch.where(total == 0, 1.0, total)
+    centre = None if mean is None else _centre(source, rows)
     passes: list[Ask | None] = [*grids] if grids else [None]
     for number, grid in enumerate(passes):
         first = number == 0
@@ -124,18 +124,22 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
             found[Ask("received")] = given["received"].flatten(0, 1)
         if wanted.spread:
             assert mean is not None
-            assert total is not None
-            spread = (given["spread"] / torch.where(total == 0, 1.0, total)).sqrt()
+            assert centre is not None
+            total = torch.where(given["rowsum"] == 0, 1.0, given["rowsum"])
+            variance = given["spread"] / total - (mean / total - centre).square()
+            spread = torch.where(given["rowsum"] == 0, 0.0, variance.clamp(min=0.0).sqrt())
             found[Ask("distance")] = Distance(mean.flatten(0, 1), spread.flatten(0, 1))
         if grid is not None:
             found[grid] = Grid(*(given[name].flatten(0, 1) for name in ("sum", "max", "pairs")))
     return found
 
 
-def _seen(source: Computed, lse: Tensor) -> Tensor:
-    """The weight that keys have: 1, less the sink's, and 0 in a row that sees none."""
-    sink = source.request.sink
-    if sink is None:
-        return (lse != -torch.inf).to(lse.dtype)
-    logit = sink.reshape(-1).expand(source.request.plane.heads).view(1, -1, 1)
-    return -torch.expm1((logit - lse).clamp(max=0.0))
+def _centre(source: Computed, rows: Known) -> Tensor:
+    """A distance near the mean of each row: the mean itself, or where a sink has most of the weight, the peak's."""
+    mean, plane = rows.statistics["distance"], source.request.plane
+    if source.request.sink is None:
+        return mean
+    away = (
+        torch.arange(plane.queries) + plane.starts.view(-1, 1, 1) - plane.key_start - rows.statistics["peak_at"]
+    ).abs()
+    return away.to(mean.dtype)
