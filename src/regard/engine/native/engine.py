@@ -54,13 +54,25 @@ def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
         done = forward_rows(native, inputs)
     except NotFiniteError:
         return None
-    return _finished(attention(native, *inputs, done=done), request), done
+    return _joined(request, native, inputs, done), done
 
 
 def resumed(request: Request, done: dict[str, Tensor]) -> Result:
     """The same with its graph: only what stands before and after the kernels is computed again."""
     native, inputs, _ = lowered(request, finite=False)
-    return _finished(attention(native, *inputs, done=done), request)
+    return _joined(request, native, inputs, done)
+
+
+def _joined(request: Request, native: Native, inputs: Inputs, done: dict[str, Tensor]) -> Result:
+    """The result of a forward pass, and what each key receives from a second one, if that is asked for."""
+    by_key = _by_key(request, native, inputs, done) if "received" in request.aux else None
+    return _finished(attention(native, *inputs, done=done), request, by_key)
+
+
+def _by_key(request: Request, native: Native, inputs: Inputs, done: dict[str, Tensor]) -> Tensor:
+    found = visited(native, inputs, done["state"], Wanted(received=True))["received"]
+    by_key: Tensor = found.unflatten(1, (request.plane.kv_heads, request.plane.group))
+    return by_key
 
 
 def _finished(rows: Rows, request: Request, by_key: Tensor | None = None) -> Result:
@@ -81,15 +93,19 @@ def _with_received(request: Request) -> Result:
     """The result, and what each key receives, in a second pass that starts from the rows' state."""
     try:
         native, inputs, _ = lowered(request, finite=False)
-        done = forward_rows(native, inputs)
+        return _joined(request, native, inputs, forward_rows(native, inputs))
     except NotFiniteError:
-        return _finished(_rows(request), request)
-    by_key = visited(native, inputs, done["state"], Wanted(received=True))["received"]
-    return _finished(
-        attention(native, *inputs, done=done),
-        request,
-        by_key.unflatten(1, (request.plane.kv_heads, request.plane.group)),
-    )
+        found = cleaned(request)
+    clean, score, poison = (request, None, None) if found is None else found
+    native, inputs, biases = lowered(clean, finite=True, score=score)
+    done = forward_rows(native, inputs)
+    rows = attention(native, *inputs, done=done)
+    if poison is not None:
+        rows = poison.restored(native, rows, biases)
+    by_key = _by_key(clean, native, inputs, done)
+    if rows.state.isnan().any():  # the tiled engine tells which keys such a row sees; no bit of the others changes
+        by_key = torch.where(_received(request).isnan(), torch.nan, by_key)
+    return _finished(rows, request, by_key)
 
 
 def _rows(request: Request) -> Rows:
