@@ -17,7 +17,8 @@ from regard import matrix
 from regard.testing import peak_bytes
 
 PROGRAM = """
-import torch, regard
+import signal, torch, regard
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background is started without
 q, k = torch.randn(2, 1, 8, {n}, 64)
 A = regard.matrix(q, k)
 print("begun", flush=True)
