@@ -15,8 +15,6 @@ from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import all_rows, ready, with_sink
 from regard.spec.normalizers import Softmax
 
-STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
-
 
 class Second(Protocol):
     """The engine's own second pass, from the rows' state as it computed it."""

@@ -42,7 +42,7 @@ class Reduction:
 
     def take(self, block: Block) -> None:
         """One rectangle."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define take(block)")
 
 
 class Received(Reduction):
