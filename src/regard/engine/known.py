@@ -16,6 +16,15 @@ from regard.engine.tiled import all_rows, ready, with_sink
 from regard.spec.normalizers import Softmax
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a second pass gives: sums by key, the spread of |i − j|, a grid of (rows, columns)."""
+
+    received: bool = False
+    spread: bool = False
+    grid: tuple[int, int] | None = None
+
+
 class Second(Protocol):
     """The engine's own second pass, from the rows' state as it computed it."""
 
@@ -24,6 +33,9 @@ class Second(Protocol):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
+
+    def run(self, wanted: Wanted, distance: Tensor | None = None) -> dict[str, Tensor]:
+        """Sums by key, by cell and by row; `distance` is what `spread` is taken around."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor
 
+from regard.engine.known import Wanted
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.library import library, plain
 from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, lower_biases, lower_score
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
-from regard.engine.native.visit import Wanted, visited
+from regard.engine.native.visit import visited
 from regard.engine.request import Aux, Request, Result
 from regard.engine.strip import Rows
 from regard.engine.tiled import ready, received, row_states

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.engine.known import Known
+from regard.engine.known import Known, Wanted
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import Inputs, Native, NotFiniteError, forward_rows
 from regard.engine.native.program import closed
-from regard.engine.native.visit import Wanted, tile, visited
+from regard.engine.native.visit import tile, visited
 from regard.engine.request import Request
 
 

@@ -1,21 +1,12 @@
 """The second pass over the pairs: weights summed by key, by cell and by row, once the rows' state is known."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.engine.known import Wanted
 from regard.engine.native.function import Inputs, Native, execute
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a pass gives: sums by key, the variance of |i − j|, a grid of (rows, columns)."""
-
-    received: bool = False
-    spread: bool = False
-    grid: tuple[int, int] | None = None
 
 
 def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: slice) -> Tensor:

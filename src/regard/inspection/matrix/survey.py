@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.engine.known import Known
+from regard.engine.known import Known, Wanted
 from regard.inspection.matrix.grid import Grid
 from regard.inspection.matrix.progress import Progress
 from regard.inspection.matrix.reductions import (
@@ -106,11 +106,6 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     rows = source.known(("distance", "peak_at") if "distance" in names and source.softmax else ())
     if rows.kernel is None:
         return {}
-    from regard.engine.native.second import Second
-    from regard.engine.native.visit import Wanted
-
-    second = rows.kernel
-    assert isinstance(second, Second)
     found: dict[Ask, Any] = {}
     mean = rows.statistics.get("distance")
     centre = None if mean is None else _centre(source, rows)
@@ -119,7 +114,7 @@ def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
         first = number == 0
         size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
         wanted = Wanted(first and "received" in names, first and "distance" in names, size)
-        given = second.run(wanted, centre)
+        given = rows.kernel.run(wanted, centre)
         if wanted.received:
             found[Ask("received")] = given["received"].flatten(0, 1)
         if wanted.spread:
