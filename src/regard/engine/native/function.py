@@ -2,8 +2,6 @@
 
 import ctypes
 import threading
-from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +27,7 @@ from regard.engine.native.strips import Strip
 from regard.engine.schedule import Schedule
 from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import differentiable
+from regard.engine.watch import WATCH
 from regard.spec.biases.base import DenseForm
 from regard.spec.biases.distance import OffsetForm, SlopeForm
 from regard.spec.dropout import Dropout
@@ -42,8 +41,6 @@ STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 LONG = 5e10  # floating-point operations (a tenth of a second or more) from which a call must answer Ctrl-C
 # query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-# told a few times a second how many units of a long call's step are done, of how many
-WATCH: ContextVar[Callable[[int, int], None] | None] = ContextVar("watch", default=None)
 WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others
 
 

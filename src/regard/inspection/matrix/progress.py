@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Self
 
-from regard.engine.native.function import WATCH
+from regard.engine.watch import WATCH
 
 PATIENCE = 2.0  # seconds without a word
 PAUSE = 0.5
