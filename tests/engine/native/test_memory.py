@@ -1,7 +1,9 @@
 """The native engine's memory grows with the length: forward and backward, by what the system says the process held.
 
 `extra` is the most that was resident beyond what was there before, the output and the gradients. Eight times the length
-may take 8.5 times as much. Each call has a thread of its own, whose workspace goes when it ends.
+may take 8.5 times as much. Each call has a thread of its own, whose workspace goes when it ends. The system counts
+pages in bundles of 64 per thread (proc(5) calls VmRSS and VmHWM inaccurate for that), so a figure may be short by one
+bundle of the thread that calls and one of the one that helps it. Huge pages come and go as the system likes: off.
 """
 
 import json
@@ -14,9 +16,11 @@ import pytest
 
 ALLOWED = 8.5
 SHORT, LONG = 4096, 32768
+LAG = 2 * 64 * 4096
 PROGRAM = """
 import ctypes, json, threading, time
 from pathlib import Path
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 import torch
 from regard import Dropout, attend, biases, masks, normalizers, scores
 
@@ -82,4 +86,4 @@ def test_eight_times_the_length_takes_eight_times_the_memory() -> None:
     for name, n in taken:
         if n == LONG:
             short, long = taken[name, SHORT], taken[name, LONG]
-            assert long <= ALLOWED * short, f"{name}: {short:,} bytes for {SHORT}, {long:,} for {LONG}"
+            assert long <= ALLOWED * (short + LAG), f"{name}: {short:,} bytes for {SHORT}, {long:,} for {LONG}"
