@@ -1,0 +1,116 @@
+"""What a class's source says about its attention: whether it asks transformers' interface for the function to call."""
+
+import ast
+import inspect
+import sys
+import textwrap
+from enum import Enum
+from functools import cache
+
+from torch import nn
+
+INTERFACE = "ALL_ATTENTION_FUNCTIONS"
+INTERFACES = (INTERFACE, "ALL_MASK_ATTENTION_FUNCTIONS")
+FUSED = ("scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention")
+# attention by name that weighs no keys: recurrent, or over sampled points
+OTHER_KINDS = ("linear", "lightning", "delta", "rwkv", "deformable")
+
+
+class Kind(Enum):
+    """How a module takes part in attention."""
+
+    NONE = "none"
+    SERVES = "asks the interface"
+    BYPASSES = "computes attention itself"
+    NAMED = "is named attention, but neither asks nor shows a softmax"
+    HIDDEN = "has no source to read"
+
+
+def kind(module: nn.Module) -> Kind:
+    """What the module's class shows."""
+    cls: type = type(module)
+    return kind_of(cls)
+
+
+@cache
+def kind_of(cls: type) -> Kind:
+    """What the class and those it inherits from, torch's aside, show."""
+    if issubclass(cls, nn.MultiheadAttention | nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+        return Kind.BYPASSES
+    own = [base for base in cls.__mro__ if issubclass(base, nn.Module) and not base.__module__.startswith("torch.")]
+    trees = [tree(base) for base in own]
+    name = cls.__name__.lower()
+    attention = "attention" in name or "attn" in name
+    if any(found is None for found in trees) and attention:
+        return Kind.HIDDEN
+    nodes = [node for found in trees if found is not None for node in ast.walk(found)]
+    if any(isinstance(node, ast.Name) and node.id == INTERFACE for node in nodes):
+        return Kind.SERVES
+    called = [_called(node) for node in nodes if isinstance(node, ast.Call)]
+    if any(call in FUSED for call in called):
+        return Kind.BYPASSES
+    if not attention or any(other in name for other in OTHER_KINDS):
+        return Kind.NONE
+    if any("softmax" in call.lower() for call in called):
+        return Kind.BYPASSES
+    return Kind.NAMED if name.endswith(("attention", "attn")) else Kind.NONE
+
+
+@cache
+def tables(cls: type) -> tuple[str, ...]:
+    """Tables from which the class, or what it is made of, picks by `config._attn_implementation`."""
+    found: list[str] = []
+    for base in cls.__mro__:
+        top = _top(base.__module__) if base.__module__ in sys.modules else {}
+        for name in _reached(base.__name__, top):
+            for node in ast.walk(top[name]):
+                if isinstance(node, ast.Subscript) and _is_implementation(node.slice):
+                    found.append(ast.unparse(node.value))
+    return tuple(dict.fromkeys(name for name in found if name not in INTERFACES))
+
+
+def tree(cls: type) -> ast.AST | None:
+    """The class's syntax tree, or None where its source cannot be read."""
+    found = _top(cls.__module__).get(cls.__qualname__)
+    if isinstance(found, ast.ClassDef):
+        return found
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+@cache
+def _top(module: str) -> dict[str, ast.AST]:
+    """What stands at the top of a module's file, by name."""
+    try:
+        body = ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, TypeError, SyntaxError, KeyError):
+        return {}
+    found: dict[str, ast.AST] = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            found.update({target.id: node.value for target in node.targets if isinstance(target, ast.Name)})
+    return found
+
+
+def _reached(start: str, top: dict[str, ast.AST]) -> set[str]:
+    """The names at the top of a file that one of them uses, directly or not."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name in top and name not in seen:
+            seen.add(name)
+            waiting += [node.id for node in ast.walk(top[name]) if isinstance(node, ast.Name)]
+    return seen
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _is_implementation(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "_attn_implementation"
