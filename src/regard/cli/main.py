@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "every step of a small attention with its numbers",
     "lab": "experiments that reproduce the known tables",
     "exercise": "tasks with a check and a worked answer",
+    "models": "real models, fetched by name: list, get, path, remove",
     "bench": "time, memory and error beside plain torch",
 }
 

