@@ -15,6 +15,7 @@ PUBLIC = [
     "lab",
     "masks",
     "matrix",
+    "nn",
     "normalizers",
     "plan",
     "positions",

@@ -9,7 +9,7 @@ from regard.spec import biases, masks, normalizers, scores
 from regard.spec.dropout import Dropout
 
 if TYPE_CHECKING:
-    from regard import lab
+    from regard import lab, nn
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
     from regard.inspection.explain import explain
@@ -29,6 +29,7 @@ __all__ = [
     "lab",
     "masks",
     "matrix",
+    "nn",
     "normalizers",
     "plan",
     "positions",
@@ -43,6 +44,7 @@ _LATER = {
     "explain": "regard.inspection.explain",
     "lab": "regard.lab",
     "matrix": "regard.inspection.matrix",
+    "nn": "regard.nn",
     "plan": "regard.engine.plan",
     "positions": "regard.spec.positions",
     "rollout": "regard.inspection.matrix",

@@ -10,6 +10,7 @@ from typing import Unpack, overload
 import torch
 from torch import Tensor
 
+from regard.engine import autocast
 from regard.engine.request import Aux, Request, Result, Spec, request
 from regard.engine.transforms import refuse_vmap, transformed
 from regard.spec.biases import Bias
@@ -66,10 +67,9 @@ def attend(
     >>> regard.attend(q, k, v, mask="causal").shape
     torch.Size([1, 8, 128, 64])
     """
-    if torch.compiler.is_compiling():
-        from regard.engine.compiled import traced
-
-        spec = {
+    compiling, casting = torch.compiler.is_compiling(), autocast.asked(query)
+    if compiling or casting:
+        spec: Spec = {
             "score": score,
             "mask": mask,
             "bias": bias,
@@ -78,7 +78,13 @@ def attend(
             "dropout": dropout,
             "query_start": query_start,
         }
-        return traced(query, key, value, spec, aux, engine)
+        if casting:
+            inputs = [autocast.lowered(tensor) for tensor in (query, key, value)]
+            with autocast.off(query.device):
+                return attend(*inputs, aux=aux, engine=engine, **spec)
+        from regard.engine.compiled import traced
+
+        return traced(query, key, value, dict(spec), aux, engine)
     around, seen = transformed(), None
     if around is not None:
         refuse_vmap(around)

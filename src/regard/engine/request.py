@@ -125,8 +125,9 @@ def request(
     dropout: float | Dropout,
     query_start: int | Tensor | None,
     aux: tuple[str, ...] | str,
+    key_start: int = 0,
 ) -> Request:
-    """Check a call before any work is done and fold its axes."""
+    """Check a call before any work is done and fold its axes. Key 0 stands at `key_start`."""
     shapes = Shapes.of(query, key, value)
     score, normalizer = score_of(score), normalizer_of(normalizer)
     visible, added = mask_of(mask, shapes), bias_of(bias, shapes)
@@ -142,7 +143,8 @@ def request(
     temperature = temperature_of(temperature, shapes.heads, query.device, dtype)
     positional = score.positional or visible.positional_for(shapes.queries) or (added is not None and added.positional)
     starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
-    plane = Plane(shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys, starts, 0, query.device)
+    heads = (shapes.kv_heads, shapes.group)
+    plane = Plane(shapes.batch, *heads, shapes.queries, shapes.keys, starts, key_start, query.device)
     visible.check(plane)
     if added is not None:
         added.check(plane)

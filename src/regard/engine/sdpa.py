@@ -24,6 +24,21 @@ def sdpa(
     (query 0 sees key 0 only) and excludes `attn_mask`; `dropout_p` is applied as given, in training or not; a bool
     `attn_mask` is True where visible, a float one is added. Heads that differ need `enable_gqa=True`.
     """
+    return sdpa_on("auto", query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def sdpa_on(
+    engine: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """The same on the engine of that name."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if checks.is_tensor(name, tensor).ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (length, width), got shape {checks.shape(tensor)}")
@@ -42,6 +57,7 @@ def sdpa(
         bias=added,
         dropout=0.0 if dropout_p == 1 else dropout_p,
         query_start=0,
+        engine=engine,
     )
     assert isinstance(out, Tensor)
     return out * 0.0 if dropout_p == 1 else out

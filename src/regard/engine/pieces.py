@@ -1,0 +1,69 @@
+"""Attention over keys that lie in several pieces, each with a place of its own, as a cache that forgets holds them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine import autocast
+from regard.engine.attend import attend, run
+from regard.engine.partial import Partial, merge
+from regard.engine.request import Request, request
+from regard.spec.dropout import drawn
+from regard.spec.normalizers import Normalizer, Softmax
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Keys and values (batch, head, length, width) whose first stands at absolute position `start`."""
+
+    key: Tensor
+    value: Tensor
+    start: int = 0
+
+
+def attend_pieces(
+    query: Tensor, pieces: Sequence[Piece], *, normalizer: Normalizer, engine: str = "auto", **spec: Any
+) -> Tensor:
+    """`attend` over the keys of all pieces; they share no position, and `query_start` must be given.
+
+    Pieces are merged by their lse, so more than one needs a Softmax; its sink is counted once.
+    """
+    if autocast.asked(query):
+        low = [Piece(autocast.lowered(piece.key), autocast.lowered(piece.value), piece.start) for piece in pieces]
+        with autocast.off(query.device):
+            return attend_pieces(autocast.lowered(query), low, normalizer=normalizer, engine=engine, **spec)
+    if len(pieces) == 1 and pieces[0].start == 0:
+        out: Tensor = attend(query, pieces[0].key, pieces[0].value, normalizer=normalizer, engine=engine, **spec)
+        return out
+    if len(pieces) == 1:
+        asked = _asked(query, pieces[0], normalizer, (), spec)
+        return asked.shapes.unfold(run(asked, engine).out)
+    if not isinstance(normalizer, Softmax):
+        raise ValueError(
+            f"keys that lie apart are merged by their lse, which {normalizer!r} has not; "
+            "use Softmax, or a cache that keeps every key"
+        )
+    spec["dropout"] = drawn(spec["dropout"]) or 0.0
+    merged = reduce(merge, [_part(query, piece, engine, spec) for piece in pieces])
+    if normalizer.sink is not None:
+        sink = torch.as_tensor(normalizer.sink, device=query.device).to(merged.lse.dtype)
+        nothing = Partial(torch.zeros_like(merged.out), sink.reshape(-1, 1).expand_as(merged.lse))
+        merged = merge(merged, nothing)
+    return merged.out.to(query.dtype)
+
+
+def _part(query: Tensor, piece: Piece, engine: str, spec: dict[str, Any]) -> Partial:
+    """Attention over one piece, the sink left out."""
+    asked = _asked(query, piece, Softmax(), ("lse",), spec)
+    found = run(asked, engine)
+    assert found.aux.lse is not None
+    out = asked.shapes.unfold(found.out)
+    return Partial(out.to(found.aux.lse.dtype), asked.shapes.unfold(found.aux.lse))
+
+
+def _asked(query: Tensor, piece: Piece, normalizer: Normalizer, aux: tuple[str, ...], spec: dict[str, Any]) -> Request:
+    return request(query, piece.key, piece.value, normalizer=normalizer, aux=aux, key_start=piece.start, **spec)

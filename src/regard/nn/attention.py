@@ -1,0 +1,227 @@
+"""MultiHeadAttention: projections around `attend`, with any score, mask, bias, normalizer and positions."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.checks import whole
+from regard.engine.pieces import Piece, attend_pieces
+from regard.nn.cache import KVCache, Memory
+from regard.nn.loading import loaded
+from regard.nn.parts import AnyBias, AnyMask, added, both, made
+from regard.nn.rotary import Rotary
+from regard.nn.slots import Seen
+from regard.nn.summary import Summary
+from regard.spec.biases import Bias
+from regard.spec.dropout import check_rate
+from regard.spec.masks import Mask
+from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.scores import ScaledDot, Score
+
+
+class MultiHeadAttention(nn.Module):
+    """Self- or cross-attention in h heads: (batch, length, width) in, (batch, query, d_out) out.
+
+    Query heads come in groups that share one of `kv_heads` keys and values. A head has `d_k` numbers of its query and
+    key and `d_v` of its value, by default d_model / heads. Inputs may differ in width (`d_query`, `d_key`, `d_value`).
+
+    `score`, `mask`, `bias`, `temperature` and `normalizer` are those of `attend`, or modules that make one of their own
+    parameters (`nn.Additive`, `nn.T5`, `nn.Sink`, ...). `position` is a scheme: `Rotary`, or a module that makes a bias
+    or a score. A mask or bias of the call is joined with the constructor's: both masks apply, biases add up. True is
+    visible. `q_norm` and `k_norm` act on each head's queries and keys before a rotation. `dropout` acts in training
+    mode only. Weights start Xavier uniform, biases at 0.
+
+    It loads the state dict of an `nn.MultiheadAttention`, fused or split, and then gives the same output.
+
+    >>> import torch, regard
+    >>> layer = regard.nn.MultiHeadAttention(64, 8, kv_heads=2, mask="causal")
+    >>> layer(torch.randn(1, 10, 64)).shape
+    torch.Size([1, 10, 64])
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        d_query: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        d_out: int | None = None,
+        projection_bias: bool = True,
+        out_bias: bool | None = None,
+        score: Score | nn.Module | None = None,
+        mask: Mask | str | None = None,
+        bias: Bias | nn.Module | None = None,
+        position: nn.Module | None = None,
+        temperature: float | Tensor = 1.0,
+        normalizer: Normalizer | nn.Module | None = None,
+        q_norm: nn.Module | None = None,
+        k_norm: nn.Module | None = None,
+        dropout: float = 0.0,
+        engine: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.d_model, self.heads = whole("d_model", d_model, 1), whole("heads", heads, 1)
+        self.kv_heads = heads if kv_heads is None else whole("kv_heads", kv_heads, 1)
+        if heads % self.kv_heads:
+            raise ValueError(f"kv_heads must divide heads, got {heads} heads and {self.kv_heads} key/value heads")
+        if d_k is None and d_model % heads:
+            raise ValueError(f"heads must divide d_model, got {d_model} and {heads}; or pass d_k")
+        self.d_k = d_model // heads if d_k is None else whole("d_k", d_k, 1)
+        self.d_v = self.d_k if d_v is None else whole("d_v", d_v, 1)
+        check_rate(dropout)
+        self.score, self.bias, self.position = ScaledDot() if score is None else score, bias, position
+        if score is not None and not isinstance(position, Rotary | None) and isinstance(position(), Score):
+            raise ValueError(f"position={type(position).__name__} is a score; leave out score=, a layer has one")
+        self.normalizer = Softmax() if normalizer is None else normalizer
+        self.q_norm, self.k_norm = q_norm, k_norm
+        self.mask, self.temperature, self.dropout, self.engine = mask, temperature, float(dropout), engine
+        widths = [
+            d_model if width is None else whole(name, width, 1)
+            for name, width in (("d_query", d_query), ("d_key", d_key), ("d_value", d_value), ("d_out", d_out))
+        ]
+        self.q_proj = nn.Linear(widths[0], heads * self.d_k, bias=projection_bias)
+        self.k_proj = nn.Linear(widths[1], self.kv_heads * self.d_k, bias=projection_bias)
+        self.v_proj = nn.Linear(widths[2], self.kv_heads * self.d_v, bias=projection_bias)
+        self.out_proj = nn.Linear(heads * self.d_v, widths[3], bias=projection_bias if out_bias is None else out_bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weights uniform with the variance 2 / (in + out) (Xavier), biases 0."""
+        for layer in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: AnyMask = None,
+        bias: AnyBias = None,
+        query_start: int | Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Attention of `query` over `key` and `value`: over itself if neither is given, over `key` if only that is.
+
+        Query 0 stands at `query_start`, by default 0. With a `cache`, self-attention goes on after the tokens that it
+        holds, and cross-attention projects keys and values once.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        crossing = key is not query
+        if crossing and self.rotary is not None:
+            raise ValueError(
+                "a rotation tells distances within one sequence, here keys come from another; leave out position="
+            )
+        q = self._heads(self.q_proj(query), self.heads, self.q_norm)
+        seen = self._memory(key, value, cache) if crossing else self._past(key, value, query_start or 0, cache)
+        start = seen.start if query_start is None or not crossing else query_start
+        if self.rotary is not None:
+            q = self.rotary(q, start)
+        out = attend_pieces(
+            q,
+            seen.pieces,
+            **self._spec(bias),
+            mask=both(both(self.mask, seen.mask), mask),
+            temperature=self.temperature,
+            normalizer=made(self.normalizer),
+            dropout=self.dropout if self.training else 0.0,
+            query_start=start,
+            engine=self.engine,
+        )
+        joined: Tensor = self.out_proj(out.transpose(-3, -2).flatten(-2))
+        return joined
+
+    @property
+    def rotary(self) -> Rotary | None:
+        """The rotation, if the layer has one."""
+        return self.position if isinstance(self.position, Rotary) else None
+
+    def _heads(self, x: Tensor, heads: int, norm: nn.Module | None = None) -> Tensor:
+        """(…, length, head · width) as (…, head, length, width)."""
+        split = x.unflatten(-1, (heads, -1))
+        normed: Tensor = split if norm is None else norm(split)
+        return normed.transpose(-3, -2)
+
+    def _past(self, key: Tensor, value: Tensor, start: int | Tensor, cache: KVCache | None) -> Seen:
+        """Keys and values of this sequence: the new ones behind those of the cache."""
+        slot = None if cache is None else cache.slot(self)
+        start = start if slot is None else slot.length
+        k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
+        v = self._heads(self.v_proj(value), self.kv_heads)
+        if self.rotary is not None:
+            k = self.rotary(k, start)
+        return Seen((Piece(k, v),), 0) if slot is None else slot.extend(k, v)
+
+    def _memory(self, key: Tensor, value: Tensor, cache: KVCache | None) -> Seen:
+        """Keys and values of another sequence, projected once if there is a cache."""
+        kept = None if cache is None else cache.memory(self, (key, value))
+        if kept is None:
+            k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
+            kept = Memory((key, value), k, self._heads(self.v_proj(value), self.kv_heads))
+            if cache is not None:
+                cache.remember(self, kept)
+        return Seen((Piece(kept.key, kept.value),), 0)
+
+    def _spec(self, bias: AnyBias) -> dict[str, Any]:
+        """Score and bias: the constructor's, the position scheme's and the call's."""
+        score, own = made(self.score), made(self.bias)
+        scheme = None if self.position is None or self.rotary is not None else self.position()
+        if isinstance(scheme, Score):
+            return {"score": scheme, "bias": added(own, bias)}
+        return {"score": score, "bias": added(own, scheme, bias)}
+
+    def summary(self, queries: int, keys: int | None = None) -> Summary:
+        """Sizes, parameters and operations of one forward pass over so many queries and keys."""
+        keys = queries if keys is None else keys
+        score, pairs = self._spec(None)["score"], queries * keys * self.heads
+        layers = {"q_proj": queries, "k_proj": keys, "v_proj": keys, "out_proj": queries}
+        flops = {name: 2 * rows * getattr(self, name).weight.numel() for name, rows in layers.items()}
+        flops["scores"] = pairs * score.flops(self.d_k, self.d_k)
+        if prepared := score.prepare_flops(queries * self.heads, keys * self.kv_heads, self.d_k, self.d_k):
+            flops["scores, once per token"] = prepared
+        flops["values"] = 2 * pairs * self.d_v
+        counts = {name: sum(p.numel() for p in child.parameters()) for name, child in self.named_children()}
+        counts |= {name: p.numel() for name, p in self.named_parameters(recurse=False)}
+        counts = {name: count for name, count in counts.items() if count}
+        return Summary(self.d_model, self.heads, self.kv_heads, self.d_k, self.d_v, counts, queries, keys, flops)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        loaded(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    @classmethod
+    def from_torch(cls, layer: nn.MultiheadAttention, **options: Any) -> "MultiHeadAttention":
+        """The same layer with the same parameters. `add_zero_attn` becomes a sink of 0; `add_bias_kv` is refused."""
+        made_layer = cls(
+            layer.embed_dim,
+            layer.num_heads,
+            d_key=layer.kdim,
+            d_value=layer.vdim,
+            projection_bias=layer.in_proj_bias is not None,
+            dropout=layer.dropout,
+            **({"normalizer": Softmax(0.0)} if layer.add_zero_attn else {}) | options,
+        )
+        made_layer = made_layer.to(layer.out_proj.weight).train(layer.training)
+        made_layer.load_state_dict(layer.state_dict())
+        return made_layer
+
+    def extra_repr(self) -> str:
+        """The sizes and what is not plain."""
+        parts = [f"d_model={self.d_model}, heads={self.heads}, d_k={self.d_k}, d_v={self.d_v}"]
+        if self.kv_heads != self.heads:
+            parts.append(f"kv_heads={self.kv_heads}")
+        parts += [f"mask={self.mask!r}"] if self.mask is not None else []
+        parts += [f"dropout={self.dropout}"] if self.dropout else []
+        for name in ("score", "bias", "normalizer"):
+            part = getattr(self, name)
+            if part is not None and not isinstance(part, nn.Module) and repr(part) not in ("ScaledDot()", "Softmax()"):
+                parts.append(f"{name}={part!r}")
+        return ", ".join(parts)

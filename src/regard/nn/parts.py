@@ -1,0 +1,55 @@
+"""What a layer is given and what a call adds: parts of a spec, the modules that make them, and how two are joined."""
+
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from regard.spec.biases import Bias
+from regard.spec.biases import Dense as DenseBias
+from regard.spec.masks import Causal, Mask
+from regard.spec.masks import Dense as DenseMask
+
+AnyMask = Mask | Tensor | str | None
+AnyBias = Bias | Tensor | None
+Made = TypeVar("Made")
+
+
+def made(part: Made | nn.Module) -> Made:
+    """The part itself, or the one that a module makes of its parameters."""
+    if isinstance(part, nn.Module):
+        value: Made = part()
+        return value
+    return part
+
+
+def both(left: AnyMask, right: AnyMask) -> AnyMask:
+    """What both masks show; None shows all."""
+    if left is None or right is None:
+        return right if left is None else left
+    return _mask(left) & _mask(right)
+
+
+def _mask(mask: Mask | Tensor | str) -> Mask:
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise ValueError(
+                f"mask={mask!r} is not known; the one short name is 'causal', the others are in regard.masks"
+            )
+        return Causal()
+    return DenseMask(mask) if isinstance(mask, Tensor) else mask
+
+
+def added(*biases: AnyBias) -> AnyBias:
+    """The sum of what is given."""
+    given = [bias for bias in biases if bias is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+    total: Any = _bias(given[0])
+    for bias in given[1:]:
+        total = total + _bias(bias)
+    joined: Bias = total
+    return joined
+
+
+def _bias(bias: Bias | Tensor) -> Bias:
+    return DenseBias(bias) if isinstance(bias, Tensor) else bias
