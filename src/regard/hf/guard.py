@@ -14,6 +14,11 @@ from torch import nn
 from regard.hf.source import Kind, kind, tables
 
 NAME = "regard"
+REASONS = {
+    Kind.BYPASSES: "{} computes attention itself and never asks transformers' attention interface",
+    Kind.NAMED: "{} never asks transformers' attention interface",
+    Kind.HIDDEN: "the source of {} cannot be read, so nobody knows whether it asks for regard",
+}
 _originals: dict[str, Callable[..., Any]] = {}
 
 
@@ -27,17 +32,11 @@ def refuse_class(model: type) -> None:
 def refuse_bypass(model: nn.Module) -> None:
     """Refuse a built model with attention that does not ask the interface; models inside it are looked at by
     themselves."""
-    for module in _own(model):
-        name, found = type(module).__name__, kind(module)
-        if found is Kind.BYPASSES:
-            why = f"{name} computes attention itself and never asks transformers' attention interface"
-        elif found is Kind.NAMED and not any(kind(inner) is Kind.SERVES for inner in module.modules()):
-            why = f"{name} never asks transformers' attention interface"
-        elif found is Kind.HIDDEN:
-            why = f"the source of {name} cannot be read, so nobody knows whether it asks for {NAME!r}"
-        else:
-            continue
-        raise ValueError(_message(type(model), why))
+    modules = list(_own(model))
+    for found, why in REASONS.items():
+        for module in modules:
+            if kind(module) is found and not (found is Kind.NAMED and _serves(module)):
+                raise ValueError(_message(type(model), why.format(type(module).__name__)))
 
 
 def watch() -> None:
@@ -105,6 +104,11 @@ def _changing(original: Callable[..., None]) -> Callable[..., None]:
             raise
 
     return change
+
+
+def _serves(module: nn.Module) -> bool:
+    """Whether it is the shell of a layer that asks."""
+    return any(kind(inner) is Kind.SERVES for inner in module.modules())
 
 
 def _models(model: nn.Module) -> Iterator[Any]:
