@@ -3,6 +3,8 @@
 import shutil
 import sys
 
+from regard.models.progress import megabytes
+
 _WIDEST = 30
 
 
@@ -27,7 +29,7 @@ class Bar:
         if live:
             self._draw(_line(what, done, total, shutil.get_terminal_size().columns - 1))
         else:
-            print(f"{what} ({_megabytes(total)})" if total else what, file=sys.stderr, flush=True)
+            print(f"{what} ({megabytes(total)})" if total else what, file=sys.stderr, flush=True)
 
     def __exit__(self, *_: object) -> None:
         if self.width:
@@ -41,12 +43,8 @@ class Bar:
 def _line(what: str, done: int, total: int, columns: int) -> str:
     if not total:
         return what[:columns]
-    size = f"{done / 1e6:.1f} of {_megabytes(total)}"
+    size = f"{done / 1e6:.1f} of {megabytes(total)}"
     room = min(columns - len(what) - len(size) - 4, _WIDEST)
     full = room * done // total
     bar = f"[{'#' * full}{'.' * (room - full)}] " if room > 2 else ""
     return f"{what} {bar}{size}"[:columns]
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"

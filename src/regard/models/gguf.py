@@ -42,7 +42,7 @@ def write(file: Path, folder: Path, progress: Progress) -> None:
     fields = {name: field.contents() for name, field in reader.fields.items()}
     config = llama.config(fields, {tensor.name: _shape(tensor) for tensor in reader.tensors})
     wanted = _matched(reader, llama.weights(config))
-    files = tokenizer.files(fields, longest=config["max_position_embeddings"])
+    files = tokenizer.files(fields, rows=config["vocab_size"], longest=config["max_position_embeddings"])
     folder.mkdir(parents=True, exist_ok=True)
     slots = [weights.Slot(weight.name, weight.shape) for weight, _ in wanted]
     weights.write(folder / "model.safetensors", slots, _tensors(wanted), progress)

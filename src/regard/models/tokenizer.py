@@ -30,9 +30,11 @@ class _Kind(IntEnum):
     USER_DEFINED = 4
 
 
-def files(fields: Mapping[str, Any], longest: int) -> dict[str, str]:
-    """The text of each file, by its name."""
+def files(fields: Mapping[str, Any], *, rows: int, longest: int) -> dict[str, str]:
+    """The text of each file, by its name, for a model with embeddings for so many tokens and texts so long."""
     tokenizer = build(fields)
+    if (size := tokenizer.get_vocab_size()) > rows:
+        raise ValueError(f"the file has {size} tokens and embeddings for {rows} only")
     return {
         "tokenizer.json": tokenizer.to_str(pretty=True) + "\n",
         "tokenizer_config.json": json.dumps(_config(fields, longest), indent=2, ensure_ascii=False) + "\n",
