@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "index"
     folder.mkdir()
     for name, value in (
-        ("PIP_CONFIG_FILE", "/dev/null"),
+        ("PIP_CONFIG_FILE", os.devnull),
         ("PIP_NO_INDEX", "1"),
         ("PIP_FIND_LINKS", folder.as_uri()),
         ("PIP_NO_CACHE_DIR", "1"),
