@@ -210,7 +210,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "a rate": lambda: attention(X, X, X, dropout_p=1.5),
     "no values": lambda: LAYER(Y, Y, None),
     "another width": lambda: LAYER(Y[..., :6], Y, Y),
-    "another batch": lambda: LAYER(Y, Y[:, :2], Y[:, :2]),
+    "another batch": lambda: LAYER(Y, Y[:, :1], Y[:, :1]),
     "an axis missing": lambda: LAYER(Y, Y[0], Y[0]),
     "values of another length": lambda: LAYER(Y, Y, Y[:4]),
     "padding of another size": lambda: LAYER(Y, Y, Y, key_padding_mask=torch.zeros(3, 4, dtype=torch.bool)),

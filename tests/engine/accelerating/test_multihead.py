@@ -211,6 +211,28 @@ def test_static_keys_and_values() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", ["2-D", "3-D", "causal"])
+def test_masks_of_bools_reach_the_function_itself(kind: str, learned: bool, weights: bool) -> None:
+    """The layer makes numbers of them; who calls the function need not."""
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(12, 3, add_bias_kv=learned, dtype=torch.float64)
+    x = torch.randn(5, 2, 12, dtype=torch.float64)
+    mask, padding = torch.rand(6, 5, 5) < 0.4, torch.rand(2, 5) < 0.4
+    mask[..., 0] = padding[:, 0] = False
+    mask = {"2-D": mask[0], "3-D": mask, "causal": torch.ones(5, 5, dtype=torch.bool).triu(1)}[kind]
+    learned_parts = [layer.bias_k, layer.bias_v]
+    arguments: list[Any] = [x, x, x, 12, 3, layer.in_proj_weight, layer.in_proj_bias, *learned_parts, False, 0.0]
+    options: dict[str, Any] = {"attn_mask": mask, "need_weights": weights, "is_causal": kind == "causal"}
+    options["key_padding_mask"] = padding
+    theirs = multi_head_attention_forward(*arguments, *layer.out_proj.parameters(), **options)
+    with accelerating() as served:
+        ours = multi_head_attention_forward(*arguments, *layer.out_proj.parameters(), **options)
+    assert served.served.total() == 1
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_a_query_without_a_key() -> None:
     """torch returns NaN when weights are asked for, and the output bias when they are not; here always the latter."""
     torch.manual_seed(0)
