@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as imported_before
 
 from regard.engine.accelerating import accelerating
@@ -64,7 +65,8 @@ def calls(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], dict[str, Any], int]:
 def test_values_and_gradients_are_torchs(engine: str, call: tuple[list[tuple[int, ...]], dict[str, Any], int]) -> None:
     shapes, options, seed = call
     inputs = three(seed, *shapes)
-    theirs = results(inputs, options)
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernel gives NaN for a causal mask and a scale below 0
+        theirs = results(inputs, options)
     with accelerating(engine) as served:
         ours = results(inputs, options)
     assert (served.served.total(), served.left_alone.total()) == (1, 0), str(served)
