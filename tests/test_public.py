@@ -15,6 +15,7 @@ PUBLIC = [
     "lab",
     "masks",
     "matrix",
+    "models",
     "nn",
     "normalizers",
     "plan",

@@ -9,7 +9,7 @@ from regard.spec import biases, masks, normalizers, scores
 from regard.spec.dropout import Dropout
 
 if TYPE_CHECKING:
-    from regard import lab, nn
+    from regard import lab, models, nn
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
     from regard.inspection.explain import explain
@@ -29,6 +29,7 @@ __all__ = [
     "lab",
     "masks",
     "matrix",
+    "models",
     "nn",
     "normalizers",
     "plan",
@@ -44,6 +45,7 @@ _LATER = {
     "explain": "regard.inspection.explain",
     "lab": "regard.lab",
     "matrix": "regard.inspection.matrix",
+    "models": "regard.models",
     "nn": "regard.nn",
     "plan": "regard.engine.plan",
     "positions": "regard.spec.positions",

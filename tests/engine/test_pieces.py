@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from regard import Dropout, attend, biases, masks, normalizers, scores
 from regard.engine.pieces import Piece, attend_pieces
 
+WEIGHTS = torch.randn(2, 5, 8, dtype=torch.float64)
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"mask": masks.Causal()},
@@ -20,7 +21,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "prefix": {"mask": masks.Causal() | masks.Prefix(6)},
     "documents": {"mask": masks.Documents(torch.arange(30) // 7)},
     "relative": {"score": scores.Relative(torch.randn(9, 8, dtype=torch.float64))},
-    "additive": {"score": scores.Additive(*torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(5).double())},
+    "additive": {"score": scores.Additive(WEIGHTS[0], WEIGHTS[1], WEIGHTS[0, :, 0])},
     "sink": {"normalizer": normalizers.Softmax(torch.randn(4, dtype=torch.float64))},
     "one sink": {"normalizer": normalizers.Softmax(0.5), "temperature": 0.7},
     "dropout": {"dropout": Dropout(0.3, 5)},
@@ -41,7 +42,7 @@ def test_pieces_are_one_call_with_holes(name: str, engine: str, data: st.DataObj
     q = torch.randn(2, 4, 4, 8, dtype=torch.float64, requires_grad=True)
     k = torch.randn(2, 2, 30, 8, dtype=torch.float64, requires_grad=True)
     v = torch.randn(2, 2, 30, 3, dtype=torch.float64, requires_grad=True)
-    spec = {"mask": None, "dropout": 0.0, "bias": None, "score": scores.ScaledDot(), "temperature": 1.0}
+    spec: dict[str, Any] = {"mask": None, "dropout": 0.0, "bias": None, "score": scores.ScaledDot(), "temperature": 1.0}
     spec |= {"normalizer": normalizers.Softmax(), "query_start": start} | SPECS[name]
     pieces = [Piece(k[..., a:b, :], v[..., a:b, :], a) for a, b in spans]
     found = attend_pieces(q, pieces, engine=engine, **spec)

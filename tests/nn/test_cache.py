@@ -187,7 +187,7 @@ def test_cross_attention_projects_once() -> None:
     x, memory = torch.randn(2, 5, 24, dtype=torch.float64), torch.randn(2, 9, 24, dtype=torch.float64)
     calls = []
     for block in decoder.blocks:
-        block.cross.k_proj.register_forward_hook(lambda *_: calls.append(1))  # type: ignore[union-attr, operator]
+        block.cross.k_proj.register_forward_hook(lambda *_: calls.append(1))  # type: ignore[union-attr]
     cache = KVCache()
     with torch.no_grad():
         found = torch.cat([decoder(x[:, i : i + 1], memory, cache=cache) for i in range(5)], 1)

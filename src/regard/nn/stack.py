@@ -9,6 +9,15 @@ from regard.checks import whole
 from regard.nn.block import Block, norm_of
 from regard.nn.cache import KVCache
 from regard.nn.parts import AnyBias, AnyMask
+from regard.spec.part import Part
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    """What one layer is given: a function makes a part for it alone, anything else is shared by all."""
+    return {
+        name: value() if callable(value) and not isinstance(value, nn.Module | Part) else value
+        for name, value in options.items()
+    }
 
 
 class _Stack(nn.Module):
@@ -29,9 +38,10 @@ class _Stack(nn.Module):
     ) -> None:
         super().__init__()
         shared: dict[str, Any] = {"looks_at": self.looks_at, "norm": norm, "order": order, "eps": eps} | block
-        self.blocks = nn.ModuleList(Block(d_model, heads, **shared) for _ in range(whole("layers", layers, 0)))
+        blocks = (Block(d_model, heads, **_own(shared)) for _ in range(whole("layers", layers, 0)))
+        self.blocks = nn.ModuleList(blocks)
         self.norm = norm_of(norm, d_model, eps) if order == "pre" else None
-        self.checkpointing = False
+        self.d_model, self.checkpointing = d_model, False
 
     def _through(self, x: Tensor, memory: Tensor | None, **call: Any) -> Tensor:
         for block in self.blocks:
@@ -46,6 +56,9 @@ class _Stack(nn.Module):
 
 class Encoder(_Stack):
     """`layers` blocks of self-attention; every keyword of `Block` and `MultiHeadAttention` is taken.
+
+    A module that is given, such as `position=nn.T5(8)`, is shared by all layers; a function that makes one, such as
+    `score=lambda: nn.Additive(32, 64)`, gives each layer its own.
 
     >>> import torch, regard
     >>> encoder = regard.nn.Encoder(6, 256, 8, position=regard.nn.Rotary(32))

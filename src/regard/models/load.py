@@ -1,0 +1,66 @@
+"""Load: a folder becomes a model that runs on `regard.nn`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.models.families import bert, gpt2, llama
+from regard.models.families.bert import Bert
+from regard.models.families.folder import Folder
+from regard.models.store import get, path
+from regard.models.text import TextEncoder, TextGenerator, tokenizer
+from regard.nn import LanguageModel
+
+FAMILIES = {kind: family for family in (bert, gpt2, llama) for kind in family.KINDS}
+
+
+def build(folder: str | Path) -> Bert | LanguageModel:
+    """The model of a local folder (config.json and safetensors): BERT-, GPT-2- or Llama-type."""
+    opened = Folder.open(folder)
+    if opened.kind not in FAMILIES:
+        raise ValueError(
+            f"{opened.path} holds a model of type {opened.kind!r}; known are {', '.join(FAMILIES)}. "
+            "Others run with transformers after regard.hf.register()"
+        )
+    model: Bert | LanguageModel = FAMILIES[opened.kind].build(opened)
+    return model
+
+
+def load(folder: str | Path) -> TextEncoder | TextGenerator:
+    """The model of a local folder with its tokenizer (tokenizer.json)."""
+    at = Path(folder).expanduser()
+    model, config = build(at), Folder.open(at).config
+    words = tokenizer(at)
+    if isinstance(model, Bert):
+        longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
+        return TextEncoder(model, words, int(longest), int(config.get("pad_token_id") or 0))
+    ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return TextGenerator(model, words, frozenset(map(int, listed)))
+
+
+def minilm() -> TextEncoder:
+    """MiniLM, a BERT-type encoder of sentences: 6 layers, 12 heads; downloaded first if it is not here."""
+    model = load(_here("minilm"))
+    assert isinstance(model, TextEncoder)
+    return model
+
+
+def smollm2() -> TextGenerator:
+    """SmolLM2 135M, a Llama-type language model: 30 layers, 9 heads over 3; downloaded first if it is not here."""
+    model = load(_here("smollm2"))
+    assert isinstance(model, TextGenerator)
+    return model
+
+
+def _here(name: str) -> Path:
+    """The folder of a model, downloaded first if it is not there."""
+    try:
+        return path(name)
+    except FileNotFoundError:
+        return get(name)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found

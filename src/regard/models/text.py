@@ -1,0 +1,115 @@
+"""Models with their tokenizer: text in, vectors or text out."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.families.bert import Bert, pooled
+from regard.models.optional import need
+from regard.nn import LanguageModel, stream
+from regard.spec.masks import Lengths
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def tokenizer(folder: Path) -> "Tokenizer":
+    """The tokenizer of a model's folder; it cuts and pads nothing."""
+    need("tokenizers")
+    from tokenizers import Tokenizer
+
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} has no tokenizer.json; models.build(folder) takes the model without one")
+    made = Tokenizer.from_file(str(file))
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+class TextEncoder(nn.Module):
+    """A BERT-type model and its tokenizer: texts become vectors of length 1 whose products say how close they are."""
+
+    def __init__(self, model: Bert, tokenizer: "Tokenizer", longest: int, pad: int = 0) -> None:
+        super().__init__()
+        self.model, self.tokenizer, self.longest, self.pad = model, tokenizer, longest, pad
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Ids (text, length), padded on the right, and lengths; texts that are too long are cut."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of them, got one; write [text]")
+        last = self.tokenizer.num_special_tokens_to_add(False)
+        rows = []
+        for found in self.tokenizer.encode_batch_fast(list(texts)):
+            ids = found.ids
+            rows.append(ids if len(ids) <= self.longest else [*ids[: self.longest - last + 1], ids[-1]])
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+        longest = max(map(len, rows), default=0)
+        padded = [row + [self.pad] * (longest - len(row)) for row in rows]
+        return torch.tensor(padded, dtype=torch.long).view(len(rows), longest), lengths
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Vectors (text, d_model) of ids and lengths."""
+        return pooled(self.model(tokens, mask=Lengths(lengths)), lengths)
+
+    @torch.no_grad()
+    def encode(self, texts: Sequence[str], batch: int = 32) -> Tensor:
+        """Vectors (text, d_model), in batches of texts of like length."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of them, got one; write [text]")
+        device = self.model.tokens.weight.device
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        out = torch.empty(len(texts), self.model.tokens.weight.shape[1], dtype=self.model.tokens.weight.dtype)
+        for first in range(0, len(order), batch):
+            rows = order[first : first + batch]
+            tokens, lengths = self.tokens([texts[row] for row in rows])
+            out[rows] = self(tokens.to(device), lengths).cpu()
+        return out
+
+
+class TextGenerator(nn.Module):
+    """A language model and its tokenizer: a text goes on."""
+
+    def __init__(self, model: LanguageModel, tokenizer: "Tokenizer", stop: frozenset[int] = frozenset()) -> None:
+        super().__init__()
+        self.model, self.tokenizer, self.stop = model, tokenizer, stop
+
+    def tokens(self, text: str) -> Tensor:
+        """Ids (1, length)."""
+        return torch.tensor([self.tokenizer.encode(text).ids], dtype=torch.long)
+
+    def text(self, ids: Sequence[int] | Tensor) -> str:
+        """The text of ids; special tokens are left out."""
+        listed = ids.flatten().tolist() if isinstance(ids, Tensor) else list(ids)
+        return str(self.tokenizer.decode(listed))
+
+    def forward(self, tokens: Tensor, **options: Any) -> Tensor:
+        """Logits, as the language model gives them."""
+        logits: Tensor = self.model(tokens, **options)
+        return logits
+
+    def stream(self, text: str, count: int, **options: Any) -> Iterator[str]:
+        """The text that follows, piece by piece, until the model ends it; the options are those of `nn.stream`."""
+        tokens = self.tokens(text)
+        if tokens.shape[1] == 0:
+            raise ValueError("there must be a text to go on from, got an empty one")
+        device = self.model.head.weight.device
+        found: list[int] = []
+        given = ""
+        for token in stream(self.model, tokens.to(device), count, stop=self.stop, **options):
+            found.append(int(token[0]))
+            whole = self.text(found)
+            if whole.endswith("�"):  # in the middle of a character
+                continue
+            yield whole[len(given) :]
+            given = whole
+        whole = self.text(found)
+        if len(whole) > len(given):
+            yield whole[len(given) :]
+
+    def generate(self, text: str, count: int, **options: Any) -> str:
+        """The text that follows, all at once."""
+        return "".join(self.stream(text, count, **options))

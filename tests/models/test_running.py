@@ -1,0 +1,83 @@
+"""MiniLM and SmolLM2, as downloaded, on our blocks: transformers' numbers and words."""
+
+import pytest
+import torch
+import transformers
+
+from regard import models
+from regard.nn import KVCache, generate
+
+TEXT = "attention lets every token look at all the others and weigh what it finds there before it moves on. "
+SENTENCES = [(TEXT * 8)[i % 7 : i % 7 + 4 + (i * i * 37) % 700] for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> models.TextEncoder:
+    return models.minilm()
+
+
+@pytest.fixture(scope="module")
+def writer() -> models.TextGenerator:
+    return models.smollm2()
+
+
+@torch.no_grad()
+def test_minilm_is_transformers(encoder: models.TextEncoder) -> None:
+    theirs = transformers.AutoModel.from_pretrained(models.path("minilm"), attn_implementation="eager").eval()
+    tokens, lengths = encoder.tokens(SENTENCES)
+    assert len(set(lengths.tolist())) > 10
+    seen = torch.arange(tokens.shape[1]) < lengths[:, None]
+    hidden = theirs(tokens, attention_mask=seen.long()).last_hidden_state
+    mean = (hidden * seen.unsqueeze(-1)).sum(1) / lengths.unsqueeze(1)
+    right = torch.nn.functional.normalize(mean, dim=-1)
+    assert float((encoder(tokens, lengths) - right).abs().max()) <= 2e-5
+    assert float((encoder.encode(SENTENCES, batch=8) - right).abs().max()) <= 2e-5
+
+
+def test_long_texts_are_cut_and_end_as_they_should(encoder: models.TextEncoder) -> None:
+    tokens, lengths = encoder.tokens(["word " * 1000, "word"])
+    assert lengths.tolist() == [256, 3]
+    words = encoder.tokenizer
+    assert tokens[0, -1] == words.token_to_id("[SEP]")
+    assert tokens[0, 0] == words.token_to_id("[CLS]")
+    assert encoder.encode([]).shape == (0, 384)
+    with pytest.raises(TypeError, match=r"write \[text\]"):
+        encoder.encode("one text")
+
+
+@torch.no_grad()
+def compared(writer: models.TextGenerator, prompt: int, count: int) -> None:
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(models.path("smollm2"), attn_implementation="eager")
+    tokens = writer.tokens(" ".join(SENTENCES))[:, :prompt]
+    assert tokens.shape == (1, prompt)
+    assert float((writer(tokens) - theirs.eval()(tokens).logits).abs().max()) <= 1e-3
+    text = "The attention mechanism of a Transformer is"
+    start = writer.tokens(text)
+    right = theirs.generate(start, max_new_tokens=count, do_sample=False)[:, start.shape[1] :]
+    assert torch.equal(generate(writer.model, start, count, stop=writer.stop), right)
+    assert writer.generate(text, count) == writer.text(right)
+
+
+def test_smollm2_is_transformers(writer: models.TextGenerator) -> None:
+    compared(writer, 150, 20)
+
+
+@pytest.mark.slow
+def test_smollm2_is_transformers_at_length(writer: models.TextGenerator) -> None:
+    compared(writer, 2048, 100)
+
+
+@torch.no_grad()
+def test_smollm2_with_a_cache(writer: models.TextGenerator) -> None:
+    tokens, cache = writer.tokens(" ".join(SENTENCES))[:, :60], KVCache()
+    found = torch.cat([writer(piece, cache=cache) for piece in tokens.split(17, 1)], 1)
+    assert float((found - writer(tokens)).abs().max()) <= 1e-3
+
+
+def test_a_stream_is_its_text(writer: models.TextGenerator) -> None:
+    text = "Smile: 😀"
+    pieces = list(writer.stream(text, 12))
+    assert "".join(pieces) == writer.generate(text, 12)
+    assert not any("�" in piece for piece in pieces)
+    with pytest.raises(ValueError, match="an empty one"):
+        writer.generate("", 3)
