@@ -43,6 +43,8 @@ def small(config_class: Any) -> Any:
     fixed = {name for name in VALUES if isinstance(getattr(config_class, name, None), property)}
     has = {name for name in VALUES if isinstance(getattr(default, name, None), int)}
     chosen: dict[str, Any] = {name: VALUES[name] for name in has - fixed}
+    if hasattr(default, "kv_lora_rank"):  # one latent key for all heads
+        chosen |= {name: 4 for name in ("num_key_value_heads", "head_dim") if name in chosen}
     chosen |= {name: None for name in ("layer_types", "mlp_layer_types") if getattr(default, name, None) is not None}
     for name in config_class.sub_configs:
         part = getattr(default, name, None)
@@ -66,7 +68,9 @@ def inputs(model: Any, config: Any) -> Iterator[dict[str, Tensor]]:
     values = {"input_values": torch.randn(2, 4000, generator=made)}
     decoded = {"decoder_input_ids": torch.randint(3, 60, (2, 7), generator=made)}
     first = {"pixel_values": pixels, "input_features": features, "input_values": values}
-    for given in (first.get(model.main_input_name, tokens), tokens, pixels, tokens | pixels):
+    # a text's pooled token may be the first one, so it is no padding
+    both = {**tokens, **pixels, "attention_mask": torch.ones_like(seen).index_fill_(1, torch.tensor([9, 10]), 0)}
+    for given in (first.get(model.main_input_name, tokens), tokens, pixels, both):
         yield given | decoded if getattr(config, "is_encoder_decoder", False) else given
 
 
@@ -120,7 +124,22 @@ def tried(config_class: Any) -> tuple[str, str]:
         return "not run", "eager gives NaN on these inputs"
     error_size = float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
     word = "equal" if error_size <= 1e-5 else "differs"
-    return word, f"{len(calls)} calls of {len({id(module) for module in calls})} layers, {error_size:.0e}"
+    layers = len({id(module) for module in calls})
+    return word, f"{len(calls)} calls of {layers} layers, {error_size:.0e}, {attentions(eager, ours, given)}"
+
+
+def attentions(eager: Any, ours: Any, given: dict[str, Tensor]) -> str:
+    """Whether `output_attentions=True` gives as many as under eager."""
+    counts = []
+    for model in (eager, ours):
+        try:
+            with torch.no_grad():
+                out = model(**given, output_attentions=True)
+        except Exception as error:
+            return f"no attentions ({_short(error)})"
+        found = [part for name in out if "attentions" in name for part in (out[name] or ())]
+        counts.append(sum(isinstance(part, Tensor) for part in found))
+    return f"{counts[1]} attentions" if counts[0] == counts[1] else f"{counts[1]} attentions of {counts[0]}"
 
 
 def _reset(model: Any) -> None:

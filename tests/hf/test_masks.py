@@ -1,5 +1,7 @@
 """The mask half: the bools it stands for are transformers' own, and its structure is kept where it is known."""
 
+import copy
+import io
 from typing import Any
 
 import pytest
@@ -205,3 +207,24 @@ def test_writes_last(held: Held) -> None:
     tensor.logical_not_()
     assert torch.equal(tensor.held.built(), ~wanted)
     assert repr(tensor) == "MaskTensor(bools, start=1, shape=(2, 1, 4, 5))"
+
+
+def test_copies_are_their_own(held: Held) -> None:
+    tensor = MaskTensor(held)
+    for copied in (tensor.clone(), copy.deepcopy(tensor)):
+        assert isinstance(copied, MaskTensor)
+        assert copied.held.mask is held.mask
+        copied[:] = False
+        assert not bool(copied.any())
+    assert held.bools is None
+    tensor[0] = True
+    later = tensor.clone()
+    tensor[0] = False
+    assert bool(later.held.built()[0].all())  # type: ignore[attr-defined]
+
+
+def test_what_is_saved_is_bools(held: Held) -> None:
+    file = io.BytesIO()
+    torch.save(MaskTensor(held), file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=True), bools())

@@ -5,7 +5,7 @@ attention half and nothing of the size queries × keys is built. Any operation o
 and from then on they are the mask: whatever a model does, it does to an ordinary tensor.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,6 +35,10 @@ class Held:
             self.bools = seen.squeeze(2).clone(memory_format=torch.contiguous_format)
         return self.bools
 
+    def copied(self) -> "Held":
+        """The same mask, to which writes do not show here."""
+        return replace(self, bools=None if self.bools is None else self.bools.clone())
+
 
 class MaskTensor(Tensor):
     """A bool tensor that is a mask until an operation needs its numbers."""
@@ -57,12 +61,17 @@ class MaskTensor(Tensor):
     ) -> Any:
         if _is_alias(func, args, kwargs or {}):
             return cls(args[0].held)
+        if func is torch.ops.aten.clone.default:
+            return cls(args[0].held.copied())
         plain_args, plain_kwargs = tree_map_only(cls, lambda mask: mask.held.built(), (args, kwargs or {}))
         return func(*plain_args, **plain_kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         what = repr(self.held.mask) if self.held.bools is None else "bools"
         return f"MaskTensor({what}, start={self.held.start}, shape={tuple(self.shape)})"
+
+    def __deepcopy__(self, memo: Any) -> "MaskTensor":
+        return MaskTensor(self.held.copied())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.held.built().__reduce_ex__(protocol)
