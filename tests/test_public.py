@@ -9,6 +9,7 @@ PUBLIC = [
     "Aux",
     "Dropout",
     "__version__",
+    "accelerating",
     "attend",
     "biases",
     "explain",

@@ -10,6 +10,7 @@ from regard.spec.dropout import Dropout
 
 if TYPE_CHECKING:
     from regard import lab, models, nn
+    from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
     from regard.inspection.explain import explain
@@ -23,6 +24,7 @@ __all__ = [
     "Aux",
     "Dropout",
     "__version__",
+    "accelerating",
     "attend",
     "biases",
     "explain",
@@ -42,6 +44,7 @@ __all__ = [
 # loaded when first used, so that `import regard` stays light
 _LATER = {
     "AttentionMatrix": "regard.inspection.matrix",
+    "accelerating": "regard.engine.accelerating",
     "explain": "regard.inspection.explain",
     "lab": "regard.lab",
     "matrix": "regard.inspection.matrix",

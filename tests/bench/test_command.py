@@ -4,12 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import transformers
 
 from regard.bench import cases
 from regard.bench.agree import DisagreementError
+from regard.bench.cache import Contest
+from regard.bench.cache import measure as measure_cache
+from regard.bench.cache import table as table_of_cache
 from regard.bench.case import Case
 from regard.bench.measure import Result, Settings, measure
-from regard.cli import bench, main
+from regard.cli import bench, bench_cache, main
+from regard.nn import LanguageModel, Rotary
 
 BRIEF = ["--rounds", "1", "--quick"]
 
@@ -101,6 +106,7 @@ def test_cases_by_name_family_pattern_and_size() -> None:
         (["--json", "dense"], "ends in .json"),
         (["--n", "64", "--heads", "0"], "--heads must be above 0"),
         (["dense", "--rounds", "0"], "--rounds must be above 0"),
+        (["cache", "--rounds", "0"], "--rounds must be above 0"),
     ],
 )
 def test_wrong_use_is_explained(given: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,4 +117,32 @@ def test_wrong_use_is_explained(given: list[str], words: str, capsys: pytest.Cap
 def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert listed == list(cases.CASES)
+    assert listed == [*cases.CASES, "cache"]
+
+
+def test_the_cache_is_a_curve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LanguageModel(50, layers=2, d_model=32, heads=4, position=Rotary(8)).eval()
+    monkeypatch.setattr(bench_cache, "_contest", lambda: Contest("a small model", model, reason="not asked"))
+    files = ["--json", str(tmp_path / "c.json"), "--plot", str(tmp_path / "c.svg")]
+    assert main(["bench", "cache", "--n", "16,64", "--rounds", "1", *files]) == 0
+    text = capsys.readouterr().out
+    assert "tokens before" in text
+    assert "– transformers: not asked" in text
+    points = json.loads((tmp_path / "c.json").read_text())["points"]
+    assert [point["length"] for point in points] == [16, 64]
+    assert all(point["cached"] > 0 and point["uncached"] > 0 and point["peer_cached"] is None for point in points)
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+
+
+def test_both_sides_of_the_cache_bench_are_the_same_model() -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4
+    )
+    peer = transformers.LlamaForCausalLM(config).eval()
+    model = LanguageModel(50, layers=2, d_model=32, heads=4, position=Rotary(8)).eval()
+    (point,) = measure_cache(Contest("small", model, peer), [12], 1.0, 2, lambda step: None)
+    assert point.peer_prefill
+    assert point.peer_cached
+    assert "×" in str(table_of_cache([point]).rows[0][4])

@@ -15,6 +15,7 @@ from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
 from regard.bench.contenders import PEERS
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
+from regard.cli import bench_cache
 from regard.cli.progress import Progress
 from regard.engine.native.library import DTYPES
 from regard.inspection.records import Table
@@ -59,11 +60,16 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print(table(_listing()))
         return 0
-    cases, settings = _cases(args), _settings(args)
     if args.json not in (None, "-") and not args.json.endswith(".json"):
         raise ValueError(f"--json takes a file whose name ends in .json, got {args.json!r}; name cases before it")
+    for name in ("d", "heads", "batch", "rounds", "threads", "seconds"):
+        if (given := getattr(args, name)) is not None and not given > 0:
+            raise ValueError(f"--{name} must be above 0, got {given}")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
+    if [*args.cases, *args.case] == ["cache"]:
+        return bench_cache.run(args, _settings(args).budget)
+    cases, settings = _cases(args), _settings(args)
     results: list[Result] = []
     failures: list[str] = []
     interrupted = False
@@ -115,9 +121,6 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     named = [*args.cases, *args.case]
     lengths = args.n or (LENGTHS if args.plot is not None else ())
     sizes = {"d": args.d, "heads": args.heads, "batch": args.batch, "dtype": args.dtype and TYPES[args.dtype]}
-    for name in ("d", "heads", "batch", "rounds", "threads", "seconds"):
-        if (given := getattr(args, name)) is not None and not given > 0:
-            raise ValueError(f"--{name} must be above 0, got {given}")
     if named:
         if args.mask is not None or args.backward:
             raise ValueError("--mask and --backward are for sizes of your own: name no case with them")
@@ -144,4 +147,6 @@ def _lengths(text: str) -> list[int]:
 
 
 def _listing() -> Table:
-    return Table(("case", "heads", "what"), [(case.name, case.shape.heads, case.what) for case in CASES.values()])
+    rows: list[tuple[str, int | str, str]] = [(case.name, case.shape.heads, case.what) for case in CASES.values()]
+    rows.append(("cache", 9, "a language model writes with its cache and without, beside transformers"))
+    return Table(("case", "heads", "what"), rows)
