@@ -17,11 +17,13 @@ from regard.nn import (
     LanguageModel,
     Learned,
     MultiHeadAttention,
+    RMSNorm,
     Rotary,
     Sinusoidal,
     Transformer,
 )
 from regard.spec.positions import rotary, sinusoidal
+from regard.testing import assert_within
 
 
 def copied(ours: Block, theirs: nn.Module) -> None:
@@ -200,3 +202,26 @@ def test_every_parameter_learns() -> None:
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rows", [3, 700])
+@pytest.mark.parametrize("learns", [False, True])
+def test_rms_norm_is_torchs(dtype: torch.dtype, rows: int, learns: bool) -> None:
+    torch.manual_seed(0)
+    ours, theirs = RMSNorm(64, 1e-5), nn.RMSNorm(64, 1e-5)
+    nn.init.normal_(ours.weight)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(rows, 64).to(dtype).requires_grad_(learns)
+    truth = theirs.double()(x.double())
+    plain, found = theirs.to(dtype)(x), ours.to(dtype)(x)
+    with torch.set_grad_enabled(learns):
+        assert_within(ours(x), plain, truth)
+    assert_within(found, plain, truth)
+    if learns:
+        weight = torch.randn(rows, 64).to(dtype)
+        for source in (found, plain):
+            grad = torch.autograd.grad((source * weight).sum(), x, retain_graph=True)[0]
+            assert grad.isfinite().all()
+        right = torch.autograd.grad((plain * weight).sum(), x)[0]
+        torch.testing.assert_close(torch.autograd.grad((found * weight).sum(), x)[0], right, rtol=1e-2, atol=1e-4)

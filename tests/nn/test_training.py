@@ -194,5 +194,5 @@ def test_a_few_steps_learn() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     assert losses[-1] < 0.85 * losses[0]

@@ -8,6 +8,7 @@ from regard.nn.feed_forward import FeedForward
 from regard.nn.generate import generate, stream
 from regard.nn.language_model import LanguageModel
 from regard.nn.positions import T5, ALiBi, Distance, Learned, Sinusoidal
+from regard.nn.rms_norm import RMSNorm
 from regard.nn.rotary import Rotary
 from regard.nn.scores import Additive, ConcatMLP, General, Relative, Sink
 from regard.nn.stack import Decoder, Encoder
@@ -29,6 +30,7 @@ __all__ = [
     "LanguageModel",
     "Learned",
     "MultiHeadAttention",
+    "RMSNorm",
     "Relative",
     "Rotary",
     "Sink",

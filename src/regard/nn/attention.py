@@ -115,16 +115,16 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        crossing = key is not query
-        if crossing and self.rotary is not None:
+        crossing, rotary = key is not query, self.rotary
+        if crossing and rotary is not None:
             raise ValueError(
                 "a rotation tells distances within one sequence, here keys come from another; leave out position="
             )
         q = self._heads(self.q_proj(query), self.heads, self.q_norm)
         seen = self._memory(key, value, cache) if crossing else self._past(key, value, query_start or 0, cache)
         start = seen.start if query_start is None or not crossing else query_start
-        if self.rotary is not None:
-            q = self.rotary(q, start)
+        if rotary is not None:
+            q = rotary(q, start)
         out = attend_pieces(
             q,
             seen.pieces,
@@ -142,7 +142,8 @@ class MultiHeadAttention(nn.Module):
     @property
     def rotary(self) -> Rotary | None:
         """The rotation, if the layer has one."""
-        return self.position if isinstance(self.position, Rotary) else None
+        position = self.position
+        return position if isinstance(position, Rotary) else None
 
     def _heads(self, x: Tensor, heads: int, norm: nn.Module | None = None) -> Tensor:
         """(…, length, head · width) as (…, head, length, width)."""
@@ -156,8 +157,8 @@ class MultiHeadAttention(nn.Module):
         start = start if slot is None else slot.length
         k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
         v = self._heads(self.v_proj(value), self.kv_heads)
-        if self.rotary is not None:
-            k = self.rotary(k, start)
+        if (rotary := self.rotary) is not None:
+            k = rotary(k, start)
         return Seen((Piece(k, v),), 0) if slot is None else slot.extend(k, v)
 
     def _memory(self, key: Tensor, value: Tensor, cache: KVCache | None) -> Seen:
@@ -173,7 +174,8 @@ class MultiHeadAttention(nn.Module):
     def _spec(self, bias: AnyBias) -> dict[str, Any]:
         """Score and bias: the constructor's, the position scheme's and the call's."""
         score, own = made(self.score), made(self.bias)
-        scheme = None if self.position is None or self.rotary is not None else self.position()
+        position = self.position
+        scheme = None if position is None or isinstance(position, Rotary) else position()
         if isinstance(scheme, Score):
             return {"score": scheme, "bias": added(own, bias)}
         return {"score": score, "bias": added(own, scheme, bias)}

@@ -4,18 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.nn.attention import MultiHeadAttention
 from regard.nn.cache import KVCache
 from regard.nn.feed_forward import FeedForward
 from regard.nn.parts import AnyBias, AnyMask
+from regard.nn.rms_norm import RMSNorm
+from regard.spec.dropout import check_rate
 
 
 def norm_of(kind: str, d_model: int, eps: float) -> nn.Module:
     """`layer` or `rms`."""
     if kind not in ("layer", "rms"):
         raise ValueError(f"norm must be 'layer' or 'rms', got {kind!r}")
-    return nn.LayerNorm(d_model, eps) if kind == "layer" else nn.RMSNorm(d_model, eps)
+    return nn.LayerNorm(d_model, eps) if kind == "layer" else RMSNorm(d_model, eps)
 
 
 class Block(nn.Module):
@@ -50,7 +53,8 @@ class Block(nn.Module):
             raise ValueError(f"looks_at must be 'self', 'memory' or 'both', got {looks_at!r}")
         if order not in ("pre", "post"):
             raise ValueError(f"order must be 'pre' (norm first) or 'post' (norm last), got {order!r}")
-        self.order, self.dropout = order, nn.Dropout(dropout)
+        check_rate(dropout)
+        self.order, self.dropout = order, dropout
         shared: dict[str, Any] = {"dropout": dropout if attention_dropout is None else attention_dropout}
         shared |= {name: attention[name] for name in ("engine", "projection_bias", "out_bias") if name in attention}
         width: dict[str, Any] = {"d_key": memory_width, "d_value": memory_width}
@@ -86,9 +90,12 @@ class Block(nn.Module):
     def _added(self, x: Tensor, part: Callable[[Tensor], Tensor], norm: nn.Module | None) -> Tensor:
         """Add and norm, in the block's order."""
         assert norm is not None
-        out: Tensor = x + self.dropout(part(norm(x))) if self.order == "pre" else norm(x + self.dropout(part(x)))
+        found = part(norm(x) if self.order == "pre" else x)
+        if self.training and self.dropout:
+            found = functional.dropout(found, self.dropout)
+        out: Tensor = x + found if self.order == "pre" else norm(x + found)
         return out
 
     def extra_repr(self) -> str:
-        """The order."""
-        return f"order={self.order!r}"
+        """The order and the rate of dropout."""
+        return f"order={self.order!r}" + (f", dropout={self.dropout}" if self.dropout else "")

@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if ACTIVATIONS[activation][1] else None
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -59,9 +59,11 @@ class FeedForward(nn.Module):
         """(…, d_model) to the same."""
         phi = ACTIVATIONS[self.activation][0]
         hidden = phi(self.up(x)) if self.gate is None else phi(self.gate(x)) * self.up(x)
-        out: Tensor = self.down(self.dropout(hidden))
+        if self.training and self.dropout:
+            hidden = functional.dropout(hidden, self.dropout)
+        out: Tensor = self.down(hidden)
         return out
 
     def extra_repr(self) -> str:
-        """The activation."""
-        return f"activation={self.activation!r}"
+        """The activation and the rate of dropout."""
+        return f"activation={self.activation!r}" + (f", dropout={self.dropout}" if self.dropout else "")

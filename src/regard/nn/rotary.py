@@ -30,15 +30,19 @@ class Rotary(nn.Module):
             )
         self.width, self.base, self.pairing, self.stretch = whole("width", width, 2), base, pairing, stretch
         self._kept = self._tables(torch.arange(0, device=CPU))
+        self._last: tuple[tuple[object, ...], Tables] = (), self._kept
 
     def forward(self, x: Tensor, start: Start = 0) -> Tensor:
         """`x` turned, row 0 standing at `start`: a number, or one per batch row."""
         if x.shape[-1] < self.width:
             raise ValueError(f"Rotary turns the first {self.width} numbers of a head, got x {shape(x)}")
-        cos, sin = self._at(start, x.shape[-2], x.device, torch.promote_types(x.dtype, torch.float32))
-        first = x[..., : self.width].to(cos.dtype)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = self._at(start, x.shape[-2], x.device, dtype)
+        if x.shape[-1] == self.width and x.dtype == dtype:
+            return (x * cos).addcmul(self._partner(x), sin)
+        first = x[..., : self.width].to(dtype)
         turned = (first * cos).addcmul(self._partner(first), sin).to(x.dtype)
-        return turned if x.shape[-1] == self.width else torch.cat([turned, x[..., self.width :]], -1)
+        return torch.cat([turned, x[..., self.width :]], -1)
 
     def _partner(self, x: Tensor) -> Tensor:
         """The other number of each pair, in its place."""
@@ -50,8 +54,11 @@ class Rotary(nn.Module):
     def _at(self, start: Start, length: int, device: torch.device, dtype: torch.dtype) -> Tables:
         """The tables (length, width), or (batch, 1, length, width) for one start per batch row."""
         if not (torch.compiler.is_compiling() or isinstance(start, Tensor) or start < 0):
-            cos, sin = self._reaching(start + length, device, dtype)
-            return cos[start : start + length], sin[start : start + length]
+            asked = (start, length, device, dtype)
+            if self._last[0] != asked:  # the layers of a model ask for the same one after another
+                cos, sin = self._reaching(start + length, device, dtype)
+                self._last = asked, (cos[start : start + length], sin[start : start + length])
+            return self._last[1]
         cos, sin = self._tables(places(start, length, CPU))
         if cos.ndim == 3:
             cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)

@@ -4,10 +4,10 @@ import re
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.models.families.folder import Folder
-from regard.nn import LanguageModel, Rotary
+from regard.nn import LanguageModel, RMSNorm, Rotary
 from regard.spec.masks import Causal, Mask, Window
 from regard.spec.positions import Linear, Llama3, Stretch, YaRN
 
@@ -44,7 +44,7 @@ def build(folder: Folder) -> LanguageModel:
     biased = folder.kind == "qwen2" or folder.setting("attention_bias", False)
 
     def make() -> LanguageModel:
-        own_norm: Any = partial(nn.RMSNorm, d_k, eps) if folder.kind == "qwen3" else None
+        own_norm: Any = partial(RMSNorm, d_k, eps) if folder.kind == "qwen3" else None
         return LanguageModel(
             folder.setting("vocab_size"),
             layers=folder.setting("num_hidden_layers"),
