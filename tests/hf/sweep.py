@@ -17,6 +17,7 @@ import transformers
 from torch import Tensor
 
 import regard.hf
+from regard.hf.source import Kind, kind
 
 SECONDS = 60
 SMALL = {
@@ -50,6 +51,8 @@ def small(config_class: Any) -> Any:
         part = getattr(default, name, None)
         if part is not None:
             chosen[name] = small(type(part)).to_dict()
+    if isinstance(getattr(default, "image_size", None), list | tuple):
+        chosen["image_size"] = [32, 32]
     return config_class(**chosen)
 
 
@@ -106,6 +109,7 @@ def tried(config_class: Any) -> tuple[str, str]:
     failed = ""
     for given in inputs(eager, config):
         try:
+            torch.manual_seed(0)
             with torch.no_grad():
                 theirs = result(eager(**given), given)
             break
@@ -114,6 +118,7 @@ def tried(config_class: Any) -> tuple[str, str]:
     else:
         return "not run", failed
     try:
+        torch.manual_seed(0)
         with regard.hf.counting() as calls, torch.no_grad():
             mine = result(ours(**given), given)
     except Exception as error:
@@ -124,7 +129,7 @@ def tried(config_class: Any) -> tuple[str, str]:
         return "not run", "eager gives NaN on these inputs"
     error_size = float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
     word = "equal" if error_size <= 1e-5 else "differs"
-    layers = len({id(module) for module in calls})
+    layers = f"{len({id(module) for module in calls})} of {sum(kind(part) is Kind.SERVES for part in ours.modules())}"
     return word, f"{len(calls)} calls of {layers} layers, {error_size:.0e}, {attentions(eager, ours, given)}"
 
 
@@ -133,6 +138,7 @@ def attentions(eager: Any, ours: Any, given: dict[str, Tensor]) -> str:
     counts = []
     for model in (eager, ours):
         try:
+            torch.manual_seed(0)
             with torch.no_grad():
                 out = model(**given, output_attentions=True)
         except Exception as error:
@@ -160,13 +166,13 @@ def _stop(*_: Any) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Print the table, one line as each is done."""
+    """Print each line as it is done, and then all of them by what happened."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     regard.hf.register()
     signal.signal(signal.SIGALRM, _stop)
-    print("| model type | result | details |\n| --- | --- | --- |")
+    found: dict[str, dict[str, str]] = {}
     for name in names or sorted(transformers.CONFIG_MAPPING.keys()):
         config_class = transformers.CONFIG_MAPPING[name]
         if config_class not in transformers.MODEL_MAPPING:
@@ -177,7 +183,15 @@ def main(names: list[str]) -> None:
         except TimeoutError as error:
             word, details = "not run", str(error)
         signal.alarm(0)
-        print(f"| {name} | {word} | {details} |", flush=True)
+        found.setdefault(word, {})[name] = details
+        print(f"{name}: {word}, {details}", file=sys.stderr, flush=True)
+    for word, families in sorted(found.items()):
+        print(f"\n### {word}: {len(families)}\n")
+        if word in ("equal", "no attention", "not built", "not run"):
+            print(", ".join(families))
+        else:
+            print("| model type | why |\n| --- | --- |")
+            print("\n".join(f"| {name} | {details} |" for name, details in families.items()))
 
 
 if __name__ == "__main__":

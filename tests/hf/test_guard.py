@@ -131,6 +131,9 @@ def test_the_other_part_can_be_served() -> None:
     assert eager.config.text_config._attn_implementation == "regard"
 
 
+NAME = "regard"
+
+
 class OwnAttention(nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return torch.softmax(states @ states.mT, -1) @ states
@@ -143,7 +146,19 @@ class FusedLayer(nn.Module):
 
 class AskingAttention(nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = ALL_ATTENTION_FUNCTIONS["regard"](self, states, states, states, None)[0]
+        found: torch.Tensor = ALL_ATTENTION_FUNCTIONS[NAME](self, states, states, states, None)[0]
+        return found
+
+
+class MissingAttention(nn.Module):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        function = getattr(ALL_ATTENTION_FUNCTIONS, "regard", None)
+        return states if function is None else function(self, states, states, states, None)[0]
+
+
+class SettledAttention(nn.Module):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = ALL_ATTENTION_FUNCTIONS["sdpa"](self, states, states, states, None)[0]
         return found
 
 
@@ -155,6 +170,16 @@ class ShellAttention(nn.Module):
 
 class InheritedAttention(AskingAttention):
     pass
+
+
+class ReplacedAttention(AskingAttention):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(states @ states.mT, -1) @ states
+
+
+class ExtendedAttention(AskingAttention):
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return super().forward(states * 2)
 
 
 class SquareRouter(nn.Module):
@@ -172,8 +197,12 @@ class MadeUpLinearAttention(nn.Module):
         (OwnAttention, Kind.BYPASSES),
         (FusedLayer, Kind.BYPASSES),
         (nn.MultiheadAttention, Kind.BYPASSES),
+        (MissingAttention, Kind.BYPASSES),
+        (SettledAttention, Kind.BYPASSES),
         (AskingAttention, Kind.SERVES),
         (InheritedAttention, Kind.SERVES),
+        (ReplacedAttention, Kind.BYPASSES),
+        (ExtendedAttention, Kind.SERVES),
         (ShellAttention, Kind.NAMED),
         (SquareRouter, Kind.NONE),
         (MadeUpLinearAttention, Kind.NONE),

@@ -43,11 +43,11 @@ def kind_of(cls: type) -> Kind:
     attention = "attention" in name or "attn" in name
     if any(found is None for found in trees) and attention:
         return Kind.HIDDEN
-    nodes = [node for found in trees if found is not None for node in ast.walk(found)]
-    if any(isinstance(node, ast.Name) and node.id == INTERFACE for node in nodes):
+    nodes = [node for found in _methods([found for found in trees if found is not None]) for node in ast.walk(found)]
+    if any(_asks(node) for node in nodes):
         return Kind.SERVES
     called = [_called(node) for node in nodes if isinstance(node, ast.Call)]
-    if any(call in FUSED for call in called):
+    if any(call in FUSED for call in called) or any(_is_interface(node) for node in nodes):
         return Kind.BYPASSES
     if not attention or any(other in name for other in OTHER_KINDS):
         return Kind.NONE
@@ -75,7 +75,7 @@ def tree(cls: type) -> ast.AST | None:
     if isinstance(found, ast.ClassDef):
         return found
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(cls)))
+        return ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     except (OSError, TypeError, SyntaxError):
         return None
 
@@ -106,6 +106,38 @@ def _reached(start: str, top: dict[str, ast.AST]) -> set[str]:
             seen.add(name)
             waiting += [node.id for node in ast.walk(top[name]) if isinstance(node, ast.Name)]
     return seen
+
+
+def _methods(trees: list[ast.AST]) -> list[ast.AST]:
+    """What runs: a method that another takes the place of counts only if that one calls it with `super()`."""
+    found: list[ast.AST] = []
+    replaced: set[str] = set()
+    for cls in trees:
+        body = cls.body if isinstance(cls, ast.ClassDef) else [cls]
+        shown = [node for node in body if getattr(node, "name", None) not in replaced]
+        found += shown
+        for node in shown:
+            if isinstance(node, ast.FunctionDef) and not any(_is_super(inner) for inner in ast.walk(node)):
+                replaced.add(node.name)
+    return found
+
+
+def _is_super(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node) == "super"
+
+
+def _asks(node: ast.AST) -> bool:
+    """`ALL_ATTENTION_FUNCTIONS.get_interface(name, …)`, `.get(name, …)` or `[name]`, the name not being a constant."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr="get_interface" | "get"), args=[name, *_]):
+            return _is_interface(owner) and not isinstance(name, ast.Constant)
+        case ast.Subscript(value=owner, slice=name):
+            return _is_interface(owner) and not isinstance(name, ast.Constant)
+    return False
+
+
+def _is_interface(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == INTERFACE
 
 
 def _called(node: ast.Call) -> str:
