@@ -17,18 +17,28 @@ class Rotary(nn.Module):
 
     Pairs are (i, i + width/2) ("half": LLaMA, GPT-NeoX) or (2i, 2i + 1) ("interleaved": RoFormer, GPT-J). Cosines and
     sines are computed in float64 and kept, for positions seen so far, in the precision of the rotation: float32, or
-    float64 for float64 inputs. One module may serve every layer.
+    float64 for float64 inputs. One module may serve every layer. `angles=torch.float32` rounds frequencies and angles
+    as transformers does: at position 2,000 it turns by a ten-thousandth more or less, and models were trained so.
     """
 
     def __init__(
-        self, width: int, *, base: float = 10000.0, pairing: Pairing = "half", stretch: Stretch | None = None
+        self,
+        width: int,
+        *,
+        base: float = 10000.0,
+        pairing: Pairing = "half",
+        stretch: Stretch | None = None,
+        angles: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
         if pairing not in ("half", "interleaved"):
             raise ValueError(
                 f"pairing wants 'half' (i with i + width/2) or 'interleaved' (2i with 2i + 1), got {pairing!r}"
             )
+        if angles not in (torch.float32, torch.float64):
+            raise ValueError(f"angles wants torch.float64 (exact) or torch.float32 (as transformers), got {angles}")
         self.width, self.base, self.pairing, self.stretch = whole("width", width, 2), base, pairing, stretch
+        self.angles = angles
         self._kept = self._tables(torch.arange(0, device=CPU))
         self._last: tuple[tuple[object, ...], Tables] = (), self._kept
 
@@ -75,10 +85,25 @@ class Rotary(nn.Module):
 
     def _tables(self, positions: Tensor) -> Tables:
         """Each pair's cosine twice, and its sine with the sign that its partner needs: a·cos − b·sin, b·cos + a·sin."""
-        cos, sin = rotary_tables(positions, self.width, base=self.base, stretch=self.stretch)
+        if self.angles == torch.float64:
+            cos, sin = rotary_tables(positions, self.width, base=self.base, stretch=self.stretch)
+        else:
+            cos, sin = self._rounded(positions)
         if self.pairing == "half":
             return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
         return torch.stack([cos, cos], -1).flatten(-2), torch.stack([-sin, sin], -1).flatten(-2)
+
+    def _rounded(self, positions: Tensor) -> Tables:
+        """Cosines and sines of angles that are float32 at every step."""
+        factor = 1.0
+        if self.stretch is None:
+            exponents = torch.arange(0, self.width, 2, device=positions.device).float() / self.width
+            frequencies = 1.0 / self.base**exponents
+        else:
+            exact, factor = self.stretch.frequencies(self.width, self.base)
+            frequencies = exact.float()
+        angles = positions.float().unsqueeze(-1) * frequencies
+        return angles.cos() * factor, angles.sin() * factor
 
     def extra_repr(self) -> str:
         """What differs from the plain rotation."""

@@ -4,6 +4,7 @@ import re
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.models.families.folder import Folder
@@ -83,7 +84,7 @@ def rotation(folder: Folder, width: int) -> Rotary:
     """The rotary positions that a config describes, in the words of any version of transformers."""
     rope: dict[str, Any] = folder.setting("rope_parameters", None) or folder.setting("rope_scaling", None) or {}
     base = rope.get("rope_theta", folder.setting("rope_theta", 10000.0))
-    return Rotary(width, base=float(base), stretch=_stretch(folder, rope))
+    return Rotary(width, base=float(base), stretch=_stretch(folder, rope), angles=torch.float32)
 
 
 def _stretch(folder: Folder, rope: dict[str, Any]) -> Stretch | None:
