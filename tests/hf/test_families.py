@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, StaticCache
+from transformers import DynamicCache, StaticCache, masking_utils
 
 import regard.hf
+from regard.hf.tensor import Held
 
 Close = Callable[[Tensor, Tensor], None]
 SEEDS = (3, 5, 7)
@@ -114,6 +115,21 @@ def test_greedy_generation(generator: Any, seed: int, cache: str) -> None:
     encoder = {"sequence": getattr(config, "num_layers", 0), "audio": getattr(config, "encoder_layers", 0)}
     once = encoder.get(generator.kind, 0)
     assert len(calls) == once + new * (pair.count - once)
+
+
+def test_no_mask_is_built(padded: tuple[Any, str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In none of the families does anything touch the mask on its way, so nothing of queries × keys is made for it."""
+    family, side = padded
+    pair = family.pair(5)
+    given, _, _ = inputs(pair, side)
+
+    def refuse(self: Held) -> Tensor:
+        raise AssertionError("the mask was built")
+
+    monkeypatch.setattr(Held, "built", refuse)
+    monkeypatch.setattr(masking_utils, "sdpa_mask", refuse)
+    with pair.once_each():
+        pair.ours(**given)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -165,6 +165,11 @@ def test_a_known_name_with_another_meaning_is_left_out(monkeypatch: pytest.Monke
     assert recognized(sliding_window_overlay(3), View(4, 4, 0, 0), table) is None
 
 
+def test_a_kind_that_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(made, "blockwise_overlay")
+    assert len(known()) == 6
+
+
 @pytest.fixture
 def held() -> Held:
     return Held(Causal() & Lengths([5, 3]), 1, (2, 4, 5), CPU)

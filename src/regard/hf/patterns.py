@@ -94,21 +94,29 @@ def _either(left: Mask, right: Mask) -> Mask:
 
 
 def _examples(made: Any) -> Iterator[tuple[Any, Build]]:
-    """A function of each kind, and the mask that is meant."""
+    """A function of each kind that there is, and the mask that is meant."""
     ids = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2, 3]])
-    yield made.causal_mask_function, lambda names, view: Causal()
-    yield made.bidirectional_mask_function, lambda names, view: Full()
-    yield made.sliding_window_overlay(3), lambda names, view: Window(names["sliding_window"] - 1, None)
-    yield (
-        made.sliding_window_bidirectional_overlay(2),
-        lambda names, view: Window(names["sliding_window"], names["sliding_window"]),
+    kinds: tuple[tuple[str, tuple[Any, ...] | None, Build], ...] = (
+        ("causal_mask_function", None, lambda names, view: Causal()),
+        ("bidirectional_mask_function", None, lambda names, view: Full()),
+        ("sliding_window_overlay", (3,), lambda names, view: Window(names["sliding_window"] - 1, None)),
+        ("sliding_window_bidirectional_overlay", (2,), lambda names, view: _around(names["sliding_window"])),
+        ("packed_sequence_mask_function", (ids,), lambda names, view: _packed(names["packed_sequence_mask"], view)),
+        (
+            "chunked_overlay",
+            (3, torch.tensor([0, 2])),
+            lambda names, view: _chunks(names["chunk_size"], names["left_padding"], view),
+        ),
+        ("blockwise_overlay", (ids - 1,), lambda names, view: _blocks(names["block_sequence_ids"], view)),
     )
-    yield made.packed_sequence_mask_function(ids), lambda names, view: _packed(names["packed_sequence_mask"], view)
-    yield (
-        made.chunked_overlay(3, torch.tensor([0, 2])),
-        lambda names, view: _chunks(names["chunk_size"], names["left_padding"], view),
-    )
-    yield made.blockwise_overlay(ids - 1), lambda names, view: _blocks(names["block_sequence_ids"], view)
+    for name, given, build in kinds:
+        function = getattr(made, name, None)
+        if function is not None:
+            yield (function if given is None else function(*given)), build
+
+
+def _around(size: int) -> Mask:
+    return Window(size, size)
 
 
 def _packed(ids: Tensor, view: View) -> Mask:
