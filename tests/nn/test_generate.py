@@ -32,6 +32,7 @@ def slowly(model: LanguageModel, tokens: Tensor, count: int) -> Tensor:
 def test_greedy_is_the_text_read_again(model: LanguageModel, chunk: int | None) -> None:
     tokens = torch.randint(40, (3, 9))
     assert torch.equal(generate(model, tokens, 12, chunk=chunk), slowly(model, tokens, 12))
+    assert torch.equal(model.generate(tokens, 12, chunk=chunk), slowly(model, tokens, 12))
 
 
 @pytest.mark.parametrize("chunk", [None, 3])

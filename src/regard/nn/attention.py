@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor, heads: int, norm: nn.Module | None = None) -> Tensor:
         """(…, length, head · width) as (…, head, length, width)."""
-        split = x.unflatten(-1, (heads, -1))
+        split = x.reshape(*x.shape[:-1], heads, -1)
         normed: Tensor = split if norm is None else norm(split)
         return normed.transpose(-3, -2)
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard.nn.cache import KVCache
 from regard.nn.embedding import Embedding, chosen
+from regard.nn.generate import generate
 from regard.nn.parts import AnyMask
 from regard.nn.positions import Learned, Sinusoidal
 from regard.nn.stack import Encoder
@@ -58,3 +59,7 @@ class LanguageModel(nn.Module):
         x = self.blocks(x, mask=mask, cache=cache)
         logits: Tensor = self.head(chosen(x, at))
         return logits
+
+    def generate(self, tokens: Tensor, count: int, **options: Any) -> Tensor:
+        """The next tokens (batch, up to `count`); the options are those of `nn.stream`."""
+        return generate(self, tokens, count, **options)
