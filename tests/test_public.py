@@ -13,6 +13,7 @@ PUBLIC = [
     "attend",
     "biases",
     "explain",
+    "hf",
     "lab",
     "masks",
     "matrix",

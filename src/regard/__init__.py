@@ -9,7 +9,7 @@ from regard.spec import biases, masks, normalizers, scores
 from regard.spec.dropout import Dropout
 
 if TYPE_CHECKING:
-    from regard import lab, models, nn
+    from regard import hf, lab, models, nn
     from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
@@ -28,6 +28,7 @@ __all__ = [
     "attend",
     "biases",
     "explain",
+    "hf",
     "lab",
     "masks",
     "matrix",
@@ -46,6 +47,7 @@ _LATER = {
     "AttentionMatrix": "regard.inspection.matrix",
     "accelerating": "regard.engine.accelerating",
     "explain": "regard.inspection.explain",
+    "hf": "regard.hf",
     "lab": "regard.lab",
     "matrix": "regard.inspection.matrix",
     "models": "regard.models",
