@@ -1,13 +1,18 @@
-"""The examples run, and do what they say."""
+"""The examples run and do what they say, and so does the code of two pages."""
 
+import contextlib
+import io
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
 
 
 def run(name: str, *options: str) -> list[str]:
@@ -100,3 +105,32 @@ def test_scores_are_swapped() -> None:
     for row in rows:
         assert float(row[2]) < 2.9  # log 26 is 3.26
         assert float(row[3]) > 20
+
+
+BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<printed>.*?)```)?", re.DOTALL)
+
+
+def printed(code: str, names: dict[str, Any]) -> str:
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
+        exec(code, names)
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def check(page: str, least: int) -> None:
+    """The code of a page runs in order and prints what stands below it."""
+    names: dict[str, Any] = {}
+    blocks = list(BLOCK.finditer(page))
+    assert len(blocks) >= least
+    for block in blocks:
+        assert printed(block["code"], names) == (block["printed"] or ""), block["code"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+def test_the_page_of_layers_tells_the_truth() -> None:
+    check((DOCS / "nn.md").read_text(encoding="utf-8"), 20)
+
+
+def test_the_page_of_models_tells_the_truth() -> None:
+    page = (DOCS / "models.md").read_text(encoding="utf-8")
+    check(page[page.index("\n## Running\n") : page.index("\n## The folder\n")], 5)
