@@ -17,10 +17,12 @@ from regard.nn import (
     ConcatMLP,
     Distance,
     General,
+    KVCache,
     MultiHeadAttention,
     Relative,
     Rotary,
     Sink,
+    fuse,
 )
 
 
@@ -229,3 +231,46 @@ def test_it_says_what_is_not_plain() -> None:
     ):
         assert part in text
     assert "score" not in repr(MultiHeadAttention(16, 4))
+
+
+def test_a_sequence_may_start_anywhere() -> None:
+    layer = MultiHeadAttention(16, 4, mask=masks.Causal() & ~masks.Prefix(6), position=Rotary(4)).double()
+    x = torch.randn(1, 5, 16, dtype=torch.float64)
+    found = layer(x, query_start=4)
+    assert not found[0, :2].abs().max() > layer.out_proj.bias.abs().max() + 1e-12  # positions 4 and 5 see nothing
+    late = MultiHeadAttention(16, 4, mask="causal", position=Rotary(4)).double()
+    late.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(found[:, 2:], late(x[:, 2:]), rtol=1e-11, atol=1e-12)
+    with pytest.raises(TypeError, match="need a cache"):
+        layer(x, query_start=torch.tensor([1]))
+    with pytest.raises(ValueError, match="leave out query_start"):
+        layer(x, query_start=1, cache=KVCache())
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_heads": 2, "d_v": 3}, {"position": Rotary(4)}], ids=str)
+def test_fused_projections_are_the_same(options: dict[str, Any]) -> None:
+    layer, x = MultiHeadAttention(16, 4, projection_bias=False, **options), torch.randn(2, 5, 16)
+    state = copy.deepcopy(layer.state_dict())
+    with torch.no_grad():
+        right = layer(x)
+        calls: list[int] = []
+        assert fuse(layer) is layer
+        torch.testing.assert_close(layer(x), right)
+        assert all(torch.equal(layer.state_dict()[name], value) for name, value in state.items())
+        layer.k_proj.weight.mul_(2)  # a part of the whole: a change shows
+        changed = layer(x)
+        assert not torch.equal(changed, right)
+        layer.k_proj.register_forward_hook(lambda *_: calls.append(1))
+        torch.testing.assert_close(layer(x), changed)
+        assert calls == [1]
+        torch.testing.assert_close(copy.deepcopy(layer)(x), changed)
+        torch.testing.assert_close(layer.double()(x.double()).float(), changed, rtol=1e-4, atol=1e-5)
+    layer(x.double()).sum().backward()
+    assert layer.k_proj.weight.grad is not None
+
+
+def test_layers_with_biases_stay_apart() -> None:
+    layer, x = MultiHeadAttention(16, 4), torch.randn(2, 5, 16)
+    nn.init.normal_(layer.k_proj.bias)
+    with torch.no_grad():
+        assert torch.equal(layer(x), fuse(layer)(x))

@@ -5,6 +5,7 @@ from regard.nn.block import Block
 from regard.nn.cache import KVCache
 from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
+from regard.nn.fused import fuse
 from regard.nn.generate import generate, stream
 from regard.nn.language_model import LanguageModel
 from regard.nn.positions import T5, ALiBi, Distance, Learned, Sinusoidal
@@ -36,6 +37,7 @@ __all__ = [
     "Sink",
     "Sinusoidal",
     "Transformer",
+    "fuse",
     "generate",
     "stream",
 ]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.checks import whole
 from regard.engine.pieces import Piece, attend_pieces
 from regard.nn.cache import KVCache, Memory
+from regard.nn.fused import products
 from regard.nn.loading import loaded
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
 from regard.nn.rotary import Rotary
@@ -115,16 +116,10 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        crossing, rotary = key is not query, self.rotary
-        if crossing and rotary is not None:
-            raise ValueError(
-                "a rotation tells distances within one sequence, here keys come from another; leave out position="
-            )
-        q = self._heads(self.q_proj(query), self.heads, self.q_norm)
-        seen = self._memory(key, value, cache) if crossing else self._past(key, value, query_start or 0, cache)
-        start = seen.start if query_start is None or not crossing else query_start
-        if rotary is not None:
-            q = rotary(q, start)
+        if key is query:
+            q, seen = self._own(query, value, query_start, cache)
+        else:
+            q, seen = self._other(query, key, value, query_start, cache)
         out = attend_pieces(
             q,
             seen.pieces,
@@ -133,7 +128,7 @@ class MultiHeadAttention(nn.Module):
             temperature=self.temperature,
             normalizer=made(self.normalizer),
             dropout=self.dropout if self.training else 0.0,
-            query_start=start,
+            query_start=seen.start,
             engine=self.engine,
         )
         joined: Tensor = self.out_proj(out.transpose(-3, -2).flatten(-2))
@@ -151,25 +146,40 @@ class MultiHeadAttention(nn.Module):
         normed: Tensor = split if norm is None else norm(split)
         return normed.transpose(-3, -2)
 
-    def _past(self, key: Tensor, value: Tensor, start: int | Tensor, cache: KVCache | None) -> Seen:
-        """Keys and values of this sequence: the new ones behind those of the cache."""
+    def _own(self, x: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None) -> tuple[Tensor, Seen]:
+        """Queries, keys and values of one sequence; the last two behind those of the cache."""
         slot = None if cache is None else cache.slot(self)
-        start = start if slot is None else slot.length
-        k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
-        v = self._heads(self.v_proj(value), self.kv_heads)
+        if slot is not None and start is not None:
+            raise ValueError("a cache knows where its sequence goes on; leave out query_start")
+        if isinstance(start, Tensor):
+            raise TypeError("rows that start at different places need a cache: KVCache().truncate(lengths)")
+        place = slot.length if slot is not None else start or 0
+        if value is x:
+            q, k, v = products(x, (self.q_proj, self.k_proj, self.v_proj))
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(value)
+        q, k = self._heads(q, self.heads, self.q_norm), self._heads(k, self.kv_heads, self.k_norm)
+        v = self._heads(v, self.kv_heads)
         if (rotary := self.rotary) is not None:
-            k = rotary(k, start)
-        return Seen((Piece(k, v),), 0) if slot is None else slot.extend(k, v)
+            q, k = rotary(q, place), rotary(k, place)
+        return q, slot.extend(k, v) if slot is not None else Seen((Piece(k, v, int(place)),), place)
 
-    def _memory(self, key: Tensor, value: Tensor, cache: KVCache | None) -> Seen:
-        """Keys and values of another sequence, projected once if there is a cache."""
+    def _other(
+        self, x: Tensor, key: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
+    ) -> tuple[Tensor, Seen]:
+        """Queries of one sequence, keys and values of another; these are projected once if there is a cache."""
+        if self.rotary is not None:
+            raise ValueError(
+                "a rotation tells distances within one sequence, here keys come from another; leave out position="
+            )
         kept = None if cache is None else cache.memory(self, (key, value))
         if kept is None:
             k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
             kept = Memory((key, value), k, self._heads(self.v_proj(value), self.kv_heads))
             if cache is not None:
                 cache.remember(self, kept)
-        return Seen((Piece(kept.key, kept.value),), 0)
+        q = self._heads(self.q_proj(x), self.heads, self.q_norm)
+        return q, Seen((Piece(kept.key, kept.value),), 0 if start is None else start)
 
     def _spec(self, bias: AnyBias) -> dict[str, Any]:
         """Score and bias: the constructor's, the position scheme's and the call's."""

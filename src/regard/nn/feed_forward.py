@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.checks import whole
+from regard.nn.fused import products
 from regard.spec.dropout import check_rate
 
 #: name: the function, and whether its result gates a second projection
@@ -58,7 +59,11 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, d_model) to the same."""
         phi = ACTIVATIONS[self.activation][0]
-        hidden = phi(self.up(x)) if self.gate is None else phi(self.gate(x)) * self.up(x)
+        if self.gate is None:
+            hidden = phi(self.up(x))
+        else:
+            gate, up = products(x, (self.gate, self.up))
+            hidden = phi(gate) * up
         if self.training and self.dropout:
             hidden = functional.dropout(hidden, self.dropout)
         out: Tensor = self.down(hidden)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.optional import need
+from regard.nn import fuse
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -125,7 +126,7 @@ class Folder:
                     f"got {tuple(state[name].shape)}"
                 )
         _assign(module, state)
-        return module.eval()
+        return fuse(module).eval()
 
 
 def _assign(module: nn.Module, state: dict[str, Tensor]) -> None:
