@@ -1,10 +1,14 @@
 """MiniLM and SmolLM2, as downloaded, on our blocks: transformers' numbers and words."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
 
-from regard import models
+from regard import masks, models
 from regard.nn import KVCache, generate
 
 TEXT = "attention lets every token look at all the others and weigh what it finds there before it moves on. "
@@ -43,6 +47,27 @@ def test_long_texts_are_cut_and_end_as_they_should(encoder: models.TextEncoder) 
     assert encoder.encode([]).shape == (0, 384)
     with pytest.raises(TypeError, match=r"write \[text\]"):
         encoder.encode("one text")
+    with pytest.raises(TypeError, match="every text must be a str, got NoneType"):
+        encoder.encode([None])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="batch must be at least 1"):
+        encoder.encode(["a"], batch=-1)
+    with pytest.raises(ValueError, match="one for each of the 2 texts"):
+        encoder(tokens, lengths[:1])
+    assert not encoder.training
+
+
+def test_pooling_is_the_folders(tmp_path: Path) -> None:
+    folder = shutil.copytree(models.path("minilm"), tmp_path / "minilm")
+    settings = folder / "1_Pooling" / "config.json"
+    settings.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    encoder = models.load(folder)
+    assert isinstance(encoder, models.TextEncoder)
+    tokens, lengths = encoder.tokens(["one text", "another, longer text"])
+    first = encoder.model(tokens, mask=masks.Lengths(lengths))[:, 0]
+    torch.testing.assert_close(encoder(tokens, lengths), torch.nn.functional.normalize(first, dim=-1))
+    settings.write_text(json.dumps({"pooling_mode_max_tokens": True}))
+    with pytest.raises(ValueError, match="pools by max_tokens; known are mean_tokens, cls_token"):
+        models.load(folder)
 
 
 @torch.no_grad()
@@ -79,5 +104,7 @@ def test_a_stream_is_its_text(writer: models.TextGenerator) -> None:
     pieces = list(writer.stream(text, 12))
     assert "".join(pieces) == writer.generate(text, 12)
     assert not any("�" in piece for piece in pieces)
+    assert all(pieces)
+    assert writer.generate(text, 12, stop=[]).startswith("".join(pieces))
     with pytest.raises(ValueError, match="an empty one"):
         writer.generate("", 3)

@@ -22,6 +22,7 @@ from regard.nn import (
     Relative,
     Rotary,
     Sink,
+    Sinusoidal,
     fuse,
 )
 
@@ -274,3 +275,33 @@ def test_layers_with_biases_stay_apart() -> None:
     nn.init.normal_(layer.k_proj.bias)
     with torch.no_grad():
         assert torch.equal(layer(x), fuse(layer)(x))
+
+
+def test_nothing_in_nothing_out() -> None:
+    layer = MultiHeadAttention(16, 4, mask="causal", position=Rotary(4))
+    assert layer(torch.zeros(0, 5, 16)).shape == (0, 5, 16)
+    assert layer(torch.zeros(2, 0, 16)).shape == (2, 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MultiHeadAttention(16, 4)(torch.zeros(2, 5, 15)), r"query must be \(batch, length, 16\), got shape"),
+        (lambda: MultiHeadAttention(16, 4)(torch.zeros(16)), r"query must be \(batch, length, 16\)"),
+        (lambda: MultiHeadAttention(16, 4)(torch.zeros(1, 2, 16), torch.zeros(1, 2, 8)), "key must be"),
+        (lambda: MultiHeadAttention(16, 4, mask="casual"), "mask='casual' is not known"),
+        (lambda: MultiHeadAttention(16, 4).summary(-5), "queries must be at least 0"),
+        (lambda: MultiHeadAttention(16, 4, position=Sinusoidal(16)), "added to embeddings"),
+    ],
+)
+def test_misuse_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_a_value_is_a_scheme_too() -> None:
+    x = torch.randn(1, 6, 16)
+    layer = MultiHeadAttention(16, 4, position=biases.ALiBi(4))
+    module = MultiHeadAttention(16, 4, position=ALiBi(4))
+    module.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), module(x))

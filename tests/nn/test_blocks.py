@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.nn import (
+    Additive,
     Block,
     Decoder,
     Embedding,
@@ -225,3 +226,25 @@ def test_rms_norm_is_torchs(dtype: torch.dtype, rows: int, learns: bool) -> None
             assert grad.isfinite().all()
         right = torch.autograd.grad((plain * weight).sum(), x)[0]
         torch.testing.assert_close(torch.autograd.grad((found * weight).sum(), x)[0], right, rtol=1e-2, atol=1e-4)
+
+
+def test_cross_attention_has_what_is_not_of_one_sequence() -> None:
+    options: dict[str, Any] = {"kv_heads": 2, "d_k": 8, "position": Rotary(8)}
+    decoder = Decoder(2, 10, 4, score=lambda: Additive(8, 5), **options)
+    scores = set()
+    for block in decoder.blocks:
+        assert isinstance(block, Block)
+        assert block.attention is not None
+        assert block.cross is not None
+        assert (block.cross.kv_heads, block.cross.d_k, block.cross.mask, block.cross.position) == (2, 8, None, None)
+        scores |= {block.attention.score, block.cross.score}
+    assert len(scores) == 4
+    assert decoder(torch.randn(1, 3, 10), torch.randn(1, 5, 10)).shape == (1, 3, 10)
+
+
+def test_tokens_out_of_range_are_named() -> None:
+    with pytest.raises(ValueError, match="tokens must lie in 0 to 9, got 10"):
+        Embedding(10, 4)(torch.tensor([[1, 10]]))
+    model = LanguageModel(50, layers=1, d_model=16, heads=4)
+    with pytest.raises(ValueError, match="one place for each of the 2 rows"):
+        model(torch.randint(50, (2, 4)), at=torch.tensor([1]))

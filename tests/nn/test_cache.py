@@ -256,3 +256,52 @@ def test_it_says_what_it_holds() -> None:
     assert repr(KVCache(window=3, sinks=1)) == "KVCache(window=3, sinks=1): 0 tokens, 0 layers, 0.0 MiB"
     cache.truncate(torch.tensor([1, 4]))
     assert "[1, 4] tokens" in repr(cache)
+
+
+@pytest.mark.parametrize("options", [{}, {"capacity": 20}, {"window": 3, "sinks": 1}], ids=str)
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_call_that_fails_leaves_the_cache_as_it_was(options: dict[str, int], learns: bool) -> None:
+    model = LanguageModel(50, layers=3, d_model=16, heads=4, position=Rotary(4)).double().eval()
+    tokens, cache, twin = torch.randint(50, (2, 12)), KVCache(**options), KVCache(**options)
+    with torch.set_grad_enabled(learns):
+        for each in (cache, twin):
+            model(tokens[:, :6], cache=each)
+        last = model.blocks.blocks[2].feed_forward
+        hook = last.register_forward_hook(lambda *_: 1 / 0)  # type: ignore[union-attr]
+        with pytest.raises(ZeroDivisionError):
+            model(tokens[:, 6:10], cache=cache)
+        hook.remove()
+        assert cache.length == 6
+        right = model(tokens[:, 6:], cache=twin)
+        torch.testing.assert_close(model(tokens[:, 6:], cache=cache), right)
+
+
+def test_a_first_call_that_fails_leaves_an_empty_cache() -> None:
+    model = LanguageModel(50, layers=2, d_model=16, heads=4, position=Rotary(4)).eval()
+    cache = KVCache()
+    with pytest.raises(ValueError, match="broadcast"):
+        model(torch.randint(50, (2, 5)), mask=torch.ones(3, 3, dtype=torch.bool), cache=cache)
+    assert cache.length == 0
+    assert model(torch.randint(50, (1, 4)), cache=cache).shape == (1, 4, 50)
+
+
+def test_lists_of_lengths_and_rows_do() -> None:
+    layer, x = made("rotary"), torch.randn(2, 4, 24, dtype=torch.float64)
+    cache = KVCache()
+    layer(x, cache=cache)
+    cache.truncate([4, 2])
+    assert isinstance(cache.length, Tensor)
+    assert cache.length.tolist() == [4, 2]
+    cache.reorder([1, 0])
+    assert cache.length.tolist() == [2, 4]
+    with pytest.raises(ValueError, match="one length for each of the 2 rows, got 3"):
+        cache.truncate([1, 2, 3])
+    with pytest.raises(TypeError, match="must be integers"):
+        cache.truncate(1.5)  # type: ignore[arg-type]
+
+
+def test_checkpointing_and_a_cache_exclude_each_other() -> None:
+    model = LanguageModel(50, layers=1, d_model=16, heads=4).train()
+    model.blocks.checkpointing = True
+    with pytest.raises(ValueError, match="runs each block twice"):
+        model(torch.randint(50, (1, 4)), cache=KVCache())

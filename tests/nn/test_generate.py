@@ -138,3 +138,15 @@ def test_nothing_to_go_on_from(model: LanguageModel) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         generate(model, torch.zeros(1, 0, dtype=torch.long), 3)
     assert generate(model, torch.zeros(2, 3, dtype=torch.long), 0).shape == (2, 0)
+
+
+def test_lists_do_and_misuse_is_named(model: LanguageModel) -> None:
+    tokens = torch.randint(40, (2, 5))
+    found = generate(model, tokens, 3, lengths=[5, 2])
+    assert torch.equal(found, generate(model, tokens, 3, lengths=torch.tensor([5, 2])))
+    sliding = generate(model, tokens, 3, lengths=[5, 5], cache=KVCache(window=50))
+    assert torch.equal(sliding, generate(model, tokens, 3))
+    with pytest.raises(TypeError, match=r"write stop=\[...\]"):
+        generate(model, tokens, 3, stop=5)
+    with pytest.raises(TypeError, match=r"tokens must be a torch.Tensor"):
+        generate(model, [[1, 2]], 3)  # type: ignore[arg-type]

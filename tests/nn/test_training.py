@@ -196,3 +196,9 @@ def test_a_few_steps_learn() -> None:
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.85 * losses[0]
+
+
+def test_sinusoids_have_no_end_in_a_graph() -> None:
+    module, x = Sinusoidal(7, length=4), torch.randn(2, 30, 7)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), module(x), rtol=1e-6, atol=1e-6)

@@ -33,10 +33,11 @@ def load(folder: str | Path) -> TextEncoder | TextGenerator:
     words = tokenizer(at)
     if isinstance(model, Bert):
         longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
-        return TextEncoder(model, words, int(longest), int(config.get("pad_token_id") or 0))
+        pad = int(config.get("pad_token_id") or 0)
+        return TextEncoder(model, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
     ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return TextGenerator(model, words, frozenset(map(int, listed)))
+    return TextGenerator(model, words, frozenset(map(int, listed))).eval()
 
 
 def minilm() -> TextEncoder:
@@ -59,6 +60,16 @@ def _here(name: str) -> Path:
         return path(name)
     except FileNotFoundError:
         return get(name)
+
+
+def _pooling(folder: Path) -> str:
+    """How sentence-transformers' settings make one vector of many; the mean if there are none."""
+    wanted = [name for name, value in _json(folder / "1_Pooling" / "config.json").items() if value is True]
+    modes = [name.removeprefix("pooling_mode_") for name in wanted if name.startswith("pooling_mode_")]
+    known = {"mean_tokens": "mean", "cls_token": "first"}
+    if len(modes) > 1 or any(mode not in known for mode in modes):
+        raise ValueError(f"{folder} pools by {', '.join(modes)}; known are {', '.join(known)}, one at a time")
+    return known[modes[0]] if modes else "mean"
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from regard.models.families.bert import Bert, pooled
+from regard.checks import whole
+from regard.models.families.bert import POOLINGS, Bert
 from regard.models.optional import need
 from regard.nn import LanguageModel, stream
 from regard.spec.masks import Lengths
@@ -30,22 +31,31 @@ def tokenizer(folder: Path) -> "Tokenizer":
     return made
 
 
+def _listed(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of them, got one; write [text]")
+    listed = list(texts)
+    for text in listed:
+        if not isinstance(text, str):
+            raise TypeError(f"every text must be a str, got {type(text).__name__}")
+    return listed
+
+
 class TextEncoder(nn.Module):
     """A BERT-type model and its tokenizer: texts become vectors of length 1 whose products say how close they are."""
 
-    def __init__(self, model: Bert, tokenizer: "Tokenizer", longest: int, pad: int = 0) -> None:
+    def __init__(
+        self, model: Bert, tokenizer: "Tokenizer", longest: int, *, pad: int = 0, pooling: str = "mean"
+    ) -> None:
         super().__init__()
-        self.model, self.tokenizer, self.longest, self.pad = model, tokenizer, longest, pad
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        tokenizer.enable_truncation(longest)
+        self.model, self.tokenizer, self.longest, self.pad, self.pooling = model, tokenizer, longest, pad, pooling
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Ids (text, length), padded on the right, and lengths; texts that are too long are cut."""
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of them, got one; write [text]")
-        last = self.tokenizer.num_special_tokens_to_add(False)
-        rows = []
-        for found in self.tokenizer.encode_batch_fast(list(texts)):
-            ids = found.ids
-            rows.append(ids if len(ids) <= self.longest else [*ids[: self.longest - last + 1], ids[-1]])
+        rows = [found.ids for found in self.tokenizer.encode_batch_fast(_listed(texts))]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
         longest = max(map(len, rows), default=0)
         padded = [row + [self.pad] * (longest - len(row)) for row in rows]
@@ -53,13 +63,15 @@ class TextEncoder(nn.Module):
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Vectors (text, d_model) of ids and lengths."""
-        return pooled(self.model(tokens, mask=Lengths(lengths)), lengths)
+        if lengths.shape != tokens.shape[:1]:
+            raise ValueError(f"lengths must be one for each of the {len(tokens)} texts, got {tuple(lengths.shape)}")
+        return POOLINGS[self.pooling](self.model(tokens, mask=Lengths(lengths)), lengths)
 
     @torch.no_grad()
     def encode(self, texts: Sequence[str], batch: int = 32) -> Tensor:
         """Vectors (text, d_model), in batches of texts of like length."""
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of them, got one; write [text]")
+        texts = _listed(texts)
+        whole("batch", batch, 1)
         device = self.model.tokens.weight.device
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
         out = torch.empty(len(texts), self.model.tokens.weight.shape[1], dtype=self.model.tokens.weight.dtype)
@@ -99,16 +111,14 @@ class TextGenerator(nn.Module):
         device = self.model.head.weight.device
         found: list[int] = []
         given = ""
-        for token in stream(self.model, tokens.to(device), count, stop=self.stop, **options):
+        for token in stream(self.model, tokens.to(device), count, **({"stop": self.stop} | options)):
             found.append(int(token[0]))
-            whole = self.text(found)
-            if whole.endswith("�"):  # in the middle of a character
-                continue
-            yield whole[len(given) :]
-            given = whole
-        whole = self.text(found)
-        if len(whole) > len(given):
-            yield whole[len(given) :]
+            so_far = self.text(found)
+            if len(so_far) > len(given) and not so_far.endswith("�"):  # which stands for half a character
+                yield so_far[len(given) :]
+                given = so_far
+        if len(so_far := self.text(found)) > len(given):
+            yield so_far[len(given) :]
 
     def generate(self, text: str, count: int, **options: Any) -> str:
         """The text that follows, all at once."""

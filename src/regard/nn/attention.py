@@ -4,12 +4,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.checks import whole
+from regard.checks import shape, whole
 from regard.engine.pieces import Piece, attend_pieces
 from regard.nn.cache import KVCache, Memory
 from regard.nn.fused import products
 from regard.nn.loading import loaded
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
+from regard.nn.positions import Learned, Sinusoidal
 from regard.nn.rotary import Rotary
 from regard.nn.slots import Seen
 from regard.nn.summary import Summary
@@ -18,6 +19,23 @@ from regard.spec.dropout import check_rate
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
+
+NAMES = ("query", "key", "value")
+
+
+def scheme_of(position: nn.Module | Bias | Score | None) -> Bias | Score | None:
+    """The bias or score that a position scheme is; None for none, and for a rotation."""
+    if position is None or isinstance(position, Rotary):
+        return None
+    if isinstance(position, Sinusoidal | Learned):
+        raise TypeError(
+            f"{type(position).__name__} is added to embeddings, not to attention; "
+            "give it to nn.Embedding or to nn.LanguageModel"
+        )
+    scheme = made(position)
+    if not isinstance(scheme, Bias | Score):
+        raise TypeError(f"position must be a Rotary, or make a bias or a score, got {type(scheme).__name__}")
+    return scheme
 
 
 class MultiHeadAttention(nn.Module):
@@ -57,7 +75,7 @@ class MultiHeadAttention(nn.Module):
         score: Score | nn.Module | None = None,
         mask: Mask | str | None = None,
         bias: Bias | nn.Module | None = None,
-        position: nn.Module | None = None,
+        position: nn.Module | Bias | Score | None = None,
         temperature: float | Tensor = 1.0,
         normalizer: Normalizer | nn.Module | None = None,
         q_norm: nn.Module | None = None,
@@ -76,8 +94,10 @@ class MultiHeadAttention(nn.Module):
         self.d_v = self.d_k if d_v is None else whole("d_v", d_v, 1)
         check_rate(dropout)
         self.score, self.bias, self.position = ScaledDot() if score is None else score, bias, position
-        if score is not None and not isinstance(position, Rotary | None) and isinstance(position(), Score):
+        scheme = scheme_of(position)
+        if score is not None and isinstance(scheme, Score):
             raise ValueError(f"position={type(position).__name__} is a score; leave out score=, a layer has one")
+        both(mask, None)
         self.normalizer = Softmax() if normalizer is None else normalizer
         self.q_norm, self.k_norm = q_norm, k_norm
         self.mask, self.temperature, self.dropout, self.engine = mask, temperature, float(dropout), engine
@@ -85,6 +105,7 @@ class MultiHeadAttention(nn.Module):
             d_model if width is None else whole(name, width, 1)
             for name, width in (("d_query", d_query), ("d_key", d_key), ("d_value", d_value), ("d_out", d_out))
         ]
+        self.widths = tuple(widths[:3])
         self.q_proj = nn.Linear(widths[0], heads * self.d_k, bias=projection_bias)
         self.k_proj = nn.Linear(widths[1], self.kv_heads * self.d_k, bias=projection_bias)
         self.v_proj = nn.Linear(widths[2], self.kv_heads * self.d_v, bias=projection_bias)
@@ -116,6 +137,9 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
+        for name, given, width in zip(NAMES, (query, key, value), self.widths, strict=True):
+            if given.ndim < 2 or given.shape[-1] != width:
+                raise ValueError(f"{name} must be (batch, length, {width}), got shape {shape(given)}")
         if key is query:
             q, seen = self._own(query, value, query_start, cache)
         else:
@@ -142,7 +166,7 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor, heads: int, norm: nn.Module | None = None) -> Tensor:
         """(…, length, head · width) as (…, head, length, width)."""
-        split = x.reshape(*x.shape[:-1], heads, -1)
+        split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
         normed: Tensor = split if norm is None else norm(split)
         return normed.transpose(-3, -2)
 
@@ -184,15 +208,15 @@ class MultiHeadAttention(nn.Module):
     def _spec(self, bias: AnyBias) -> dict[str, Any]:
         """Score and bias: the constructor's, the position scheme's and the call's."""
         score, own = made(self.score), made(self.bias)
-        position = self.position
-        scheme = None if position is None or isinstance(position, Rotary) else position()
+        scheme = scheme_of(self.position)
         if isinstance(scheme, Score):
             return {"score": scheme, "bias": added(own, bias)}
         return {"score": score, "bias": added(own, scheme, bias)}
 
     def summary(self, queries: int, keys: int | None = None) -> Summary:
         """Sizes, parameters and operations of one forward pass over so many queries and keys."""
-        keys = queries if keys is None else keys
+        queries = whole("queries", queries, 0)
+        keys = queries if keys is None else whole("keys", keys, 0)
         score, pairs = self._spec(None)["score"], queries * keys * self.heads
         layers = {"q_proj": queries, "k_proj": keys, "v_proj": keys, "out_proj": queries}
         flops = {name: 2 * rows * getattr(self, name).weight.numel() for name, rows in layers.items()}

@@ -12,6 +12,17 @@ from regard.nn.feed_forward import FeedForward
 from regard.nn.parts import AnyBias, AnyMask
 from regard.nn.rms_norm import RMSNorm
 from regard.spec.dropout import check_rate
+from regard.spec.part import Part
+
+WITHIN = ("mask", "bias", "position")
+
+
+def _own(options: dict[str, Any]) -> dict[str, Any]:
+    """What one attention is given: a function makes a part for it alone."""
+    return {
+        name: value() if callable(value) and not isinstance(value, nn.Module | Part) else value
+        for name, value in options.items()
+    }
 
 
 def norm_of(kind: str, d_model: int, eps: float) -> nn.Module:
@@ -27,8 +38,10 @@ class Block(nn.Module):
     Each part stands in a residual branch. With `order="pre"` the norm comes first, x + part(norm(x)); with "post" last,
     norm(x + part(x)), as in the first paper. `norm` is "layer" or "rms". `looks_at` says where attention looks: "self",
     "memory" or "both". `dropout` acts on the branches, inside the feed-forward layer, and on attention weights unless
-    `attention_dropout` is given; all in training mode only. What else MultiHeadAttention takes goes to the
-    self-attention, or to the cross-attention if that is the only one.
+    `attention_dropout` is given; all in training mode only. What else MultiHeadAttention takes goes to both attentions;
+    mask, bias and position, which are of one sequence, to the self-attention alone if there is one. A module that is
+    given is shared; a function that makes one, such as `score=lambda: nn.Additive(32, 64)`, makes each attention its
+    own.
     """
 
     def __init__(
@@ -55,13 +68,13 @@ class Block(nn.Module):
             raise ValueError(f"order must be 'pre' (norm first) or 'post' (norm last), got {order!r}")
         check_rate(dropout)
         self.order, self.dropout = order, dropout
-        shared: dict[str, Any] = {"dropout": dropout if attention_dropout is None else attention_dropout}
-        shared |= {name: attention[name] for name in ("engine", "projection_bias", "out_bias") if name in attention}
+        attention["dropout"] = dropout if attention_dropout is None else attention_dropout
         width: dict[str, Any] = {"d_key": memory_width, "d_value": memory_width}
-        own = attention | shared
-        self.attention = MultiHeadAttention(d_model, heads, **own) if looks_at != "memory" else None
-        crossing = shared if looks_at == "both" else own
-        self.cross = MultiHeadAttention(d_model, heads, **width, **crossing) if looks_at != "self" else None
+        crossing = attention
+        if looks_at == "both":
+            crossing = {name: part for name, part in attention.items() if name not in WITHIN}
+        self.attention = MultiHeadAttention(d_model, heads, **_own(attention)) if looks_at != "memory" else None
+        self.cross = MultiHeadAttention(d_model, heads, **width, **_own(crossing)) if looks_at != "self" else None
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, bias=feed_bias, dropout=dropout)
         self.attention_norm = norm_of(norm, d_model, eps) if self.attention is not None else None
         self.cross_norm = norm_of(norm, d_model, eps) if self.cross is not None else None

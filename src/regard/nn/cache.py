@@ -1,5 +1,7 @@
 """KVCache: the keys and values of earlier tokens, so that a new one costs one row of attention and not all rows."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from regard.checks import whole
 from regard.nn.sliding import SlidingSlot
 from regard.nn.slots import Slot
+from regard.spec.masks.columns import integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +81,42 @@ class KVCache:
             return slot.length
         return 0
 
-    def truncate(self, length: int | Tensor) -> None:
+    @property
+    def _rows(self) -> int | None:
+        """Batch rows, if anything is held."""
+        for slot in self._slots.values():
+            if slot.key is not None:
+                return len(slot.key)
+        return None
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Should the block fail or be interrupted, every layer forgets what it was given in it."""
+        before = {layer: slot.mark() for layer, slot in self._slots.items()}
+        try:
+            yield
+        except BaseException:
+            for layer, slot in list(self._slots.items()):
+                if layer in before:
+                    slot.back(before[layer])  # type: ignore[arg-type]
+                else:
+                    del self._slots[layer]
+            raise
+
+    def truncate(self, length: int | Tensor | Sequence[int]) -> None:
         """Forget what stands at or after `length`: one number, or one per batch row (right-padded prompts)."""
-        if isinstance(length, Tensor):
-            if length.ndim != 1 or length.is_floating_point() or length.dtype == torch.bool:
-                raise TypeError(f"truncate wants an int or integers (batch,), got {length.dtype} {tuple(length.shape)}")
-            length = length.detach().to("cpu", torch.int64)
+        if not isinstance(length, int):
+            length = integers("truncate's lengths", length, axes=(1,)).cpu()
+            if len(length) != (rows := self._rows) and rows is not None:
+                raise ValueError(f"truncate wants one length for each of the {rows} rows, got {len(length)}")
         if bool(torch.as_tensor(length < 0).any()):
             raise ValueError(f"truncate wants lengths of at least 0, got {length}")
         for slot in self._slots.values():
             slot.truncate(length)
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Batch row r goes on from what row `rows[r]` has seen, as beam search wants; rows may repeat."""
+        rows = integers("reorder's rows", rows, axes=(1,))
         for slot in self._slots.values():
             slot.reorder(rows)
         for layer, memory in list(self._memories.items()):

@@ -13,7 +13,11 @@ INTEGERS = ("int64", "int32")
 
 def chosen(x: Tensor, at: Tensor | None) -> Tensor:
     """(batch, length, d_model) as it is, or the place `at` of each row, (batch, 1, d_model)."""
-    return x if at is None else x[torch.arange(len(x), device=x.device), at.to(x.device)].unsqueeze(1)
+    if at is None:
+        return x
+    if is_tensor("at", at).shape != x.shape[:1]:
+        raise ValueError(f"at must name one place for each of the {len(x)} rows, got shape {shape(at)}")
+    return x[torch.arange(len(x), device=x.device), at.to(x.device)].unsqueeze(1)
 
 
 class Embedding(nn.Module):
@@ -40,7 +44,13 @@ class Embedding(nn.Module):
         """(batch, length) of integers to (batch, length, d_model); the first stands at `start`."""
         if dtype(is_tensor("tokens", tokens)) not in INTEGERS:
             raise TypeError(f"tokens must be integers, got {dtype(tokens)} {shape(tokens)}; convert them with .long()")
-        x: Tensor = self.tokens(tokens)
+        try:
+            x: Tensor = self.tokens(tokens)
+        except IndexError as error:
+            wrong = tokens[(tokens < 0) | (tokens >= self.tokens.num_embeddings)]
+            raise ValueError(
+                f"tokens must lie in 0 to {self.tokens.num_embeddings - 1}, got {int(wrong[0])}"
+            ) from error
         x = x if self.scale == 1.0 else x * self.scale
         x = x if self.position is None else self.position(x, start)
         out: Tensor = self.dropout(x)

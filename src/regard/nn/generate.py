@@ -1,11 +1,11 @@
 """Generate: let a language model go on with a text, token by token."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from regard.checks import positive, whole
+from regard.checks import is_tensor, positive, whole
 from regard.nn.cache import KVCache
 
 #: model(tokens, cache=cache, at=rows) -> logits (batch, 1, vocabulary) of the token after place `rows[b]` of row b
@@ -17,7 +17,7 @@ def stream(
     tokens: Tensor,
     count: int,
     *,
-    lengths: Tensor | None = None,
+    lengths: Tensor | Sequence[int] | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -36,7 +36,9 @@ def stream(
     """
     choose = _chooser(temperature, top_k, top_p, generator)
     whole("count", count, 0)
-    if tokens.ndim != 2 or tokens.shape[1] == 0:
+    if isinstance(stop, int | str):
+        raise TypeError(f"stop must be a collection of tokens, got {stop!r}; write stop=[...]")
+    if is_tensor("tokens", tokens).ndim != 2 or tokens.shape[1] == 0:
         raise ValueError(f"tokens must be (batch, length) with at least one token, got shape {tuple(tokens.shape)}")
     cache = KVCache() if cache is None else cache
     with torch.no_grad():
@@ -69,9 +71,11 @@ def generate(model: Model, tokens: Tensor, count: int, **options: object) -> Ten
     return torch.stack(found, 1) if found else tokens[:, :0]
 
 
-def _read(model: Model, tokens: Tensor, lengths: Tensor | None, cache: KVCache, chunk: int | None) -> Tensor:
+def _read(
+    model: Model, tokens: Tensor, lengths: Tensor | Sequence[int] | None, cache: KVCache, chunk: int | None
+) -> Tensor:
     """The logits after each row's prompt; the cache holds the prompts and no padding."""
-    ends = torch.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else lengths
+    ends = torch.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else torch.as_tensor(lengths)
     if ends.shape != tokens.shape[:1] or bool((ends < 1).any()) or bool((ends > tokens.shape[1]).any()):
         raise ValueError(
             f"lengths must be one per batch row, from 1 to the {tokens.shape[1]} tokens given, got {ends.tolist()}"
@@ -83,8 +87,8 @@ def _read(model: Model, tokens: Tensor, lengths: Tensor | None, cache: KVCache, 
         here = (last - number * step).clamp(0, piece.shape[1] - 1)
         logits = model(piece, cache=cache, at=here)[:, 0]
         found = logits if found is None else torch.where((last // step == number).unsqueeze(-1), logits, found)
-    if lengths is not None:
-        cache.truncate(before + lengths.cpu())
+    if lengths is not None and bool((ends < tokens.shape[1]).any()):
+        cache.truncate(before + ends.cpu())
     assert found is not None
     return found
 

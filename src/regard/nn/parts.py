@@ -24,6 +24,11 @@ def made(part: Made | nn.Module) -> Made:
 
 def both(left: AnyMask, right: AnyMask) -> AnyMask:
     """What both masks show; None shows all."""
+    for mask in (left, right):
+        if isinstance(mask, str) and mask != "causal":
+            raise ValueError(
+                f"mask={mask!r} is not known; the one short name is 'causal', the others are in regard.masks"
+            )
     if left is None or right is None:
         return right if left is None else left
     return _mask(left) & _mask(right)
@@ -31,10 +36,6 @@ def both(left: AnyMask, right: AnyMask) -> AnyMask:
 
 def _mask(mask: Mask | Tensor | str) -> Mask:
     if isinstance(mask, str):
-        if mask != "causal":
-            raise ValueError(
-                f"mask={mask!r} is not known; the one short name is 'causal', the others are in regard.masks"
-            )
         return Causal()
     return DenseMask(mask) if isinstance(mask, Tensor) else mask
 

@@ -11,6 +11,7 @@ from regard.spec.biases import T5 as T5Bias
 from regard.spec.biases import ALiBi as ALiBiBias
 from regard.spec.biases import Distance as DistanceBias
 from regard.spec.positions import sinusoidal
+from regard.spec.positions.frequencies import inverse_frequencies
 
 Start = int | Tensor  # the position of the first token: for all rows, or one per batch row
 
@@ -35,11 +36,16 @@ class Sinusoidal(nn.Module):
     def forward(self, x: Tensor, start: Start = 0) -> Tensor:
         """`x` at the positions from `start` on."""
         rows = places(start, x.shape[-2], torch.device("cpu"))
-        if torch.compiler.is_compiling():
-            table = self._table
+        if torch.compiler.is_compiling():  # a graph is made once, and its table could not grow
+            found = self._computed(rows)
         else:
-            table = self._reaching(int(rows.max()) + 1 if rows.numel() else 0)
-        return (x + table[rows].to(x.device)).to(x.dtype)
+            found = self._reaching(int(rows.max()) + 1 if rows.numel() else 0)[rows]
+        return (x + found.to(x.device)).to(x.dtype)
+
+    def _computed(self, rows: Tensor) -> Tensor:
+        angles = rows.double().unsqueeze(-1) * inverse_frequencies(self.d_model, self.base)
+        pairs = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+        return pairs[..., : self.d_model].float()
 
     def _reaching(self, length: int) -> Tensor:
         if length > len(self._table):

@@ -15,8 +15,8 @@ class SlidingSlot:
     """The last `window` keys and the first `sinks` that ever came, each at its own absolute position.
 
     A query sees what it would see in one pass under `Causal() & (Window(window − 1, 0) | Prefix(sinks))`, in whatever
-    chunks the tokens come. The last keys move along a buffer, and back to its front when it is full, so that appending
-    costs the same at any length.
+    chunks the tokens come. The last keys move along a buffer, and to the front of another when it is full, so that
+    appending costs the same at any length.
     """
 
     window: int
@@ -88,6 +88,16 @@ class SlidingSlot:
                 "and its rows have one length; use KVCache() or KVCache(capacity=...)"
             )
 
+    def mark(self) -> "SlidingSlot":
+        """What `back` needs to return to this moment: nothing that is in use is ever written over."""
+        return replace(self, front=self.front.mark())
+
+    def back(self, mark: "SlidingSlot") -> None:
+        """Return to the moment of a mark."""
+        self.front.back(mark.front)
+        self.key, self.value = mark.key, mark.value
+        self.length, self.begin, self.count = mark.length, mark.begin, mark.count
+
     def reorder(self, rows: Tensor) -> None:
         """Batch row r becomes what row `rows[r]` was."""
         self.front.reorder(rows)
@@ -101,11 +111,8 @@ class SlidingSlot:
 
 
 def _moved(buffer: Tensor, begin: int, stop: int, room: int) -> Tensor:
-    """What lies between `begin` and `stop`, at the front of a buffer with at least that much room."""
+    """What lies between `begin` and `stop`, at the front of a new buffer."""
     live = buffer.detach()[..., begin:stop, :]
-    if buffer.shape[-2] < room or buffer.requires_grad:
-        buffer = live.new_zeros(*live.shape[:-2], room, live.shape[-1])
-        buffer[..., : stop - begin, :] = live
-    else:
-        buffer[..., : stop - begin, :] = live.clone()
-    return buffer
+    larger = live.new_zeros(*live.shape[:-2], room, live.shape[-1])
+    larger[..., : stop - begin, :] = live
+    return larger

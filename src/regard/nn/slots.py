@@ -57,6 +57,14 @@ class Slot:
         kept = torch.minimum(torch.as_tensor(self.length), torch.as_tensor(length))
         self.length = int(kept) if kept.ndim == 0 else kept
 
+    def mark(self) -> "Slot":
+        """What `back` needs to return to this moment: nothing that is in use is ever written over."""
+        return replace(self)
+
+    def back(self, mark: "Slot") -> None:
+        """Return to the moment of a mark."""
+        self.length, self.key, self.value = mark.length, mark.key, mark.value
+
     def reorder(self, rows: Tensor) -> None:
         """Batch row r becomes what row `rows[r]` was."""
         if self.key is not None and self.value is not None:

@@ -1,5 +1,6 @@
 """Encoder and Decoder: blocks one after another."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,15 +10,6 @@ from regard.checks import whole
 from regard.nn.block import Block, norm_of
 from regard.nn.cache import KVCache
 from regard.nn.parts import AnyBias, AnyMask
-from regard.spec.part import Part
-
-
-def _own(options: dict[str, Any]) -> dict[str, Any]:
-    """What one layer is given: a function makes a part for it alone, anything else is shared by all."""
-    return {
-        name: value() if callable(value) and not isinstance(value, nn.Module | Part) else value
-        for name, value in options.items()
-    }
 
 
 class _Stack(nn.Module):
@@ -38,17 +30,21 @@ class _Stack(nn.Module):
     ) -> None:
         super().__init__()
         shared: dict[str, Any] = {"looks_at": self.looks_at, "norm": norm, "order": order, "eps": eps} | block
-        blocks = (Block(d_model, heads, **_own(shared)) for _ in range(whole("layers", layers, 0)))
+        blocks = (Block(d_model, heads, **shared) for _ in range(whole("layers", layers, 0)))
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm_of(norm, d_model, eps) if order == "pre" else None
         self.d_model, self.checkpointing = d_model, False
 
     def _through(self, x: Tensor, memory: Tensor | None, **call: Any) -> Tensor:
-        for block in self.blocks:
-            if self.checkpointing and self.training:
-                x = checkpoint(block, x, memory, use_reentrant=False, **call)
-            else:
-                x = block(x, memory, **call)
+        cache: KVCache | None = call["cache"]
+        if cache is not None and self.checkpointing and self.training:
+            raise ValueError("checkpointing runs each block twice, which a cache would see; leave out one of the two")
+        with nullcontext() if cache is None else cache.restored():
+            for block in self.blocks:
+                if self.checkpointing and self.training:
+                    x = checkpoint(block, x, memory, use_reentrant=False, **call)
+                else:
+                    x = block(x, memory, **call)
         if self.norm is not None:
             x = self.norm(x)
         return x

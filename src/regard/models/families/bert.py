@@ -96,8 +96,15 @@ def build(folder: Folder) -> Bert:
     return model
 
 
-def pooled(vectors: Tensor, lengths: Tensor) -> Tensor:
-    """The mean of each row's first `lengths` vectors, of length 1."""
+def _mean(vectors: Tensor, lengths: Tensor) -> Tensor:
     kept = torch.arange(vectors.shape[1], device=vectors.device) < lengths.to(vectors.device).unsqueeze(1)
     total = torch.where(kept.unsqueeze(-1), vectors, 0.0).sum(1)
     return nn.functional.normalize(total / lengths.to(vectors).unsqueeze(1), dim=-1)
+
+
+def _first(vectors: Tensor, lengths: Tensor) -> Tensor:
+    return nn.functional.normalize(vectors[:, 0], dim=-1)
+
+
+#: name: one vector of length 1 for each text, of its tokens' vectors (text, token, d_model) and its number of tokens
+POOLINGS = {"mean": _mean, "first": _first}
