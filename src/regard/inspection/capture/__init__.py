@@ -1,0 +1,6 @@
+"""Capture: the attention of a model that runs, layer by layer, without changing what it computes."""
+
+from regard.inspection.capture.result import Capture
+from regard.inspection.capture.run import capture
+
+__all__ = ["Capture", "capture"]

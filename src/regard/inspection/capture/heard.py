@@ -1,0 +1,126 @@
+"""Heard: how the functions that compute attention are read, each from its own arguments."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, linear, pad
+
+from regard.engine.accelerating.arguments import Arguments
+from regard.engine.accelerating.fused import Fused
+from regard.engine.accelerating.precision import as_given, lowered
+from regard.engine.accelerating.projections import projected
+from regard.engine.accelerating.rules import rules_of
+from regard.engine.pieces import Piece
+from regard.engine.request import Spec
+from regard.inspection.capture.call import Call
+from regard.spec.masks import Causal, Dense, Documents
+from regard.spec.scores import ScaledDot
+
+
+def fused(*args: Any, **kwargs: Any) -> Call:
+    """scaled_dot_product_attention."""
+    asked = Fused(*args, **kwargs)
+    query, key = asked.query, asked.key
+    spec: Spec = {"score": ScaledDot(asked.scale)}
+    if asked.is_causal:
+        spec["mask"], spec["query_start"] = Causal(), 0  # as torch counts: query 0 stands at key 0
+    elif asked.attn_mask is not None:
+        spec["mask" if asked.attn_mask.dtype == torch.bool else "bias"] = torch.atleast_2d(asked.attn_mask)
+    if not asked.enable_gqa and query.ndim > 2 and key.ndim > 2:  # heads broadcast like any other axis
+        heads = max(query.shape[-3], key.shape[-3])
+        query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
+    return Call(query, key, spec, "scaled_dot_product_attention")
+
+
+def multi_head(*args: Any, **kwargs: Any) -> Call:
+    """multi_head_attention_forward: learned and zero keys stand at the end, as in the weights that torch returns."""
+    asked = Arguments(*args, **kwargs)
+    query, key, _ = projected(asked)
+    rules = rules_of(asked if asked.trusts_causal else replace(asked, need_weights=True), key.shape[-2])
+    if asked.add_zero_attn:
+        key = pad(key, (0, 0, 0, 1))
+    spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
+    with as_given(query.device):
+        return Call(lowered(query), lowered(key), spec, "nn.MultiheadAttention")
+
+
+def native(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    width: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average: bool = True,
+    mask_type: int | None = None,
+) -> Call:
+    """_native_multi_head_attention, the fast path of nn.MultiheadAttention. A bool mask is True where hidden."""
+    present = None
+    if query.is_nested:
+        lengths = [len(row) for row in query.unbind()]
+        present = torch.arange(max(lengths)) < torch.tensor(lengths).view(-1, 1)
+        query, key = (tensor.to_padded_tensor(0.0) for tensor in (query, key))
+    q = linear(query, weight[:width], bias[:width]).unflatten(-1, (heads, -1)).transpose(-3, -2)
+    k = linear(key, weight[width : 2 * width], bias[width : 2 * width]).unflatten(-1, (heads, -1)).transpose(-3, -2)
+    spec: Spec = {"score": ScaledDot(), "query_start": 0}
+    if present is not None:  # a row past its end sees nothing and is not seen
+        ids = present.long().to(q.device)
+        spec["mask"] = Documents(ids, query_ids=torch.where(ids == 1, 1, 2))
+    elif mask is not None:
+        shown = mask.view(len(mask), 1, 1, -1) if mask_type == 1 else mask
+        if mask.dtype == torch.bool:
+            spec["mask"] = Dense(_smallest(~shown))
+        else:
+            spec["bias"] = _smallest(shown)
+    return Call(q, k, spec, "nn.MultiheadAttention, fast path")
+
+
+def encoder_layer(
+    source: Tensor,
+    width: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    *rest: Any,
+) -> Call:
+    """_transformer_encoder_layer_fwd, the fast path of nn.TransformerEncoderLayer."""
+    mask, mask_type = (*rest[6:], None, None)[:2]
+    x = layer_norm(source, (width,), norm_weight, norm_bias, eps) if norm_first else source
+    call = native(x, x, x, width, heads, weight, bias, out_weight, out_bias, mask, mask_type=mask_type)
+    return replace(call, mechanism="nn.TransformerEncoderLayer, fast path")
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> Call:
+    """regard's attend."""
+    spec.pop("dropout", None)
+    return Call(lowered(query), lowered(key), Spec(**spec), "regard.attend")  # type: ignore[typeddict-item]
+
+
+def attended_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> Call:
+    """regard's attend over the keys of a cache."""
+    if len(pieces) > 1 or pieces[0].start != 0:
+        raise ValueError("its cache has let go of keys, so that no single matrix holds every query and key")
+    return attended(query, pieces[0].key, pieces[0].value, engine=engine, **spec)
+
+
+def _smallest(tensor: Tensor) -> Tensor:
+    """One of axes that hold the same all along, because they were expanded before something was done to them."""
+    for axis in range(tensor.ndim - 2):
+        if tensor.shape[axis] > 1 and bool((tensor == tensor.narrow(axis, 0, 1)).all()):
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor

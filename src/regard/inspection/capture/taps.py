@@ -1,0 +1,158 @@
+"""Taps: where attention is listened to. They are set while a capture is open in any thread, and heard in its own.
+
+A kernel of torch's is met where the dispatcher calls it, a function of Python's where its name is looked up. Neither
+hooks nor function modes are used: torch's fast paths shut where there are any.
+"""
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.engine.attend import attend
+from regard.engine.pieces import attend_pieces
+from regard.inspection.capture import heard, interface
+from regard.inspection.capture.call import Call
+
+Hear = Callable[[Callable[[], Call]], None]
+DEVICES = ("CPU", "CUDA", "MPS", "XPU")
+OURS: dict[Any, Callable[..., Call]] = {attend: heard.attended, attend_pieces: heard.attended_pieces}
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.listening: list[Hear] = []
+        self.muted = 0  # inside a call that was heard: what it calls is part of it
+
+
+_local, _lock = _Local(), threading.RLock()
+_set: list[Callable[[], None]] = []  # what takes the taps away again
+_open = 0
+
+
+@contextmanager
+def listening(model: nn.Module, hear: Hear) -> Iterator[None]:
+    """Tell `hear` of every call of attention in this thread, each as a function that reads it."""
+    _count(1)
+    undo = [_renamed(module) for module in _written_in(model)]
+    _local.listening.append(hear)
+    try:
+        with _Kernels():  # type: ignore[no-untyped-call]
+            yield
+    finally:
+        _local.listening.pop()
+        for back in undo:
+            back()
+        _count(-1)
+
+
+def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable[..., Call]) -> Any:
+    """The call, and after it whoever listens."""
+    # a backward pass computes checkpointed layers once more: they were heard the first time
+    if not _local.listening or _local.muted or torch._C._current_graph_task_id() != -1:
+        return function(*args, **kwargs)
+    _local.muted += 1
+    try:
+        out = function(*args, **kwargs)
+        for hear in _local.listening:
+            hear(lambda: read(*args, **kwargs))
+        return out
+    finally:
+        _local.muted -= 1
+
+
+class _Kernels(TorchDispatchMode):
+    """The fast paths of torch's layers."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        aten = torch.ops.aten
+        if func is aten._transformer_encoder_layer_fwd.default:
+            return _called(func, args, kwargs or {}, heard.encoder_layer)
+        if func is aten._native_multi_head_attention.default:
+            return _called(func, args, kwargs or {}, heard.native)
+        return func(*args, **(kwargs or {}))
+
+
+def _count(step: int) -> None:
+    """The first capture sets the taps that all share, the last takes them away."""
+    global _open
+    with _lock:
+        _open += step
+        if _open == 1 and step == 1:
+            _set.extend((_kernel(), _multi_head(), interface.tapped(_called)))
+        elif _open == 0:
+            while _set:
+                _set.pop()()
+
+
+def _kernel() -> Callable[[], None]:
+    """In front of scaled_dot_product_attention, which is made of other operators, and then called as it is."""
+    operator = torch.ops.aten.scaled_dot_product_attention.default
+    library = torch.library.Library("aten", "IMPL")
+
+    def met(*args: Any, **kwargs: Any) -> Any:
+        return _called(operator.decompose, args, kwargs, heard.fused)
+
+    for device in DEVICES:
+        library.impl("scaled_dot_product_attention", met, f"Autograd{device}")
+        library.impl("scaled_dot_product_attention", met, device)  # in inference mode
+    return library._destroy
+
+
+def _multi_head() -> Callable[[], None]:
+    functional = torch.nn.functional
+    original = functional.multi_head_attention_forward
+
+    @wraps(original)
+    def met(*args: Any, **kwargs: Any) -> Any:
+        return _called(original, args, kwargs, heard.multi_head)
+
+    functional.multi_head_attention_forward = met
+
+    def back() -> None:
+        functional.multi_head_attention_forward = original
+
+    return back
+
+
+def _written_in(model: nn.Module) -> list[Any]:
+    """The files where attend may be called by name: regard's own, and those of the model's classes."""
+    importlib.import_module("regard.nn.attention")
+    ours = {name for name in sys.modules if name.split(".")[0] == "regard"}
+    names = ours | {type(module).__module__ for module in model.modules()}
+    return [sys.modules[name] for name in sorted(names) if name in sys.modules and name not in _OWN]
+
+
+_OWN = (__name__, "regard.engine.attend", "regard.engine.pieces")
+
+
+def _renamed(module: Any) -> Callable[[], None]:
+    """attend and attend_pieces under whatever names they have there."""
+    found = {name: value for name, value in vars(module).items() if callable(value) and _is_ours(value)}
+    for name, function in found.items():
+        setattr(module, name, _ours(function, OURS[function]))
+
+    def back() -> None:
+        for name, function in found.items():
+            setattr(module, name, function)
+
+    return back
+
+
+def _is_ours(value: Any) -> bool:
+    return value is attend or value is attend_pieces
+
+
+def _ours(function: Callable[..., Any], read: Callable[..., Call]) -> Callable[..., Any]:
+    @wraps(function)
+    def met(*args: Any, **kwargs: Any) -> Any:
+        return _called(function, args, kwargs, read)
+
+    return met
