@@ -12,8 +12,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "regard"
 LAYERS = (("spec",), ("engine",), ("nn",), ("inspection",), ("show",), ("lab", "hf", "models", "bench"), ("cli",))
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
-# `.show()` and `.save()` may import `regard.show` inside the method. These (file, method) do, and no others.
-CONVENIENCES = {("spec/masks/base.py", "show")}
+# `.show()`, `.save()` and what a notebook calls may import `regard.show` inside the method. These (file, method) do,
+# and no others.
+CONVENIENT = {"show", "save", "_repr_html_"}
+CONVENIENCES = {("spec/masks/base.py", "show"), *(("inspection/matrix/handle.py", method) for method in CONVENIENT)}
 
 
 class Import(NamedTuple):
@@ -112,8 +114,8 @@ def imports(file: str, text: str) -> list[Import]:
 
 
 def is_convenience(item: Import) -> bool:
-    """Whether an import is `regard.show`, loaded inside a method named show or save."""
-    return place_of_module(item.target) == "show" and item.method in {"show", "save"}
+    """Whether an import is `regard.show`, loaded inside a method that shows, saves or draws in a notebook."""
+    return place_of_module(item.target) == "show" and item.method in CONVENIENT
 
 
 def wrong_imports(file: str, text: str) -> list[str]:

@@ -15,6 +15,7 @@ from regard.inspection.records import Bars, Grid, Lines
 from regard.inspection.text import display_width, fit, visible
 from regard.show import grids
 from regard.show.color import RAMP, RGB, ramp, readable_on
+from regard.show.layout import are_positions
 from regard.show.number import alike, nonfinite, short, uniform
 from regard.show.series import checked_bars, checked_lines, series_color
 from regard.show.size import (
@@ -31,6 +32,7 @@ from regard.show.size import (
 
 _NUMBERED = 400  # cells; more, and numbers are too small to read
 _LABELED = 60
+_POSITIONS = 16  # written where there are too many for all
 _MEASURED = 10  # values on a logarithmic axis that are written instead of powers
 _MARKERS = "o^sDvP*"
 
@@ -83,7 +85,7 @@ def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
     if not len(labels):
         axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
         return
-    step = math.ceil(count / _LABELED)
+    step = math.ceil(count / (_LABELED if count <= _LABELED or not are_positions(labels) else _POSITIONS))
     axis.set_ticks(
         range(0, count, step),
         [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],

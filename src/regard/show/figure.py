@@ -34,7 +34,7 @@ def draw(picture: Picture) -> Figure:
         raise ImportError("drawing figures needs matplotlib: pip install regard[pictures]") from error
     figure = Figure(figsize=size(picture), layout=ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN))
     _draw_on(figure, picture)
-    _settle_texts(figure)
+    settle_texts(figure)
     return figure
 
 
@@ -72,7 +72,7 @@ def _draw_panel(figure: Figure | SubFigure, panel: Panel) -> None:
         _draw_on(part, picture)
 
 
-def _settle_texts(figure: Figure) -> None:
+def settle_texts(figure: Figure) -> None:
     """Let every text fall back to fonts that know its script, and keep `$` in tokens from starting a formula."""
     from matplotlib.font_manager import fontManager
     from matplotlib.text import Text

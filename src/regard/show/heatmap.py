@@ -41,14 +41,14 @@ def heatmap_in(layout: Layout, grid: Grid, width: int, depth: Depth) -> list[Lin
     edges = _row_edges(grid, layout, depth)
     starts = range(0, len(values), layout.stacked)
     body = [
-        [Span(edge), *_line(values[start : start + layout.stacked], layout, limits, depth)]
+        [Span(edge), *cell_line(values[start : start + layout.stacked], layout, limits, depth)]
         for edge, start in zip(edges, starts, strict=True)
     ]
     return [
         *title,
         *_header(grid, layout, depth),
         *body,
-        *_scale(values, layout, limits, width, depth),
+        *color_scale(values, layout, limits, width, depth),
         *paragraph(_remark(everything, layout), width, depth),
         *note,
     ]
@@ -97,7 +97,8 @@ def _ruler(positions: Sequence[str], cell: int) -> str:
     return fit(line, max(width, 1))
 
 
-def _line(rows: Cells, layout: Layout, limits: Limits, depth: Depth) -> list[Span]:
+def cell_line(rows: Cells, layout: Layout, limits: Limits, depth: Depth) -> list[Span]:
+    """One line of cells: a row, or two of them one above the other."""
     if layout.stacked == 2:
         below: Sequence[float | None] = rows[1] if len(rows) > 1 else [None] * len(rows[0])
         return [_half_blocks(upper, lower, limits, depth) for upper, lower in zip(rows[0], below, strict=True)]
@@ -136,7 +137,7 @@ def _half_blocks(upper: float | None, lower: float | None, limits: Limits, depth
     return Span("▀", above, below)
 
 
-def _scale(values: Cells, layout: Layout, limits: Limits, width: int, depth: Depth) -> list[Line]:
+def color_scale(values: Cells, layout: Layout, limits: Limits, width: int, depth: Depth) -> list[Line]:
     """The colors with the values at their ends, if there is more than one, and what blanks mean if there are any."""
     blanks = any(value is None for row in values for value in row)
     remark = "; ".join(["square root scale"] * (limits.power != 1) + ["blank: hidden"] * blanks)

@@ -6,6 +6,7 @@ import secrets
 import shutil
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.inspection.records import Picture, Table
 from regard.show.data import as_csv, as_json
@@ -13,10 +14,13 @@ from regard.show.figure import draw, fix_layout
 from regard.show.table import table
 from regard.show.terminal import render
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _TEXT_WIDTH = 100
 _DOTS_PER_INCH = 150
-_FIGURES = ("png", "svg", "pdf")
-_FORMATS = (*_FIGURES, "txt", "json", "csv")
+FIGURES = ("png", "svg", "pdf")
+_FORMATS = (*FIGURES, "txt", "json", "csv")
 
 
 def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
@@ -41,7 +45,7 @@ def _content(picture: Picture | Table, form: str) -> bytes:
         return _text(picture).encode()
     if isinstance(picture, Table):
         raise ValueError(f"a Table is saved as txt, json or csv, got {form}")
-    return _figure(picture, form)
+    return figure_bytes(draw(picture), form)
 
 
 def _text(picture: Picture | Table) -> str:
@@ -49,8 +53,8 @@ def _text(picture: Picture | Table) -> str:
     return "".join(line.rstrip() + "\n" for line in text.split("\n"))
 
 
-def _figure(picture: Picture, form: str) -> bytes:
-    figure = draw(picture)
+def figure_bytes(figure: "Figure", form: str) -> bytes:
+    """The figure as a png, svg or pdf, the same bytes for the same figure."""
     import matplotlib
 
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[form]

@@ -1,5 +1,6 @@
 """AttentionMatrix: the (…, query, key) array of weights that is never built, and what can be asked of it."""
 
+import os
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -219,6 +220,26 @@ class AttentionMatrix(Array):
         self._near.found.update(surveyed(self._source, missing))
         grid = self._grid(rows, cols).stretched(rows, cols) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
+
+    def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
+        """Print a picture that fits the terminal: one head with its tokens, or all heads side by side.
+
+        `how`: what a cell shows where it holds several weights. `color`: as in `regard.show.render`.
+        """
+        from regard.show.window import print_attention
+
+        print_attention(self, how=how, color=color, title=title)
+
+    def save(self, path: str | os.PathLike[str], *, how: Literal["max", "mean"] = "max", title: str = "") -> None:
+        """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv."""
+        from regard.show.matrix_file import save_attention
+
+        save_attention(self, path, how=how, title=title)
+
+    def _repr_html_(self) -> str:
+        from regard.show.page import notebook
+
+        return notebook(self)
 
     def _positions(self, mask: Mask) -> None:
         """Refuse what depends on positions where the first query could stand at several."""
