@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
 import regard.hf
@@ -290,3 +291,18 @@ def test_the_softcap_and_the_scale_matter(family_named: Named) -> None:
             if hasattr(layer.self_attn, setting):
                 setattr(layer.self_attn, setting, None if setting == "attn_logit_softcapping" else 64)
         assert not torch.allclose(before, changed(tokens).logits, atol=1e-3)
+
+
+def test_compiled_in_one_graph() -> None:
+    torch._dynamo.reset()
+    sizes = {"vocab_size": 97, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2}
+    config = transformers.MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=5)
+    regard.hf.register()
+    model = transformers.MistralForCausalLM._from_config(config, attn_implementation="regard").eval()
+    tokens, seen = torch.randint(97, (3, 15)), torch.ones(3, 15, dtype=torch.long)
+    seen[1, :4] = 0
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        found = compiled(tokens, attention_mask=seen, use_cache=False).logits
+        torch.testing.assert_close(found, model(tokens, attention_mask=seen, use_cache=False).logits)
+    torch._dynamo.reset()

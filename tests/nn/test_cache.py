@@ -294,6 +294,8 @@ def test_lists_of_lengths_and_rows_do() -> None:
     assert cache.length.tolist() == [4, 2]
     cache.reorder([1, 0])
     assert cache.length.tolist() == [2, 4]
+    with pytest.raises(ValueError, match=r"rows from 0 to 1, got \[0, 2\]"):
+        cache.reorder([0, 2])
     with pytest.raises(ValueError, match="one length for each of the 2 rows, got 3"):
         cache.truncate([1, 2, 3])
     with pytest.raises(TypeError, match="must be integers"):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 from torch import nn
 
 _listening: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("regard_hf_calls", default=())
@@ -27,6 +28,8 @@ def counting() -> Iterator[list[nn.Module]]:
 
 
 def note(module: nn.Module) -> None:
-    """Write the call into every list that is open."""
+    """Write the call into every list that is open; a compiled graph writes none."""
+    if torch.compiler.is_compiling():
+        return
     for calls in _listening.get():
         calls.append(module)

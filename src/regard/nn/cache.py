@@ -117,6 +117,8 @@ class KVCache:
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Batch row r goes on from what row `rows[r]` has seen, as beam search wants; rows may repeat."""
         rows = integers("reorder's rows", rows, axes=(1,))
+        if (held := self._rows) is not None and bool(((rows < 0) | (rows >= held)).any()):
+            raise ValueError(f"reorder wants rows from 0 to {held - 1}, got {rows.tolist()}")
         for slot in self._slots.values():
             slot.reorder(rows)
         for layer, memory in list(self._memories.items()):

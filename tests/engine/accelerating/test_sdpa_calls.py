@@ -205,3 +205,13 @@ def test_second_derivatives() -> None:
         return out
 
     assert torch.autograd.gradgradcheck(inside, leaves)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.zeros(5, 5, dtype=torch.float64), torch.zeros(5, 5).half(), torch.ones(5).bool()]
+)
+def test_masks_that_torch_refuses_are_torchs_to_refuse(mask: Tensor) -> None:
+    q = torch.randn(2, 4, 5, 8)
+    with accelerating() as served, pytest.raises((RuntimeError, IndexError)):
+        torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    assert not served.served

@@ -45,6 +45,14 @@ CAUSAL: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", LLAMA | {"sliding_window": 5}),
     "mistral without a window": ("Mistral", LLAMA | {"sliding_window": None}),
     "qwen 2": ("Qwen2", LLAMA),
+    "qwen 2 with windows": (
+        "Qwen2",
+        LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0},
+    ),
+    "qwen 2 with windows nowhere": (
+        "Qwen2",
+        LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 3},
+    ),
     "qwen 3": ("Qwen3", LLAMA | {"head_dim": 8}),
     "gpt-2": ("GPT2", GPT2),
     "gpt-2, untied": ("GPT2", GPT2 | {"tie_word_embeddings": False, "n_inner": 50, "activation_function": "relu"}),
@@ -129,6 +137,14 @@ def test_a_head_for_another_task_is_left_out(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_a_model_saved_without_its_head(tmp_path: Path) -> None:
+    theirs = written("Llama", LLAMA | {"tie_word_embeddings": True}, tmp_path / "whole")
+    theirs.model.save_pretrained(tmp_path / "bare")
+    tokens = torch.randint(60, (1, 9))
+    close(models.build(tmp_path / "bare")(tokens), theirs(tokens).logits)
+
+
+@torch.no_grad()
 def test_half_precision_stays(tmp_path: Path) -> None:
     written("Llama", LLAMA, tmp_path)
     folder = tmp_path / "half"
@@ -153,7 +169,11 @@ def changed(folder: Path, **settings: Any) -> None:
         ({"intermediate_size": 41}, r"should be \(41, 24\) by its config.json, got \(40, 24\)"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic' is not built here"),
         ({"hidden_size": None}, "has no 'hidden_size'"),
-        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 4}, "layers differ in their masks"),
+        (
+            {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
+            "layers differ in their masks",
+        ),
+        ({"rope_parameters": YARN | {"mscale": 0.7}}, "yarn's mscale"),
     ],
     ids=lambda value: str(value)[:30],
 )

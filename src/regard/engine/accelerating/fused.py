@@ -44,6 +44,8 @@ class Fused:
     def run(self, engine: str) -> Tensor:
         query, key, value = lowered(self.query), lowered(self.key), lowered(self.value)
         mask = None if self.attn_mask is None else lowered(self.attn_mask)
+        if mask is not None and (mask.dtype not in (torch.bool, query.dtype) or mask.ndim < 2):
+            raise ValueError("torch takes a mask of bools or of the query's dtype, with two axes or more")
         with as_given(query.device):
             rest = (mask, self.dropout_p, self.is_causal, self.scale, self.enable_gqa)
             out = sdpa_on(engine, query, key, value, *rest)

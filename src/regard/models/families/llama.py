@@ -70,6 +70,8 @@ def build(folder: Folder) -> LanguageModel:
     def renamed(name: str, tensor: Tensor) -> dict[str, Tensor]:
         if name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight"):
             return {}
+        if not name.startswith(("model.", "lm_head.")):  # the model was saved without its head
+            name = f"model.{name}"
         if match := LAYER.fullmatch(name):
             number, part, kind = match.groups()
             return {f"blocks.blocks.{number}.{PARTS.get(part, part)}.{kind}": tensor}
@@ -98,7 +100,9 @@ def _stretch(folder: Folder, rope: dict[str, Any]) -> Stretch | None:
         case "llama3":
             low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
             return Llama3(float(rope["factor"]), low, high, int(original))
-        case "yarn" if not rope.get("mscale") and not rope.get("mscale_all_dim"):
+        case "yarn":
+            if rope.get("mscale") or rope.get("mscale_all_dim"):
+                raise ValueError(f"{folder.kind} with yarn's mscale or mscale_all_dim is not built here")
             return YaRN(
                 float(rope["factor"]),
                 int(original),
@@ -114,9 +118,13 @@ def _stretch(folder: Folder, rope: dict[str, Any]) -> Stretch | None:
 
 def _mask(folder: Folder) -> Mask:
     """Causal, with a window where every layer has one."""
-    window = folder.setting("sliding_window", None)
+    window, layers = folder.setting("sliding_window", None), folder.setting("num_hidden_layers")
     if window is None or not folder.setting("use_sliding_window", folder.kind == "mistral"):
         return Causal()
-    if folder.kind != "mistral":
-        raise ValueError(f"{folder.kind} with use_sliding_window is not built here: its layers differ in their masks")
-    return Window(int(window) - 1, 0)
+    full = 0 if folder.kind == "mistral" else folder.setting("max_window_layers", 28)
+    kinds = folder.setting("layer_types", None) or [
+        "full_attention" if layer < full else "sliding_attention" for layer in range(layers)
+    ]
+    if len(set(kinds)) > 1:
+        raise ValueError(f"{folder.kind} whose layers differ in their masks is not built here: {', '.join(set(kinds))}")
+    return Causal() if "full_attention" in kinds else Window(int(window) - 1, 0)
