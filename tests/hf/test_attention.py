@@ -298,7 +298,8 @@ def test_compiled_in_one_graph() -> None:
     sizes = {"vocab_size": 97, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2}
     config = transformers.MistralConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=5)
     regard.hf.register()
-    model = transformers.MistralForCausalLM._from_config(config, attn_implementation="regard").eval()
+    kind: Any = transformers.MistralForCausalLM
+    model = kind._from_config(config, attn_implementation="regard").eval()
     tokens, seen = torch.randint(97, (3, 15)), torch.ones(3, 15, dtype=torch.long)
     seen[1, :4] = 0
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
