@@ -1,6 +1,8 @@
 """What a Capture says of itself, and what it refuses."""
 
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
@@ -117,3 +119,18 @@ def test_nothing_yet_and_done() -> None:
         model(x)
     with pytest.raises(RuntimeError, match="this capture is done; begin another"), c:
         pass
+
+
+def test_inside_accelerating() -> None:
+    with regard.accelerating(), pytest.raises(RuntimeError, match="capture outside the block"):
+        capture(encoder(), torch.randn(3, 6, 16))
+
+
+def test_the_model_is_let_go() -> None:
+    model = encoder()
+    gone = weakref.ref(model)
+    c = capture(model, torch.randn(3, 6, 16))
+    del model
+    gc.collect()
+    assert gone() is None
+    assert c[0].shape == (3, 4, 6, 6)

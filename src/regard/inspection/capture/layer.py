@@ -1,10 +1,13 @@
 """Layer: what one module computed, in one call or in the steps of a generation."""
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.engine.request import Request, Spec, request
 from regard.inspection.capture.call import Call
@@ -13,60 +16,72 @@ from regard.spec.masks import Causal
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 
+DEFAULTS: dict[str, Any] = {"score": ScaledDot(), "normalizer": Softmax(), "temperature": 1.0}
 ROWS = 16  # of a layer that the self-check adds up
 
 
+class Step(NamedTuple):
+    """The queries of one call, and the keys that it had: `keys` of them from `first` on."""
+
+    query: Tensor
+    spec: Spec
+    first: int
+    keys: int
+
+
 class Layer:
-    """Calls whose queries follow one another over keys that grow, or stay as they are."""
+    """Calls whose queries follow one another, over keys that grow or stay as they are."""
 
     def __init__(self, name: str, call: Call) -> None:
         self.name, self.mechanism = name, call.mechanism
-        self._calls, self._key = [call], call.key
+        self._steps, self._key = [Step(call.query, call.spec, 0, call.key.shape[-2])], call.key
 
     @property
     def heads(self) -> int:
         """Of the queries."""
-        return self._calls[0].query.shape[-3]
+        return self._steps[0].query.shape[-3]
 
     @property
     def queries(self) -> int:
         """Of all steps."""
-        return sum(call.query.shape[-2] for call in self._calls)
+        return sum(step.query.shape[-2] for step in self._steps)
 
     @property
     def keys(self) -> int:
-        """Of the last step."""
+        """Of all steps."""
         return self._key.shape[-2]
 
-    def follows(self, call: Call, generating: bool) -> bool:
-        """Whether the call is a further step: the keys are ours and one more for each query; or, where a model
-        generates, ours exactly."""
-        first, old, new = self._calls[0], self._key, call.key
-        if old.shape[:-2] != new.shape[:-2] or first.query.shape[:-2] != call.query.shape[:-2]:
-            return False
-        if any(_default(first, name) != _default(call, name) for name in ("score", "normalizer", "temperature")):
-            return False
-        grown = new.shape[-2] - old.shape[-2]
-        itself = self.queries == self.keys and grown == call.query.shape[-2]
-        if not itself and not (generating and grown == 0):
-            return False
-        return torch.equal(old, new[..., : old.shape[-2], :])
+    def fresh(self, call: Call, generating: bool) -> int | None:
+        """How many keys the call adds if it is a further step, else None.
 
-    def add(self, call: Call) -> None:
-        """One more step; the keys of all steps are those of the last."""
-        self._calls.append(call)
-        self._key = call.key
-        for number, each in enumerate(self._calls):
-            keys = call.key[..., : each.key.shape[-2], :]
-            self._calls[number] = Call(each.query, keys, each.spec, each.mechanism)
+        A step has keys of ours, all or the last of them, and one more for each of its queries; or, where a model
+        generates, just ours, those of something else that it looks at.
+        """
+        first, new, queries = self._steps[0], call.key, call.query.shape[-2]
+        if self._key.shape[:-2] != new.shape[:-2] or first.query.shape[:-2] != call.query.shape[:-2]:
+            return None
+        if any(_default(first.spec, name) != _default(call.spec, name) for name in DEFAULTS):
+            return None
+        for added, may in ((queries, self.queries == self.keys), (0, generating)):
+            known = new.shape[-2] - added
+            may = may and 1 <= known <= self.keys and (added > 0 or known == self.keys)
+            if may and torch.equal(self._key[..., self.keys - known :, :], new[..., :known, :]):
+                return added
+        return None
+
+    def add(self, call: Call, fresh: int) -> None:
+        """One more step, whose last keys are new."""
+        count = call.key.shape[-2]
+        self._key = torch.cat([self._key, call.key[..., count - fresh :, :]], -2)
+        self._steps.append(Step(call.query, call.spec, self.keys - count, count))
 
     @cached_property
     def matrix(self) -> AttentionMatrix:
         """The weights of all steps, (batch, head, query, key)."""
-        if len(self._calls) == 1:
-            return matrix(self._calls[0].query, self._key, **self._calls[0].spec)
-        query = torch.cat([call.query for call in self._calls], -2)
-        spec: Any = {**self._calls[0].spec, "mask": None, "bias": None, "query_start": None, **self._joined()}
+        if len(self._steps) == 1:
+            return matrix(self._steps[0].query, self._key, **self._steps[0].spec)
+        query = torch.cat([step.query for step in self._steps], -2)
+        spec: Any = {**self._steps[0].spec, "mask": None, "bias": None, "query_start": None, **self._joined()}
         return matrix(query, self._key, **spec)
 
     @cached_property
@@ -76,7 +91,7 @@ class Layer:
         step = max(1, self.queries // ROWS)
         rows = list(range(0, self.queries, step))
         sums = self.matrix[(..., rows, slice(None))].sum(-1)
-        normalizer = self._calls[0].spec.get("normalizer", Softmax())
+        normalizer = _default(self._steps[0].spec, "normalizer")
         wanted = torch.ones_like(sums)
         if isinstance(normalizer, Softmax) and normalizer.sink is not None:
             sink = torch.as_tensor(normalizer.sink, dtype=sums.dtype, device=sums.device).reshape(-1, 1)
@@ -86,51 +101,50 @@ class Layer:
 
     def _joined(self) -> Spec:
         """The masks and biases of the steps, each in its own rows."""
-        if all(map(_causal, self._calls)):
+        ends = accumulate(step.query.shape[-2] for step in self._steps)
+        if all(_causal(step, end) for step, end in zip(self._steps, ends, strict=True)):
             return {"mask": Causal(), "query_start": 0}
-        if not any(_says(call, name) for call in self._calls for name in ("mask", "bias")):
-            return {} if self.queries != self.keys else {"mask": self._table(visible=True)}
-        found: Spec = {"mask": self._table(visible=True)}
-        if any(_says(call, "bias") for call in self._calls):
-            found["bias"] = self._table(visible=False)
+        plain = not any(_says(step.spec, name) for step in self._steps for name in ("mask", "bias"))
+        if plain and all(step.keys == self.keys for step in self._steps):
+            return {}
+        found: Spec = {"mask": self._table(_visible)}
+        if any(_says(step.spec, "bias") for step in self._steps):
+            found["bias"] = self._table(_added)
         return found
 
-    def _table(self, visible: bool) -> Tensor:
-        """(batch, 1 or head, query, key): what is visible, or what is added."""
+    def _table(self, told: Callable[[Request], Tensor]) -> Tensor:
+        """(batch, 1 or head, query, key) of what each step tells of its pairs; False or 0 where it has none."""
         rows = []
-        for call in self._calls:
-            asked = _asked(call)
-            part = _visible(asked) if visible else _added(asked)
-            rows.append(torch.nn.functional.pad(part, (0, self.keys - call.key.shape[-2])))
+        for step in self._steps:
+            key = self._key[..., step.first : step.first + step.keys, :]
+            part = told(_asked(step, key))
+            rows.append(pad(part, (step.first, self.keys - step.first - step.keys)))
         heads = max(part.shape[1] for part in rows)
         return torch.cat([part.expand(-1, heads, -1, -1) for part in rows], -2)
 
 
-def _says(call: Call, name: str) -> bool:
-    return call.spec.get(name) is not None
+def _says(spec: Spec, name: str) -> bool:
+    return spec.get(name) is not None
 
 
-def _default(call: Call, name: str) -> Any:
-    return call.spec.get(name, {"score": ScaledDot(), "normalizer": Softmax(), "temperature": 1.0}[name])
+def _default(spec: Spec, name: str) -> Any:
+    return spec.get(name, DEFAULTS[name])
 
 
-def _causal(call: Call) -> bool:
-    """Whether its last query sees every key, and each before it one less."""
-    queries, keys = call.query.shape[-2], call.key.shape[-2]
-    if _says(call, "bias"):
+def _causal(step: Step, end: int) -> bool:
+    """Whether its last query, before which there are `end` − 1, sees as many keys, and each before it one less."""
+    queries, start = step.query.shape[-2], step.spec.get("query_start")
+    if _says(step.spec, "bias") or step.first or step.keys != end:
         return False
-    if not _says(call, "mask"):
+    if not _says(step.spec, "mask"):
         return queries == 1
-    start = call.spec.get("query_start")
-    ends = start is None or (isinstance(start, int) and start + queries == keys)
-    return call.spec["mask"] in ("causal", Causal()) and ends
+    ends = start is None or (isinstance(start, int) and start + queries == step.keys)
+    return step.spec["mask"] in ("causal", Causal()) and ends
 
 
-def _asked(call: Call) -> Request:
-    plain: Any = {"mask": None, "bias": None, "query_start": None, **call.spec}
-    for name in ("score", "normalizer", "temperature"):
-        plain[name] = _default(call, name)
-    return request(call.query, call.key, call.key[..., :0], **plain, dropout=0.0, aux=())
+def _asked(step: Step, key: Tensor) -> Request:
+    spec: Any = {**DEFAULTS, "mask": None, "bias": None, "query_start": None, **step.spec}
+    return request(step.query, key, key[..., :0], **spec, dropout=0.0, aux=())
 
 
 def _visible(asked: Request) -> Tensor:

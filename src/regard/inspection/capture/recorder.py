@@ -47,10 +47,15 @@ class Recorder:
             self._new(place.path, lambda name: Refused(name, reason))
             return
         last = self._last.get(place.path)
-        if isinstance(last, Layer) and last.follows(call, place.generating):
-            last.add(call)
+        fresh = last.fresh(call, place.generating) if isinstance(last, Layer) else None
+        if isinstance(last, Layer) and fresh is not None:
+            last.add(call, fresh)
         else:
             self._new(place.path, lambda name: Layer(name, call))
+
+    def done(self) -> None:
+        """Let go of the model and of its tensors."""
+        self._names, self._store = Names(nn.Identity()), Store()
 
     def _new(self, path: str, make: Callable[[str], Layer | Refused]) -> None:
         times = self._times[path] = self._times.get(path, 0) + 1

@@ -1,12 +1,15 @@
 """Capture: the attention of a model, layer by layer."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
+from regard.engine.accelerating.block import _Accelerating
 from regard.inspection.capture.layer import Layer
 from regard.inspection.capture.recorder import Recorder, Refused
 from regard.inspection.capture.taps import listening
@@ -26,19 +29,27 @@ class Capture:
     def __init__(self, model: nn.Module, tokens: Sequence[str] | None = None) -> None:
         self.output: Any = None  # what the model returned, if it was called by `capture`
         self._model, self._tokens = type(model).__name__, tokens
-        self._recorder, self._listened, self._module = Recorder(model), ExitStack(), model
+        self._recorder, self._listened = Recorder(model), ExitStack()
+        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(listening, model, self._recorder.hear)
         self._matrices: dict[str, AttentionMatrix] = {}
 
     def __enter__(self) -> Self:
-        if self._recorder.layers:
+        if self._begin is None:
             raise RuntimeError("this capture is done; begin another with capture(model)")
-        self._listened.enter_context(listening(self._module, self._recorder.hear))
+        if any(isinstance(mode, _Accelerating) for mode in _get_current_function_mode_stack()):
+            raise RuntimeError(
+                "regard.accelerating() leaves attention to torch while it is captured, which would change the output; "
+                "capture outside the block"
+            )
+        self._listened.enter_context(self._begin())
+        self._begin = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._listened.close()
+        self._recorder.done()
         if kind is not None:
             return
         if not self._recorder.layers:

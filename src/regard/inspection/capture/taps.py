@@ -40,16 +40,15 @@ _open = 0
 @contextmanager
 def listening(model: nn.Module, hear: Hear) -> Iterator[None]:
     """Tell `hear` of every call of attention in this thread, each as a function that reads it."""
-    _count(1)
-    undo = [_renamed(module) for module in _written_in(model)]
+    with _lock:
+        _count(1)
+        _set.extend(_renamed(module) for module in _written_in(model))
     _local.listening.append(hear)
     try:
         with _Kernels():  # type: ignore[no-untyped-call]
             yield
     finally:
         _local.listening.pop()
-        for back in undo:
-            back()
         _count(-1)
 
 
