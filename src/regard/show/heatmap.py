@@ -56,8 +56,9 @@ def heatmap_in(layout: Layout, grid: Grid, width: int, depth: Depth) -> list[Lin
 
 def _row_edges(grid: Grid, layout: Layout, depth: Depth) -> list[str]:
     """What stands left of each line: the label of its first row, with the row's number if rows share the line."""
-    numbered = not layout.labels_each_row and len(grid.row_labels) > 0
-    labels = [f"{index} {label}" if numbered else label for index, label in enumerate(row_labels(grid, depth))]
+    labels = row_labels(grid, depth)
+    if not layout.labels_each_row and not are_positions(labels):
+        labels = [f"{index} {label}" for index, label in enumerate(labels)]
     place = right if are_positions(labels) else left
     return [place(label, layout.margin - 1) + " " for label in labels[:: layout.rows * layout.stacked]]
 

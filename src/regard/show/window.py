@@ -70,7 +70,7 @@ def _one(matrix: AttentionMatrix, width: int, height: int | None, how: str, titl
         grid = _grid(picture(matrix, rows, max((width - margin) // cell, 1), how=how, title=title))
         block = heatmap_in(Layout(margin, cell, stacked=stacked), _by_number(grid, keys, stacked), width, depth)
         if len(block) <= lines or rows == 1:
-            return block
+            return _cut(block, lines)
         around += len(block) - lines
 
 
@@ -115,24 +115,40 @@ class _Tiles:
 
 def _many(matrix: AttentionMatrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
     *lead, queries, keys = matrix.shape
-    head = paragraph(title, width, depth)
-    foot = 5 if width >= 60 else 9
-    lines = None if height is None else height - len(head) - foot
     longest = len(",".join(str(size - 1) for size in lead))
-    tiles = _arranged(math.prod(lead), queries, keys, (width, lines), longest, depth)
-    panel = picture(matrix, math.ceil(queries / tiles.pool) or 1, math.ceil(keys / tiles.pool) or 1, how=how)
-    assert isinstance(panel, Panel)
-    every = [part for part in panel.pictures if isinstance(part, Grid)]
-    layout, limits = tiles.layout(queries, keys, depth), shared_limits(every)
+    around = 3
+    while True:
+        lines = None if height is None else max(height - around, 2)
+        tiles = _arranged(math.prod(lead), queries, keys, (width, lines), longest, depth)
+        panel = picture(matrix, math.ceil(queries / tiles.pool) or 1, math.ceil(keys / tiles.pool) or 1, how=how)
+        assert isinstance(panel, Panel)
+        every = [part for part in panel.pictures if isinstance(part, Grid)]
+        block = [
+            *paragraph(title, width, depth),
+            *_heads(every, tiles, tiles.layout(queries, keys, depth), width, depth),
+        ]
+        if height is None or len(block) <= height:
+            return block
+        if lines == 2:
+            return _cut(block, height)
+        around += len(block) - height
+
+
+def _heads(every: Sequence[Grid], tiles: _Tiles, layout: Layout, width: int, depth: Depth) -> list[Line]:
+    limits = shared_limits(every)
     blocks = [_small(grid, layout, limits, depth) for grid in every[: tiles.shown]]
     body: list[Line] = []
     for start in range(0, len(blocks), tiles.abreast):
         body += beside([padded(block, tiles.wide) for block in blocks[start : start + tiles.abreast]], _GAP)
     scale = color_scale([row for grid in every for row in grid.values], layout, limits, width, depth)
-    note = f"{every[0].note}. A{every[0].title}.show() shows one head with its labels."
-    if tiles.shown < len(every):
-        note += f" These are {tiles.shown:,} of {len(every):,} heads: choose others by index, or save them all."
-    return [*head, *body, *scale, *paragraph(note, width, depth)]
+    some = f" These are {tiles.shown:,} of {len(every):,} heads: choose others by index, or save them all."
+    note = f"{every[0].note}.{some if tiles.shown < len(every) else ''} A{every[0].title}.show() shows one with labels."
+    return [*body, *scale, *paragraph(note, width, depth)]
+
+
+def _cut(block: Block, lines: int) -> Block:
+    """In a window too small for the note, what fits of it."""
+    return block if len(block) <= lines else [*block[: lines - 1], [Span("…")]]
 
 
 def shared_limits(every: Sequence[Grid]) -> Limits:

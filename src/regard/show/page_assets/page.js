@@ -6,6 +6,7 @@
   const views = data.views.map((view) => ({ ...view, cells: floats(view.cells) }));
   const root = document.documentElement;
   const ratio = () => window.devicePixelRatio || 1;
+  const blank = views[0].cells.includes(-Infinity);
   const state = { head: 0, view: 0, own: false, at: null };
 
   function floats(text) {
@@ -31,10 +32,10 @@
 
   const weight = (head, row, column) => views[state.view].cells[(head * rows + row) * columns + column];
 
-  function limits() {
+  function limits(head) {
     const [low, high, power] = views[state.view].limits;
     if (!state.own) return { low, high, power };
-    const start = state.head * rows * columns;
+    const start = head * rows * columns;
     let least = Infinity, most = -Infinity;
     for (let n = start; n < start + rows * columns; n++) {
       const value = views[state.view].cells[n];
@@ -47,22 +48,36 @@
     return { low: least, high: most > least ? most : least + 1, power };
   }
 
-  // One dot for each cell; the hidden ones stay clear, so that the paper of the page shows.
-  function image(head, scale) {
-    const picture = new ImageData(Math.max(columns, 1), Math.max(rows, 1));
-    for (let n = 0; n < rows * columns; n++) {
-      const value = views[state.view].cells[head * rows * columns + n];
-      if (value === -Infinity) continue;
-      const known = !Number.isNaN(value);
-      const fraction = known ? Math.pow(Math.min(Math.max((value - scale.low) / (scale.high - scale.low), 0), 1), scale.power) : 0;
-      const [red, green, blue] = known ? table[Math.round(fraction * 255)] : [230, 0, 120];
-      picture.data.set([red, green, blue, 255], 4 * n);
+  // One dot for the largest of `step` × `step` cells; the hidden ones stay clear, so that the page shows through.
+  function image(head, scale, step) {
+    const wide = Math.max(Math.ceil(columns / step), 1), high = Math.max(Math.ceil(rows / step), 1);
+    const largest = new Float32Array(wide * high).fill(-Infinity), cells = views[state.view].cells;
+    for (let row = 0, n = head * rows * columns; row < rows; row++) {
+      for (let column = 0; column < columns; column++, n++) {
+        const dot = Math.floor(row / step) * wide + Math.floor(column / step);
+        if (cells[n] > largest[dot] || Number.isNaN(cells[n])) largest[dot] = cells[n];
+      }
     }
+    const picture = new ImageData(wide, high);
+    largest.forEach((value, dot) => {
+      if (value === -Infinity) return;
+      const share = Math.min(Math.max((value - scale.low) / (scale.high - scale.low), 0), 1);
+      const known = !Number.isNaN(value);
+      const [red, green, blue] = known ? table[Math.round(Math.pow(share, scale.power) * 255)] : [230, 0, 120];
+      picture.data.set([red, green, blue, 255], 4 * dot);
+    });
     const canvas = document.createElement("canvas");
-    canvas.width = picture.width;
-    canvas.height = picture.height;
+    canvas.width = wide;
+    canvas.height = high;
     canvas.getContext("2d").putImageData(picture, 0, 0);
     return canvas;
+  }
+
+  let kept = { of: "", canvas: null };
+  function current(scale) {
+    const of = [state.head, state.view, state.own].join();
+    if (kept.of !== of) kept = { of, canvas: image(state.head, scale, 1) };
+    return kept.canvas;
   }
 
   const number = (value) => Number.isFinite(value) ? String(Number(value.toPrecision(3))) : String(value);
@@ -128,11 +143,10 @@
   function thumbnails() {
     buttons.forEach((button, n) => {
       if (!button) return;
-      const canvas = button.firstChild, scale = limits();
-      const small = state.own ? (() => { const kept = state.head; state.head = n; const own = limits(); state.head = kept; return image(n, own); })() : image(n, scale);
+      const canvas = button.firstChild, small = image(n, limits(n), Math.ceil(Math.max(rows, columns) / 112));
       canvas.width = canvas.height = 112;
       const context = canvas.getContext("2d");
-      context.imageSmoothingEnabled = columns > 112 || rows > 112;
+      context.imageSmoothingEnabled = false;
       context.drawImage(small, 0, 0, 112, 112);
     });
   }
@@ -142,7 +156,7 @@
   let place = { left: 0, top: 0, wide: 1, high: 1 };
 
   function draw() {
-    const scale = limits(), style = getComputedStyle(root), font = "system-ui, sans-serif";
+    const scale = limits(state.head), style = getComputedStyle(root), font = "system-ui, sans-serif";
     const ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft");
     const context = map.getContext("2d");
     context.font = `12px ${font}`;
@@ -153,7 +167,7 @@
     const room = Math.max(document.body.clientWidth - 40 - left - Math.min(top, 90), 200);
     const tall = Math.max(window.innerHeight - top - (strip ? 330 : 160), 320);
     const fit = Math.min(room / Math.max(columns, 1), Math.max(tall / Math.max(rows, 1), Math.min(room / Math.max(columns, 1), 16)));
-    const side = Math.max(Math.min(fit, 36), Math.min(2, room / Math.max(columns, 1)), 0.5);
+    const side = Math.max(Math.min(fit, 36), 1);  // never less than a dot: a strong weight must not fall between two
     const wide = columns * side, deep = rows * side;
     place = { left, top, wide: side, high: side };
     map.width = Math.ceil((left + wide + Math.min(top, 90)) * ratio());
@@ -164,7 +178,7 @@
     context.fillStyle = style.getPropertyValue("--hidden");
     context.fillRect(left, top, wide, deep);
     context.imageSmoothingEnabled = false;
-    if (rows && columns) context.drawImage(image(state.head, scale), left, top, wide, deep);
+    if (rows && columns) context.drawImage(current(scale), left, top, wide, deep);
     context.font = `${Math.min(12, Math.max(side * 0.85, 9))}px ${font}`;
     const every = Math.max(1, Math.ceil(11 / side));
     context.textBaseline = "middle";
@@ -201,7 +215,6 @@
     low.textContent = number(scale.low);
     high.textContent = number(scale.high);
     bend.textContent = scale.power === 1 ? "" : "square root scale";
-    const blank = views[state.view].cells.includes(-Infinity);
     key.hidden = word.hidden = !blank;
     note.textContent = views[state.view].note + ". Hover or use the arrow keys for exact numbers.";
     ramp.width = 180;
