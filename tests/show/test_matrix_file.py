@@ -130,3 +130,18 @@ def test_layers_and_heads_are_rows_and_columns() -> None:
     specification = maps[3].get_subplotspec()
     assert specification is not None
     assert (specification.rowspan.start, specification.colspan.start) == (1, 0)
+
+
+def test_an_axis_with_too_many_tokens_to_write_has_numbers() -> None:
+    tokens = [f"token {n}" for n in range(61)]
+    weights = torch.rand(60, 61).softmax(-1)
+    axes = figure_of(regard.AttentionMatrix.from_weights(weights, tokens[:60], tokens)).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == tokens[:60]
+    assert [text.get_text() for text in axes.get_xticklabels()][:3] == ["0", "4", "8"]
+
+
+def test_very_many_heads_have_only_their_names() -> None:
+    *maps, _ = figure_of(regard.AttentionMatrix.from_weights(torch.rand(100, 2, 2))).axes
+    named = [axes for axes in maps if axes.get_xlabel()]
+    assert len(named) == 100
+    assert not [text for axes in named for text in axes.get_yticklabels()]

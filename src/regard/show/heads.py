@@ -21,6 +21,7 @@ _POINTS = 72
 _POSITIONS = 4  # written where labels would be too small
 _LETTER = 0.6  # width of a letter in heights
 _LONGEST_LABEL = 14
+_LABELED_SIDE = 1.0  # inches; a smaller map has only its name
 _SMALLEST_FONT, _LARGEST_FONT = 4.5, 8.0
 
 
@@ -33,11 +34,17 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> Figure:
     tall, wide = _tile(height, width, side)
     abreast = abreast or columns_of(len(every), wide)
     down = math.ceil(len(every) / abreast)
-    fonts = _font(tall, height), _font(wide, width)
+    fonts = (_font(tall, height), _font(wide, width)) if side >= _LABELED_SIDE else (0.0, 0.0)
     left, above = (_room(labels, font) for labels, font in zip(_edges(every[0]), fonts, strict=True))
     across = abreast * (wide + 0.12) + left + 0.9
     note = wrap(f"{every[0].note}{_hidden(every)}", max(int(across / 0.075), 20))
-    size = (across, down * (tall + 0.3) + above + 0.16 * len(note) + (0.5 if panel.title else 0.2))
+    size = (
+        across,
+        down * (tall + (0.3 if side >= _LABELED_SIDE else 0.2))
+        + above
+        + 0.16 * len(note)
+        + (0.5 if panel.title else 0.2),
+    )
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.04, wspace=0.01, hspace=0.01))
     axes = figure.subplots(down, abreast, squeeze=False)
     colors = LinearSegmentedColormap.from_list("regard", ["#{:02x}{:02x}{:02x}".format(*color) for color in RAMP])
@@ -55,7 +62,9 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> Figure:
             interpolation="nearest",
         )
         place.set_box_aspect(tall / wide)
-        _finish(place, every[number], fonts, first_row=number < abreast, first_column=number % abreast == 0)
+        labeled = side >= _LABELED_SIDE
+        edges = labeled and number < abreast, labeled and number % abreast == 0
+        _finish(place, every[number], fonts, first_row=edges[0], first_column=edges[1])
     if panel.title:
         figure.suptitle(visible(panel.title), fontsize="large")
     figure.supxlabel("\n".join(note), fontsize="small")

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid
 from regard.show.attention import FIGURE_SIDE, picture, pooled
 from regard.show.figure import draw
+from regard.show.layout import are_positions
 from regard.show.page import page
 from regard.show.save import FIGURES, figure_bytes, replace
 from regard.show.tokens import font_label
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = (*FIGURES, "html", "npz", "csv")
 MOST_LINES = 1 << 22  # of a csv file
+_MOST_TOKENS = 60  # at one axis of a figure
 _SMALL_SIDES = ((4, FIGURE_SIDE), (16, 128), (96, 64), (1 << 30, 32))  # cells of each of so many heads
 
 
@@ -65,8 +67,15 @@ def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "") -> 
 
 
 def _spelled(grid: Grid) -> Grid:
-    rows, columns = ([font_label(label) for label in labels] for labels in (grid.row_labels, grid.column_labels))
+    rows, columns = (_figure_labels(labels) for labels in (grid.row_labels, grid.column_labels))
     return replace_fields(grid, row_labels=rows, column_labels=columns)
+
+
+def _figure_labels(labels: Sequence[str]) -> list[str]:
+    """Tokens as fonts have them; where only some could be written, numbers, of which a few tell the others."""
+    if len(labels) > _MOST_TOKENS and not are_positions(labels):
+        return [str(number) for number in range(len(labels))]
+    return [font_label(label) for label in labels]
 
 
 def as_npz(matrix: AttentionMatrix) -> bytes:
