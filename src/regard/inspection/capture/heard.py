@@ -1,6 +1,6 @@
 """Heard: how the functions that compute attention are read, each from its own arguments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,9 @@ from regard.engine.accelerating.projections import projected
 from regard.engine.accelerating.rules import rules_of
 from regard.engine.pieces import Piece
 from regard.engine.request import Spec
-from regard.inspection.capture.call import Call
-from regard.spec.masks import Causal, Dense, Documents
-from regard.spec.scores import ScaledDot
+from regard.inspection.capture.call import Call, copied
+from regard.spec.masks import Causal, Dense, Documents, RowWhere
+from regard.spec.scores import Modified, ScaledDot
 
 
 def fused(*args: Any, **kwargs: Any) -> Call:
@@ -105,6 +105,27 @@ def encoder_layer(
     return replace(call, mechanism="nn.TransformerEncoderLayer, fast path")
 
 
+def flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor],
+    block_mask: tuple[Any, ...],
+    scale: float,
+    options: Any = None,
+    score_tensors: tuple[Tensor, ...] = (),
+    mask_tensors: tuple[Tensor, ...] = (),
+) -> Call:
+    """flex_attention; its functions take the tensors that they use at the end, and here keep them."""
+    score = ScaledDot(scale)
+    spec: Spec = {
+        "score": score if _returns_score(score_mod) else Modified(score, _holding(score_mod, score_tensors)),
+        "mask": RowWhere(_holding(block_mask[-1], mask_tensors)),
+        "query_start": 0,
+    }
+    return Call(query, key, spec, "flex_attention")
+
+
 def attended(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> Call:
     """regard's attend."""
     spec.pop("dropout", None)
@@ -116,6 +137,19 @@ def attended_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "",
     if len(pieces) > 1 or pieces[0].start != 0:
         raise ValueError("its cache has let go of keys, so that no single matrix holds every query and key")
     return attended(query, pieces[0].key, pieces[0].value, engine=engine, **spec)
+
+
+def _returns_score(function: Callable[..., Tensor]) -> bool:
+    """Whether a graph gives back its first argument: what torch puts where no function was given."""
+    if not isinstance(function, torch.fx.GraphModule):
+        return False
+    nodes = list(function.graph.nodes)
+    return bool(nodes[-1].args[0] is nodes[0])
+
+
+def _holding(function: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
+    kept = tuple(copied(tensor) for tensor in tensors)
+    return lambda *args: function(*args, *kept)
 
 
 def _smallest(tensor: Tensor) -> Tensor:

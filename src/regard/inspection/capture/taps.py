@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._higher_order_ops.flex_attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
@@ -68,7 +69,14 @@ def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable
 
 
 class _Kernels(TorchDispatchMode):
-    """The fast paths of torch's layers."""
+    """The fast paths of torch's layers, and FlexAttention."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """FlexAttention compiles itself, and is met in the graph."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         aten = torch.ops.aten
@@ -76,6 +84,8 @@ class _Kernels(TorchDispatchMode):
             return _called(func, args, kwargs or {}, heard.encoder_layer)
         if func is aten._native_multi_head_attention.default:
             return _called(func, args, kwargs or {}, heard.native)
+        if func is flex_attention:
+            return _called(func, args, kwargs or {}, heard.flex)
         return func(*args, **(kwargs or {}))
 
 
