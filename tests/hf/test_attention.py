@@ -302,7 +302,7 @@ def test_compiled_in_one_graph() -> None:
     model = kind._from_config(config, attn_implementation="regard").eval()
     tokens, seen = torch.randint(97, (3, 15)), torch.ones(3, 15, dtype=torch.long)
     seen[1, :4] = 0
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled: Any = torch.compile(model, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         found = compiled(tokens, attention_mask=seen, use_cache=False).logits
         torch.testing.assert_close(found, model(tokens, attention_mask=seen, use_cache=False).logits)
