@@ -199,3 +199,16 @@ def test_the_interface_is_left_as_it_was() -> None:
     before = transformers.AttentionInterface.get_interface
     capture(made("llama", "eager"), **inputs("llama")[0])
     assert transformers.AttentionInterface.get_interface is before
+
+
+@pytest.mark.parametrize("dtype, padded", [(torch.float64, False), (torch.bfloat16, False), (torch.bfloat16, True)])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "t5"])
+@torch.no_grad()
+def test_other_precisions(name: str, dtype: torch.dtype, padded: bool) -> None:
+    model, given = made(name, "eager").to(dtype), inputs(name)[0]
+    if not padded:
+        given["attention_mask"] = torch.ones_like(given["attention_mask"])
+    want = model(**given)[0]
+    c = capture(model, **given)
+    assert torch.equal(c.output[0], want)
+    assert c.refused == {}
