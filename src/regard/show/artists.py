@@ -85,12 +85,20 @@ def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
     if not len(labels):
         axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
         return
-    step = math.ceil(count / (_LABELED if count <= _LABELED or not are_positions(labels) else _POSITIONS))
+    step = math.ceil(count / _LABELED)
+    if step > 1 and are_positions(labels):
+        step = _round_up(math.ceil(count / _POSITIONS))
     axis.set_ticks(
         range(0, count, step),
         [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],
         fontsize="small" if count > 24 else "medium",
     )
+
+
+def _round_up(step: int) -> int:
+    """The next of 1, 2, 5, 10, 20, 50, …"""
+    power = int(10 ** (len(str(step)) - 1))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
 
 
 def _write_numbers(axes: Axes, values: grids.Cells, limits: grids.Limits) -> None:
