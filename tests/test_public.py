@@ -7,11 +7,13 @@ import regard
 PUBLIC = [
     "AttentionMatrix",
     "Aux",
+    "Capture",
     "Dropout",
     "__version__",
     "accelerating",
     "attend",
     "biases",
+    "capture",
     "explain",
     "hf",
     "lab",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
+    from regard.inspection.capture import Capture, capture
     from regard.inspection.explain import explain
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
     from regard.spec import positions
@@ -22,11 +23,13 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionMatrix",
     "Aux",
+    "Capture",
     "Dropout",
     "__version__",
     "accelerating",
     "attend",
     "biases",
+    "capture",
     "explain",
     "hf",
     "lab",
@@ -45,7 +48,9 @@ __all__ = [
 # loaded when first used, so that `import regard` stays light
 _LATER = {
     "AttentionMatrix": "regard.inspection.matrix",
+    "Capture": "regard.inspection.capture",
     "accelerating": "regard.engine.accelerating",
+    "capture": "regard.inspection.capture",
     "explain": "regard.inspection.explain",
     "hf": "regard.hf",
     "lab": "regard.lab",
