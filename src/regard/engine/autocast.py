@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
+DEVICES = ("cpu", "cuda", "mps", "xpu")  # torch raises when it is asked about others
 LOWERED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def asked(tensor: object) -> bool:
     """Whether autocast is on for the device of an input."""
-    return isinstance(tensor, Tensor) and torch.is_autocast_enabled(tensor.device.type)
+    if not isinstance(tensor, Tensor):
+        return False
+    device = tensor.device.type
+    return device in DEVICES and torch.is_autocast_enabled(device)
 
 
 def off(device: torch.device) -> torch.autocast:
