@@ -1,5 +1,7 @@
 """Autocast: inputs are cast as torch's own attention casts them, and then nothing inside is."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -9,19 +11,25 @@ LOWERED = (torch.float32, torch.float16, torch.bfloat16)
 
 def asked(tensor: object) -> bool:
     """Whether autocast is on for the device of an input."""
-    if not isinstance(tensor, Tensor):
-        return False
-    device = tensor.device.type
-    return device in DEVICES and torch.is_autocast_enabled(device)
+    return isinstance(tensor, Tensor) and _on(tensor.device)
 
 
-def off(device: torch.device) -> torch.autocast:
-    """A context without it: what accumulates in float32 must stay there."""
-    return torch.autocast(device.type, enabled=False)
+def precision(tensor: Tensor) -> torch.dtype:
+    """What torch's attention computes in: under autocast the lower precision, for every float but float64."""
+    if tensor.dtype not in LOWERED or not _on(tensor.device):
+        return tensor.dtype
+    return torch.get_autocast_dtype(tensor.device.type)
 
 
 def lowered(tensor: Tensor) -> Tensor:
-    """In autocast's precision; float64 stays, and what is not a tensor of floats is for others to refuse."""
-    if getattr(tensor, "dtype", None) not in LOWERED:
-        return tensor
-    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+    """The tensor in that precision; what is not a tensor of floats is for others to refuse."""
+    return tensor.to(precision(tensor)) if asked(tensor) else tensor
+
+
+def off(device: torch.device) -> AbstractContextManager[object]:
+    """A context without it: what accumulates in float32 must stay there."""
+    return torch.autocast(device.type, enabled=False) if _on(device) else nullcontext()
+
+
+def _on(device: torch.device) -> bool:
+    return device.type in DEVICES and torch.is_autocast_enabled(device.type)

@@ -19,9 +19,9 @@ from regard.engine.accelerating.backward import FUNCTIONS, listening
 from regard.engine.accelerating.fused import Fused
 from regard.engine.accelerating.multihead import MultiHead
 from regard.engine.accelerating.nested import fast_path_for_nested
-from regard.engine.accelerating.precision import precision
 from regard.engine.accelerating.report import Call, Report
 from regard.engine.attend import ENGINES, asked_engine
+from regard.engine.autocast import precision
 
 KERNELS = (
     "_scaled_dot_product_attention_math",

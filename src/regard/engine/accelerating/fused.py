@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from regard.engine.accelerating.asked import shape_of
-from regard.engine.accelerating.precision import as_given, lowered
+from regard.engine.autocast import lowered, off
 from regard.engine.sdpa import sdpa_on
 
 
@@ -46,7 +46,7 @@ class Fused:
         mask = None if self.attn_mask is None else lowered(self.attn_mask)
         if mask is not None and (mask.dtype not in (torch.bool, query.dtype) or mask.ndim < 2):
             raise ValueError("torch takes a mask of bools or of the query's dtype, with two axes or more")
-        with as_given(query.device):
+        with off(query.device):
             rest = (mask, self.dropout_p, self.is_causal, self.scale, self.enable_gqa)
             out = sdpa_on(engine, query, key, value, *rest)
             return out if query.is_contiguous() or not self._follows(query, key, value, mask) else _like(out, query)

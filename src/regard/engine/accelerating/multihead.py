@@ -8,11 +8,11 @@ from torch.nn.functional import linear
 
 from regard.engine.accelerating.arguments import Arguments
 from regard.engine.accelerating.asked import shape_of
-from regard.engine.accelerating.precision import as_given, lowered
 from regard.engine.accelerating.projections import projected
 from regard.engine.accelerating.rules import Rules, rules_of
 from regard.engine.accelerating.weights import returned_weights
 from regard.engine.attend import attend, run
+from regard.engine.autocast import lowered, off
 from regard.engine.request import Spec, request
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
@@ -52,7 +52,7 @@ class MultiHead(Arguments):
         if self.add_zero_attn and not rules.sink:
             key, value = (torch.nn.functional.pad(tensor, (0, 0, 0, 1)) for tensor in (key, value))
         query, key, value = lowered(query), lowered(key), lowered(value)
-        with as_given(query.device):
+        with off(query.device):
             out, weights = self._attended(query, key, value, rules, engine)
         if self.query.ndim == 3 and self.query.transpose(0, 1).is_contiguous():
             merged = out.transpose(1, 2).flatten(2)  # (batch, length, width), as the inputs lie in memory

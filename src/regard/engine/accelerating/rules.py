@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.engine.accelerating.arguments import Arguments
-from regard.engine.accelerating.precision import lowered
 from regard.engine.accelerating.projections import MISFIT
+from regard.engine.autocast import lowered
 from regard.spec.biases import Bias
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Causal, Mask

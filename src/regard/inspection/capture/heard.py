@@ -10,9 +10,9 @@ from torch.nn.functional import layer_norm, linear, pad
 
 from regard.engine.accelerating.arguments import Arguments
 from regard.engine.accelerating.fused import Fused
-from regard.engine.accelerating.precision import as_given, lowered
 from regard.engine.accelerating.projections import projected
 from regard.engine.accelerating.rules import rules_of
+from regard.engine.autocast import lowered, off
 from regard.engine.pieces import Piece
 from regard.engine.request import Spec
 from regard.inspection.capture.call import Call, copied
@@ -43,7 +43,7 @@ def multi_head(*args: Any, **kwargs: Any) -> Call:
     if asked.add_zero_attn:
         key = pad(key, (0, 0, 0, 1))
     spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
-    with as_given(query.device):
+    with off(query.device):
         return Call(lowered(query), lowered(key), spec, "nn.MultiheadAttention")
 
 

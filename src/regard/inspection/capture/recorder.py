@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.engine.accelerating.precision import as_given
+from regard.engine.autocast import off
 from regard.inspection.capture.call import Call, Store
 from regard.inspection.capture.layer import Layer
 from regard.inspection.capture.names import Names
@@ -65,7 +65,7 @@ class Recorder:
 
 def _compare(call: Call) -> None:
     """Refuse a call whose weights, where the model has them, are not ours."""
-    with as_given(call.query.device):
+    with off(call.query.device):
         ours = matrix(call.query, call.key, **call.spec)
         if call.weights is None:
             return
