@@ -9,7 +9,16 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "regard"
 
-LAYERS = (("spec",), ("engine",), ("nn",), ("inspection",), ("show",), ("lab", "hf", "models", "bench"), ("cli",))
+LAYERS = (
+    ("spec",),
+    ("engine",),
+    ("nn",),
+    ("inspection",),
+    ("show",),
+    ("map",),
+    ("lab", "hf", "models", "bench"),
+    ("cli",),
+)
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
 # `.show()`, `.save()` and what a notebook calls may import `regard.show` inside the method. These (file, method) do,

@@ -18,9 +18,9 @@ from regard.bench.measure import Result, Settings, against_one_best, measure
 from regard.cli import bench_cache
 from regard.cli.progress import Progress
 from regard.engine.native.library import DTYPES
+from regard.inspection.files import replace
 from regard.inspection.records import Table
 from regard.show import save, table
-from regard.show.save import replace
 
 QUICK = 2.0  # seconds of timing per case
 BUDGET = 15.0

@@ -9,9 +9,9 @@ from regard import models
 from regard.bench import cache
 from regard.bench.machine import machine
 from regard.cli.progress import Progress
+from regard.inspection.files import replace
 from regard.nn import LanguageModel
 from regard.show import save, table
-from regard.show.save import replace
 
 
 def _contest() -> cache.Contest:

@@ -61,7 +61,7 @@ def _width(out: Path | None) -> int:
 
 
 def _save(path: Path, text: str) -> None:
-    from regard.show.save import replace
+    from regard.inspection.files import replace
 
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}; create it first")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from regard import show
+from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import display_width
 from regard.lab.report import Report
 from regard.show import data
-from regard.show.save import replace
 
 NARROWEST = 40
 

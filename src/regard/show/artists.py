@@ -11,12 +11,12 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from regard.inspection.number import alike, nonfinite, short, uniform
 from regard.inspection.records import Bars, Grid, Lines
 from regard.inspection.text import display_width, fit, visible
 from regard.show import grids
 from regard.show.color import RAMP, RGB, ramp, readable_on
 from regard.show.layout import are_positions
-from regard.show.number import alike, nonfinite, short, uniform
 from regard.show.series import checked_bars, checked_lines, series_color
 from regard.show.size import (
     LETTER,

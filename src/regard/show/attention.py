@@ -13,9 +13,9 @@ import numpy as np
 
 from regard.inspection.matrix.grid import edges
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel
 from regard.show import grids
-from regard.show.number import short
 from regard.show.tokens import token_label
 
 HOWS = ("max", "mean")

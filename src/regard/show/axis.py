@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from regard.show.number import short, uniform
+from regard.inspection.number import short, uniform
 
 _LONGEST = 9  # characters of a tick's label
 _HAIR = 0.05  # of a step

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from regard.inspection.number import alike
 from regard.inspection.records import Bars
 from regard.inspection.text import display_width, left, right
 from regard.show.color import Depth
-from regard.show.number import alike
 from regard.show.series import checked_bars, fill, legend, series_color
 from regard.show.span import Line, Span, paragraph, prose
 

@@ -1,11 +1,11 @@
 """Lines in a terminal: curves, their intervals and markers between two axes."""
 
+from regard.inspection.number import short
 from regard.inspection.records import Lines
 from regard.inspection.text import center, fit, right
 from regard.show.axis import Axis, axis_over
 from regard.show.canvas import Canvas, Frame
 from regard.show.color import Depth
-from regard.show.number import short
 from regard.show.series import checked_lines, legend, marker, shading
 from regard.show.span import Line, Span, paragraph, prose
 

@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 
+from regard.inspection.aligned import checked_rows
+from regard.inspection.number import nonfinite
 from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
 from regard.show import grids
-from regard.show.number import nonfinite
-from regard.show.table import checked_rows
 
 
 def as_json(record: Picture | Table) -> str:

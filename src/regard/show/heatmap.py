@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
+from regard.inspection.number import nonfinite, short
 from regard.inspection.records import Grid
 from regard.inspection.text import center, clusters, display_width, fit, left, right
 from regard.show import grids
 from regard.show.color import Depth, ramp, readable_on
 from regard.show.grids import Cells, Limits
 from regard.show.layout import Layout, are_positions, choose, column_labels, row_labels
-from regard.show.number import nonfinite, short
 from regard.show.span import Line, Span, line_width, paragraph
 
 _SHADES = "·░▒▓█"  # the weakest is a dot, so that a weight of zero differs from a hidden pair

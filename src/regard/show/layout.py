@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.inspection.number import Format, uniform
 from regard.inspection.records import Grid
 from regard.inspection.text import display_width, visible
 from regard.show.color import Depth
 from regard.show.grids import Cells, is_pattern, shape, shown
-from regard.show.number import Format, uniform
 
 TALLEST = 64  # lines; longer pictures are pooled rather than scrolled
 _WIDEST_LABEL = 16

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.inspection.files import replace
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid
 from regard.show.attention import FIGURE_SIDE, picture, pooled
 from regard.show.figure import draw
 from regard.show.layout import are_positions
 from regard.show.page import page
-from regard.show.save import FIGURES, figure_bytes, replace
+from regard.show.save import FIGURES, figure_bytes
 from regard.show.tokens import font_label
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 import io
 import os
-import secrets
-import shutil
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.inspection.aligned import aligned as table
+from regard.inspection.files import form_of, replace
 from regard.inspection.records import Picture, Table
 from regard.show.data import as_csv, as_json
 from regard.show.figure import draw, fix_layout
-from regard.show.table import table
 from regard.show.terminal import render
 
 if TYPE_CHECKING:
@@ -29,11 +27,7 @@ def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
     The file appears under its name when it is complete and on the disk; until then an older one stays as it was.
     The same picture gives the same bytes.
     """
-    path = Path(path)
-    form = path.suffix.lower().removeprefix(".")
-    if form not in _FORMATS:
-        raise ValueError(f"the suffix of a file names its format, one of {', '.join(_FORMATS)}; got {path.name!r}")
-    replace(path, _content(picture, form))
+    replace(path, _content(picture, form_of(path, _FORMATS)))
 
 
 def _content(picture: Picture | Table, form: str) -> bytes:
@@ -82,25 +76,3 @@ def _warn_once(caught: list[warnings.WarningMessage], form: str) -> None:
             "install a font for them (such as Noto Sans CJK) or save as svg",
             stacklevel=5,
         )
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Give the file this content in one step, with the permissions of the one it replaces."""
-    path = Path(os.path.realpath(path))
-    beside = path.with_name(f".regard-{secrets.token_hex(8)}.part")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from regard.inspection.number import alike, interval
 from regard.inspection.records import Cell, Estimate, Table
 from regard.inspection.text import display_width, left, right, visible
-from regard.show.number import alike, interval
 
 _GAP = "  "
 
 
-def table(table: Table) -> str:
+def aligned(table: Table) -> str:
     """The table in aligned columns; numbers of a column share their decimals where their sizes allow it."""
     columns = [_column(name, [row[index] for row in checked_rows(table)]) for index, name in enumerate(table.columns)]
     lines = [" ".join(visible(line) for line in table.title.splitlines())] if table.title else []

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.inspection.aligned import aligned
 from regard.inspection.records import Estimate, Table
 from regard.inspection.text import display_width
-from regard.show.table import table
 
 
 def test_words_left_numbers_right_estimates_with_intervals() -> None:
@@ -15,7 +15,7 @@ def test_words_left_numbers_right_estimates_with_intervals() -> None:
         [["dot", Estimate(1.5234, 1.31, 1.742), 12, 0.52], ["additive", Estimate(0.21, 0.2, 0.22), 1024, 120.3]],
         title="Scores",
     )
-    assert table(record).split("\n") == [
+    assert aligned(record).split("\n") == [
         "Scores",
         "score                  entropy     n   time",
         "--------  --------------------  ----  -----",
@@ -25,7 +25,7 @@ def test_words_left_numbers_right_estimates_with_intervals() -> None:
 
 
 def test_wide_characters_stay_aligned_and_escapes_are_spelled_out() -> None:
-    lines = table(Table(["token", "n"], [["你好", 1], ["\x1b[31m", 22]])).split("\n")
+    lines = aligned(Table(["token", "n"], [["你好", 1], ["\x1b[31m", 22]])).split("\n")
     assert lines[2] == "你好       1"
     assert lines[3] == r"\x1b[31m  22"
     assert len({display_width(line) for line in lines}) == 1
@@ -33,11 +33,11 @@ def test_wide_characters_stay_aligned_and_escapes_are_spelled_out() -> None:
 
 def test_a_row_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="one cell per column, got 1 cells for 2 columns"):
-        table(Table(["a", "b"], [["x"]]))
+        aligned(Table(["a", "b"], [["x"]]))
 
 
 def test_a_table_without_rows_shows_its_columns() -> None:
-    assert table(Table(["a", "bc"], [])) == "a  bc\n-  --"
+    assert aligned(Table(["a", "bc"], [])) == "a  bc\n-  --"
 
 
 cells = st.text(max_size=9) | st.integers() | st.floats() | st.builds(Estimate, *[st.floats()] * 3) | st.booleans()
@@ -45,6 +45,6 @@ cells = st.text(max_size=9) | st.integers() | st.floats() | st.builds(Estimate, 
 
 @given(st.lists(st.tuples(cells, cells), max_size=6), st.text(max_size=20))
 def test_any_cells_make_a_table(rows: list[tuple[str | int | float | Estimate, ...]], title: str) -> None:
-    lines = table(Table(["one", "two"], rows, title)).split("\n")
+    lines = aligned(Table(["one", "two"], rows, title)).split("\n")
     assert len(lines) == len(rows) + 2 + bool(title)
     assert "".join(lines).isprintable()

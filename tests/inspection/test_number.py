@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.inspection.number import Format, alike, interval, short, uniform
 from regard.inspection.records import Estimate
-from regard.show.number import Format, alike, interval, short, uniform
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
 

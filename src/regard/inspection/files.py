@@ -1,0 +1,46 @@
+"""Files: replaced whole or not at all."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def form_of(path: str | os.PathLike[str], forms: Sequence[str]) -> str:
+    """The format that the suffix of a file names, one of `forms`."""
+    form = Path(path).suffix.lower().removeprefix(".")
+    if form not in forms:
+        raise ValueError(f"the suffix of a file names its format, one of {', '.join(forms)}; got {Path(path).name!r}")
+    return form
+
+
+def replace(path: str | os.PathLike[str], content: bytes) -> None:
+    """Give the file this content in one step, with the permissions of the one it replaces."""
+    with beside(path) as part:
+        part.write_bytes(content)
+
+
+@contextmanager
+def beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new path beside a file, to be written in the block; it takes the file's place when the block ends well, once it
+    is on the disk, and is gone when it does not."""
+    path = Path(os.path.realpath(path))
+    part = path.with_name(f".regard-{secrets.token_hex(8)}.part")
+    try:
+        part.touch(exist_ok=False)
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
