@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.engine.request import Request, Spec, request
-from regard.inspection.capture.call import Call
+from regard.inspection.listening.call import Call
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.spec.masks import Causal
 from regard.spec.normalizers import Softmax

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.engine.autocast import off
-from regard.inspection.capture.call import Call, Store
 from regard.inspection.capture.layer import Layer
-from regard.inspection.capture.names import Names
+from regard.inspection.listening.call import Call, Store
+from regard.inspection.listening.names import Names
 from regard.inspection.matrix import matrix
 
 LOOSEST = 0.25  # weights in half precision may be this far off, however large the logits are

@@ -12,7 +12,7 @@ from torch.overrides import _get_current_function_mode_stack
 from regard.engine.accelerating.block import _Accelerating
 from regard.inspection.capture.layer import Layer
 from regard.inspection.capture.recorder import Recorder, Refused
-from regard.inspection.capture.taps import listening
+from regard.inspection.listening.taps import listening
 from regard.inspection.matrix import AttentionMatrix
 
 NOTHING = (

@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
 from regard.engine.pieces import attend_pieces
-from regard.inspection.capture import heard, interface
-from regard.inspection.capture.call import Call
+from regard.inspection.listening import heard, interface
+from regard.inspection.listening.call import Call
 
 Hear = Callable[[Callable[[], Call]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.engine.request import Spec
-from regard.inspection.capture.call import Call
+from regard.inspection.listening.call import Call
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot, Score, SoftCapped
 

@@ -15,7 +15,7 @@ from regard.engine.accelerating.rules import rules_of
 from regard.engine.autocast import lowered, off
 from regard.engine.pieces import Piece
 from regard.engine.request import Spec
-from regard.inspection.capture.call import Call, copied
+from regard.inspection.listening.call import Call, copied
 from regard.spec.masks import Causal, Dense, Documents, RowWhere
 from regard.spec.scores import Modified, ScaledDot
 
