@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch._higher_order_ops.flex_attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,6 +79,11 @@ class _Kernels(TorchDispatchMode):
         """FlexAttention compiles itself, and is met in the graph."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """`_apart` sees to it: torch would load its compiler for it, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         aten = torch.ops.aten
         if func is aten._transformer_encoder_layer_fwd.default:
@@ -87,6 +93,20 @@ class _Kernels(TorchDispatchMode):
         if func is flex_attention:
             return _called(func, args, kwargs or {}, heard.flex)
         return func(*args, **(kwargs or {}))
+
+
+def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function where a compiler, if there is one, does not look into it."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        run = _disable_dynamo(function) if "torch._dynamo" in sys.modules else function
+        return run(*args, **kwargs)
+
+    return called
+
+
+_Kernels.__torch_dispatch__ = _apart(_Kernels.__torch_dispatch__)  # type: ignore[method-assign]
 
 
 def _count(step: int) -> None:

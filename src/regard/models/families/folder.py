@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.models.optional import need
 from regard.nn import fuse
@@ -105,7 +106,7 @@ class Folder:
         The module is made without memory of its own. Every parameter must be given, and every tensor must have a place;
         an empty answer of `renamed` says that a tensor is not wanted.
         """
-        with torch.device("meta"):
+        with _Unfilled():
             module = make()
         state: dict[str, Tensor] = {}
         for name, tensor in self.tensors():
@@ -127,6 +128,17 @@ class Folder:
                 )
         _assign(module, state)
         return fuse(module).eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves parameters as they are made, in memory that nobody has touched; torch's device without memory would do, but
+    loads its compiler for the first product."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init" or func in (Tensor.normal_, Tensor.uniform_):
+            return args[0] if args else kwargs["tensor"]
+        return (torch.empty if func in (torch.randn, torch.rand) else func)(*args, **kwargs)
 
 
 def _assign(module: nn.Module, state: dict[str, Tensor]) -> None:
