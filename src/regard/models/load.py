@@ -37,7 +37,8 @@ def load(folder: str | Path) -> TextEncoder | TextGenerator:
         return TextEncoder(model, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
     ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return TextGenerator(model, words, frozenset(map(int, listed))).eval()
+    reach = config.get("max_position_embeddings") or config.get("n_positions")
+    return TextGenerator(model, words, frozenset(map(int, listed)), reach=None if reach is None else int(reach)).eval()
 
 
 def minilm() -> TextEncoder:

@@ -52,6 +52,7 @@ class TextEncoder(nn.Module):
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
         tokenizer.enable_truncation(longest)
         self.model, self.tokenizer, self.longest, self.pad, self.pooling = model, tokenizer, longest, pad, pooling
+        self.reach: int | None = len(model.places.weight)  # tokens for which it has positions
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Ids (text, length), padded on the right, and lengths; texts that are too long are cut."""
@@ -85,9 +86,17 @@ class TextEncoder(nn.Module):
 class TextGenerator(nn.Module):
     """A language model and its tokenizer: a text goes on."""
 
-    def __init__(self, model: LanguageModel, tokenizer: "Tokenizer", stop: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: "Tokenizer",
+        stop: frozenset[int] = frozenset(),
+        *,
+        reach: int | None = None,
+    ) -> None:
         super().__init__()
         self.model, self.tokenizer, self.stop = model, tokenizer, stop
+        self.reach = reach  # tokens for which it was made, if that is known
 
     def tokens(self, text: str) -> Tensor:
         """Ids (1, length)."""

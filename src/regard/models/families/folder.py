@@ -131,8 +131,8 @@ class Folder:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves parameters as they are made, in memory that nobody has touched; torch's device without memory would do, but
-    loads its compiler for the first product."""
+    """Leaves parameters as they are made, in memory that nobody has touched. The meta device would do as well, but torch
+    loads its compiler for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
