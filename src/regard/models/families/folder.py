@@ -131,7 +131,7 @@ class Folder:
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves parameters as they are made, in memory that nobody has touched. The meta device would do as well, but torch
+    """Leaves parameters as they are made, in memory that nobody has touched. The meta device would do too, but torch
     loads its compiler for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
