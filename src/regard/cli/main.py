@@ -15,6 +15,7 @@ COMMANDS = {
     "lab": "experiments that reproduce the known tables",
     "exercise": "tasks with a check and a worked answer",
     "models": "real models, fetched by name: list, get, path, remove",
+    "map": "an attention matrix in the browser, panned and zoomed like a street map",
     "bench": "time, memory and error beside plain torch",
 }
 

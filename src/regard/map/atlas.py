@@ -1,0 +1,121 @@
+"""Atlas: what one map shows: sheets, one for each layer, each with its heads and tokens."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from regard.inspection.capture import Capture
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.source import Computed
+from regard.map.levels import Levels
+from regard.spec.masks import And, Causal, Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """The heads of one layer, for every batch row; they share sizes and tokens."""
+
+    name: str
+    matrix: AttentionMatrix
+
+    def __post_init__(self) -> None:
+        if not self.matrix.shape[-2] or not self.matrix.shape[-1] or not self._lead.numel():
+            raise ValueError(f"{self.name} has no pairs to show: its shape is {self.matrix.shape}")
+
+    @property
+    def queries(self) -> int:
+        """Rows."""
+        return self.matrix.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """Columns."""
+        return self.matrix.shape[-1]
+
+    @property
+    def heads(self) -> int:
+        """Of each batch row."""
+        return self._lead.shape[1]
+
+    @property
+    def batch(self) -> int:
+        """Batch rows; further leading axes count as such."""
+        return self._lead.shape[0]
+
+    @cached_property
+    def levels(self) -> Levels:
+        """Of its tiles."""
+        return Levels(self.queries, self.keys)
+
+    @property
+    def _lead(self) -> torch.Tensor:
+        """Numbers of the matrix's leading axes, (batch, head)."""
+        lead = self.matrix.shape[:-2]
+        return torch.arange(torch.Size(lead).numel()).view(-1, lead[-1] if lead else 1)
+
+    def head(self, batch: int, head: int) -> AttentionMatrix:
+        """The matrix of one head, (query, key)."""
+        number = int(self._lead[batch, head])
+        place = []
+        for size in reversed(self.matrix.shape[:-2]):
+            number, own = divmod(number, size)
+            place.append(own)
+        found: AttentionMatrix = self.matrix[tuple(reversed(place))] if place else self.matrix
+        return found
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a key behind it."""
+        source = self.matrix._source
+        return isinstance(source, Computed) and _causal(source.request.mask)
+
+    def query_start(self, batch: int = 0) -> int:
+        """Where the first query stands among the keys."""
+        source = self.matrix._whole.source
+        if not isinstance(source, Computed):
+            return max(0, self.keys - self.queries)
+        starts = source.request.plane.starts
+        return int(starts[0] if starts.numel() == 1 else starts[min(batch, starts.numel() - 1)])
+
+    def tokens(self, axis: str) -> tuple[str, ...] | None:
+        """The words at an axis, "query" or "key"."""
+        found = self.matrix.query_tokens if axis == "query" else self.matrix.key_tokens
+        return None if found is None else tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas:
+    """Sheets under one title."""
+
+    sheets: tuple[Sheet, ...]
+    title: str = "attention"
+
+    def __post_init__(self) -> None:
+        if not self.sheets:
+            raise ValueError("an atlas needs at least one sheet, got none")
+
+    @classmethod
+    def of(cls, shown: "Atlas | Capture | AttentionMatrix | Iterable[AttentionMatrix]", title: str = "") -> "Atlas":
+        """An atlas of a capture, of a matrix, or of several."""
+        if isinstance(shown, Atlas):
+            return shown
+        if isinstance(shown, Capture):
+            names = [name for name in shown.layers if name not in shown.refused]
+            return cls(tuple(Sheet(name, shown[name]) for name in names), title or "capture")
+        if isinstance(shown, AttentionMatrix):
+            return cls((Sheet("attention", shown),), title or "attention")
+        if isinstance(shown, Sequence) and shown and all(isinstance(part, AttentionMatrix) for part in shown):
+            sheets = (Sheet(f"layer {number}", part) for number, part in enumerate(shown))
+            return cls(tuple(sheets), title or "attention")
+        raise TypeError(
+            f"a map shows a Capture, an AttentionMatrix or a list of these, got {type(shown).__name__}; "
+            "for queries and keys write regard.matrix(query, key, ...)"
+        )
+
+
+def _causal(mask: Mask) -> bool:
+    if isinstance(mask, And):
+        return _causal(mask.left) or _causal(mask.right)
+    return isinstance(mask, Causal)

@@ -1,0 +1,113 @@
+"""Lane: one head of one batch row, and the weights of any rectangle of it, times the keys that each row sees."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.source import Computed
+from regard.map.visible import hull, look, seen_keys
+
+CELLS = 1 << 20  # weights that are held at once
+ROWS = 4096  # rows whose visible keys are counted together
+
+
+class Lane(Protocol):
+    """What the map needs to know of a head."""
+
+    queries: int
+    keys: int
+
+    def seen(self, rows: slice) -> Tensor:
+        """How many keys each of these rows sees, (row,)."""
+
+    def hull(self, rows: slice, columns: slice) -> slice:
+        """The part of the columns that any of these rows may see; cheap, and empty if there is none."""
+
+    def weights(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
+
+    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+        """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
+
+
+class Plain:
+    """Any matrix, by the rectangles of its source."""
+
+    def __init__(self, matrix: AttentionMatrix) -> None:
+        """`matrix` is (query, key)."""
+        self._source, self._lane = matrix._source, int(matrix._lanes)
+        self.queries, self.keys = matrix.shape
+        self._seen: dict[int, Tensor] = {}
+
+    def seen(self, rows: slice) -> Tensor:
+        """How many keys each of these rows sees, (row,)."""
+        blocks = range(rows.start // ROWS, -(-rows.stop // ROWS))
+        for block in blocks:
+            if block not in self._seen:
+                self._seen[block] = self._count(slice(block * ROWS, min(self.queries, (block + 1) * ROWS)))
+        first = rows.start - blocks.start * ROWS
+        return torch.cat([self._seen[block] for block in blocks])[first : first + rows.stop - rows.start]
+
+    def _count(self, rows: slice) -> Tensor:
+        if not isinstance(self._source, Computed):
+            return torch.full((rows.stop - rows.start,), self.keys)
+        asked = self._source.request
+        bias = asked.bias if asked.bias is not None and asked.bias.hides else None
+        return seen_keys(asked.mask, asked.plane, rows, bias).flatten(0, 1)[self._lane].clone()
+
+    def hull(self, rows: slice, columns: slice) -> slice:
+        """The part of the columns that any of these rows may see."""
+        if not isinstance(self._source, Computed):
+            return columns
+        return hull(self._source.request.mask, self._source.request.plane, rows, columns)
+
+    def weights(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
+        found = self._source.tile(rows, columns)[self._lane].detach().cpu()
+        if not isinstance(self._source, Computed):
+            return found
+        asked = self._source.request
+        plane = asked.plane
+        bias = asked.bias if asked.bias is not None and asked.bias.hides else None
+        seen = look(asked.mask, plane, rows, columns, bias)
+        size = (plane.batch, plane.kv_heads, plane.group, *found.shape)
+        shown = seen.expand(size).reshape(-1, *found.shape)[self._lane].cpu()
+        return torch.where(shown, found, -1.0)
+
+    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+        """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
+        size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
+        whole = Grid(torch.zeros(size).double(), torch.zeros(size).double(), torch.zeros(size, dtype=torch.int64))
+        seen = self.hull(rows, columns)
+        if seen.start == seen.stop:
+            return whole
+        left = columns.start + (seen.start - columns.start) // side * side
+        width = max(side, min(seen.stop - left, CELLS // side) // side * side)
+        height = max(side, CELLS // width // side * side)
+        for top in range(rows.start, rows.stop, height):
+            down = slice(top, min(rows.stop, top + height))
+            counts = self.seen(down).double().view(-1, 1)
+            for first in range(left, seen.stop, width):
+                right = slice(first, min(columns.stop, first + width))
+                part = pooled(self.weights(down, right).double(), counts, side)
+                at = ((top - rows.start) // side, (first - columns.start) // side)
+                place = tuple(slice(a, a + n) for a, n in zip(at, part.sum.shape, strict=True))
+                for into, found in ((whole.sum, part.sum), (whole.max, part.max), (whole.pairs, part.pairs)):
+                    into[place] = found
+        return whole
+
+
+def pooled(weights: Tensor, counts: Tensor, side: int) -> Grid:
+    """Weights (−1 where hidden) times the counts of their rows, in cells of `side`."""
+    seen, relative = weights >= 0, weights.clamp(min=0) * counts
+    if side == 1:
+        return Grid(relative, relative, seen.long())
+    high, wide = weights.shape
+    edge = (0, -wide % side, 0, -high % side)
+    relative, shown = (torch.nn.functional.pad(part, edge) for part in (relative, seen))
+    cells = relative.unflatten(1, (-1, side)).unflatten(0, (-1, side))
+    pairs = shown.unflatten(1, (-1, side)).unflatten(0, (-1, side))
+    return Grid(cells.sum((1, 3)), cells.amax((1, 3)), pairs.sum((1, 3)))

@@ -1,0 +1,102 @@
+"""Levels: how a matrix is cut into tiles, and how a weight becomes one byte.
+
+Level 0 holds everything in one tile; each further level halves the side of a cell, down to one weight per cell. A byte
+stands for log2(weight × keys that the row sees): 0 is an even look at all of them, whatever their number.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix.grid import Grid
+
+TILE = 256  # cells of a tile, down and across
+STEP = 1 / 8  # of a byte, in powers of two
+FINE = 16  # largest side of a cell that is computed when it is looked at; coarser ones come from one long pass
+
+Bytes = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One tile: row `y` and column `x` of tiles on level `z`."""
+
+    z: int
+    y: int
+    x: int
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The levels of a matrix of this size."""
+
+    queries: int
+    keys: int
+
+    @cached_property
+    def count(self) -> int:
+        """How many there are."""
+        return 1 + max(0, (-(-max(self.queries, self.keys) // TILE) - 1).bit_length())
+
+    @property
+    def exact_from(self) -> int:
+        """The first level that is computed when it is looked at."""
+        return max(0, self.count - FINE.bit_length())
+
+    @property
+    def top(self) -> int:
+        """What byte 255 stands for: no weight times visible keys is above 2 to this."""
+        return max(0, (self.keys - 1).bit_length())
+
+    def side(self, z: int) -> int:
+        """Weights along one side of a cell."""
+        return 1 << (self.count - 1 - z)
+
+    def tiles(self, z: int) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        across = TILE * self.side(z)
+        return max(1, -(-self.queries // across)), max(1, -(-self.keys // across))
+
+    def cells(self, z: int) -> tuple[int, int]:
+        """Rows and columns of cells."""
+        side = self.side(z)
+        return -(-self.queries // side), -(-self.keys // side)
+
+    def holds(self, place: Place) -> bool:
+        """Whether there is such a tile."""
+        if not 0 <= place.z < self.count:
+            return False
+        down, right = self.tiles(place.z)
+        return 0 <= place.y < down and 0 <= place.x < right
+
+    def bounds(self, z: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[slice, slice]:
+        """The queries and keys under tiles from … to (not included), down and across."""
+        across = TILE * self.side(z)
+        down, right = (slice(first * across, stop * across) for first, stop in (rows, columns))
+        return (
+            slice(down.start, min(self.queries, down.stop)),
+            slice(right.start, min(self.keys, right.stop)),
+        )
+
+    def coded(self, grid: Grid) -> tuple[Bytes, Bytes]:
+        """Mean and largest of every cell as bytes; 0 where nothing is visible."""
+        return self.byte(grid.mean, grid.pairs), self.byte(grid.max, grid.pairs)
+
+    def byte(self, relative: Tensor, pairs: Tensor) -> Bytes:
+        """Weights times visible keys to bytes: 255 is 2 to the `top`, each step below 1/8 of a power of two less."""
+        steps = (self.top - relative.double().log2()).mul_(1 / STEP).round_().nan_to_num_(nan=254.0)
+        coded = (255 - steps).clamp_(1, 255).masked_fill_(pairs == 0, 0)
+        found: Bytes = coded.to(torch.uint8).numpy()
+        return found
+
+
+def padded(cells: Bytes) -> Bytes:
+    """A part of a tile as a whole one; cells past the end are 0."""
+    if cells.shape == (TILE, TILE):
+        return np.ascontiguousarray(cells)
+    whole: Bytes = np.zeros((TILE, TILE), np.uint8)
+    whole[: cells.shape[0], : cells.shape[1]] = cells
+    return whole

@@ -1,0 +1,58 @@
+"""Serve: show an atlas in the browser until Ctrl-C."""
+
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from regard import checks
+from regard.inspection.capture import Capture
+from regard.inspection.matrix import AttentionMatrix
+from regard.map.atlas import Atlas
+
+HOST = "127.0.0.1"
+
+
+def serve(
+    shown: "Atlas | Capture | AttentionMatrix | Iterable[AttentionMatrix]",
+    port: int = 0,
+    open_browser: bool | None = None,
+    told: Callable[[str], object] = print,
+) -> None:
+    """Serve a map on this machine until Ctrl-C; `told` gets the address once.
+
+    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal.
+    """
+    atlas = Atlas.of(shown)
+    if not 0 <= checks.whole("port", port) < 1 << 16:
+        raise ValueError(f"port must be a number from 0 to {(1 << 16) - 1}, got {port!r}")
+    server_module = _server()
+    with listening(port) as sock:
+        running = server_module.Running(atlas, sock)
+        told(running.address)
+        if open_browser or (open_browser is None and sys.stdout.isatty()):
+            webbrowser.open(running.address)
+        running.run()
+
+
+def listening(port: int) -> socket.socket:
+    """A socket of this machine alone."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((HOST, port))
+    except OSError as error:
+        sock.close()
+        raise OSError(f"port {port} cannot be used ({error.strerror}); leave it out, and a free one is taken") from None
+    return sock
+
+
+def _server() -> Any:
+    try:
+        from regard.map import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "regard":
+            raise
+        raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
+    return server

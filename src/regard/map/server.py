@@ -1,0 +1,197 @@
+"""Server: the map as a page on this machine, for whoever has the address that is printed."""
+
+import asyncio
+import json
+import re
+import socket
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import Any, cast
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.map import limits
+from regard.map.ask import Refused
+from regard.map.atlas import Atlas
+from regard.map.guard import RAW_HEADERS, App, Guard, Secret
+from regard.map.page import INDEX, KINDS, TOKEN, Asset, assets
+from regard.map.stop import Stop, Stopped
+from regard.map.viewer import Answer, Viewer
+from regard.map.work import Work
+
+QUICK = {"info", "tokens", "progress"}  # answered at once: nothing is computed
+
+
+def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
+    """The whole server as one ASGI application."""
+    files = {f"/{name}": asset for name, asset in assets().items() if name != INDEX}
+    index = assets().get(INDEX, Asset(b"<!doctype html><title>regard</title>", KINDS[".html"]))
+    files["/"] = index._replace(content=index.content.replace(TOKEN, secret.token.encode()))
+
+    async def file(request: Request) -> Response:
+        asset = files[request.url.path]
+        return Response(asset.content, media_type=asset.kind)
+
+    async def question(request: Request) -> Response:
+        try:
+            body = await _body(request)
+            name = request.url.path.removeprefix("/api/")
+            found = viewer.answer(name, body, Stop()) if name in QUICK else await _computed(request, viewer, name, body)
+        except Refused as refused:
+            return _json({"error": str(refused)}, refused.status)
+        return _json(found) if isinstance(found, dict) else Response(found, media_type="application/octet-stream")
+
+    async def _computed(request: Request, viewer: Viewer, name: str, body: object) -> Answer:
+        future, stop = work.start(partial(viewer.answer, name, body))
+        answered = asyncio.wrap_future(future)
+        left = asyncio.ensure_future(_left(request))
+        try:
+            await asyncio.wait({answered, left}, timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                found: Answer = answered.result()
+                return found
+            raise Refused("nobody waits for this any more" if left.done() else "this takes too long; ask for less", 503)
+        except (Stopped, CancelledError):
+            raise Refused("this was stopped", 503) from None
+        finally:
+            stop.set()
+            future.cancel()
+            left.cancel()
+
+    routes = [Route(path, file, methods=["GET"]) for path in files]
+    routes += [Route(f"/api/{name}", question, methods=["POST"]) for name in viewer.names]
+    known = frozenset(
+        [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in viewer.names)],
+    )
+    return Guard(Starlette(routes=routes), secret, port, known)
+
+
+async def _body(request: Request) -> object:
+    """The JSON of a request, no larger and no deeper than it may be."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused("the body must be application/json", 415)
+    parts, size = [], 0
+    async with asyncio.timeout(limits.SECONDS):
+        async for part in request.stream():
+            size += len(part)
+            if size > limits.BODY:
+                raise Refused(f"the body is longer than {limits.BODY} bytes", 413)
+            parts.append(part)
+    return parsed(b"".join(parts))
+
+
+def parsed(content: bytes) -> object:
+    """JSON as its specification has it."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refused("the body must be UTF-8") from None
+    if _depth(text) > limits.DEPTH:
+        raise Refused(f"the body is nested deeper than {limits.DEPTH}")
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Refused("the body must be JSON") from None
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for sign in re.findall(r'[\[{}\]]|"(?:[^"\\]|\\.)*"', text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+async def _left(request: Request) -> None:
+    """Until the other side has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json(found: dict[str, Any], status: int = 200) -> Response:
+    text = json.dumps(found, allow_nan=False)
+    headers = {"retry-after": "1"} if status == 429 else None
+    return Response(text, status, headers, "application/json")
+
+
+class Running:
+    """A server on an open socket: `run` serves until Ctrl-C, `stop` from another thread."""
+
+    def __init__(self, atlas: Atlas, sock: socket.socket) -> None:
+        self.port: int = sock.getsockname()[1]
+        self.secret, self.work, self.viewer = Secret(), Work(), Viewer(atlas)
+        self._sock = sock
+        config = uvicorn.Config(
+            application(self.viewer, self.secret, self.port, self.work),
+            http=Connection,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=limits.CONNECTIONS,
+            timeout_keep_alive=limits.IDLE,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=limits.HEADERS + limits.URL,
+        )
+        self._server = uvicorn.Server(config)
+
+    @property
+    def address(self) -> str:
+        """Where the map is, with the token."""
+        return f"http://127.0.0.1:{self.port}/?token={self.secret.token}"
+
+    def run(self) -> None:
+        """Serve until the process is interrupted or `stop` is called."""
+        try:
+            self._server.run(sockets=[self._sock])
+        finally:
+            self.work.close()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._server.should_exit = True
+
+
+class Connection(H11Protocol):
+    """HTTP as uvicorn speaks it; a connection without a word is closed, and every answer has our headers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first word."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(limits.IDLE, self._silent)
+
+    def _silent(self) -> None:
+        """Close if no request has come whole; one that is being answered has its own limit."""
+        asked = cast(object, self.cycle) is not None
+        if not asked and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._patience.cancel()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is not HTTP at all."""
+        headers = [*RAW_HEADERS, (b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
