@@ -1,0 +1,127 @@
+"""Tables: the heads of a captured model, one row each, and its layers."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from regard.inspection.heads.gather import Captured, Gatherer, Name, numbers
+from regard.inspection.heads.layer import Layer, statistics
+from regard.inspection.heads.nearest import Nearest, nearest
+from regard.inspection.heads.told import Told
+from regard.inspection.heads.words import Text
+from regard.inspection.records import Cell
+from regard.inspection.tidy import Tidy
+
+NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
+COLUMNS = (
+    *("entropy", "relative", "distance", "previous", "first", "sink", "diagonal"),
+    *("duplicate", "induction", "punctuation", "similarity"),
+    *NEAREST,
+)
+
+
+def head_table(
+    capture: Captured,
+    *,
+    which: str | Sequence[str] | None = None,
+    layers: Name | Iterable[Name] | slice | None = None,
+    ids: Any = None,
+    tokens: Text | None = None,
+    queries: Any = None,
+    cross: Iterable[Name] | None = None,
+    centered: bool = False,
+    per_batch: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tidy:
+    """One row for each head: how widely, how far and at what kind of token it looks, and what other head is like it.
+
+    `which`: some of the columns. `layers`: numbers, names or a slice. `ids`, (key,) or (batch, key), or `tokens`
+    (strings) tell which tokens are the same; without them the labels of the capture do. `queries`: True where a query
+    counts, (query,) or (batch, query). `cross`: the layers that look at another text, if they are not found by
+    themselves. `centered`: similarities of rows less their mean. `per_batch`: a row for each batch row instead of the
+    mean. `progress` is told (steps done, all steps).
+    """
+    wanted = _columns(which)
+    chosen = numbers(capture, layers)
+    compared = any(name in NEAREST for name in wanted)
+    gatherer = Gatherer(capture, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
+    found: list[tuple[Layer, dict[str, Tensor]]] = []
+    with Told(len(chosen) + compared, progress) as told:
+        for number in chosen:
+            told.step(f"heads of layer {number}")
+            layer = gatherer.layer(number)
+            found.append((layer, statistics(layer, wanted, centered, told.within)))
+            told.finish()
+        gatherer.check()
+        near: dict[int, Nearest] = {}
+        if compared:
+            told.step("nearest heads")
+            near = nearest([layer for layer, _ in found], centered, per_batch, told.within)
+            told.finish()
+    rows = [
+        row for layer, numbers_ in found for row in _rows(layer, numbers_, near.get(layer.number), wanted, per_batch)
+    ]
+    return Tidy(("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers))
+
+
+def layer_table(capture: Captured, **options: Any) -> Tidy:
+    """One row for each layer: the mean over its heads of every column of `head_table`, whose options it takes.
+
+    `similarity` is the mean cosine over all pairs of its heads, 1 if there is only one.
+    """
+    heads = head_table(capture, **options)
+    kept = [name for name in heads.columns if name not in ("layer", "name", "batch", "head", *NEAREST[:2])]
+    keys = [name for name in ("layer", "name", "batch") if name in heads.columns]
+    groups: dict[tuple[Cell, ...], list[dict[str, Cell]]] = {}
+    for row in heads:
+        groups.setdefault(tuple(row[name] for name in keys), []).append(row)
+    rows = [
+        (*key, len(members), *(_average([row[name] for row in members]) for name in kept))
+        for key, members in groups.items()
+    ]
+    return Tidy((*keys, "heads", *kept), rows, heads.title)
+
+
+def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:
+    if which is None:
+        return COLUMNS
+    asked = (which,) if isinstance(which, str) else tuple(which)
+    for name in asked:
+        if name not in COLUMNS:
+            raise ValueError(f"which names columns, {', '.join(COLUMNS)}; got {name!r}")
+    return tuple(dict.fromkeys(asked))
+
+
+def _rows(
+    layer: Layer, found: dict[str, Tensor], near: Nearest | None, wanted: Sequence[str], per_batch: bool
+) -> Iterable[tuple[Cell, ...]]:
+    """One for each head, or for each batch row and head."""
+    plane = layer.source.request.plane
+    means = {name: values if per_batch else values.nanmean(0, keepdim=True) for name, values in found.items()}
+    for row in range(plane.batch if per_batch else 1):
+        for head in range(plane.heads):
+            cells = [_cell(name, means, near, row, head) for name in wanted]
+            yield (layer.number, layer.name, *((row,) if per_batch else ()), head, *cells)
+
+
+def _cell(name: str, means: dict[str, Tensor], near: Nearest | None, row: int, head: int) -> Cell:
+    if name in means:
+        return float(means[name][row, head])
+    if name not in NEAREST or near is None or int(near.layer[row, head]) < 0:
+        return math.nan
+    if name == NEAREST[2]:
+        return float(near.similarity[row, head])
+    return int((near.layer if name == NEAREST[0] else near.head)[row, head])
+
+
+def _average(cells: Sequence[Cell]) -> float:
+    there = [float(cell) for cell in cells if isinstance(cell, int | float) and not math.isnan(cell)]
+    return math.fsum(there) / len(there) if there else math.nan
+
+
+def _title(capture: Captured, layers: object) -> str:
+    """Layers that have no rows, in the table of all."""
+    refused = capture.refused if layers is None or isinstance(layers, slice) else {}
+    return "" if not refused else f"not shown: {', '.join(refused)}"
