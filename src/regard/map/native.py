@@ -1,0 +1,152 @@
+"""A head on the native engine: rows become known strip by strip, and a second pass pools any rectangle of them."""
+
+import threading
+
+import torch
+from torch import Tensor
+
+from regard.engine.attend import choose
+from regard.engine.known import Wanted
+from regard.engine.native.engine import lowered
+from regard.engine.native.function import NotFiniteError, forward_rows
+from regard.engine.native.program import closed
+from regard.engine.native.visit import tile, visited
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.source import Computed
+from regard.map.cut import Call
+from regard.map.visible import hull, seen_keys
+
+STRIP = 1024  # rows whose state is found together
+MOST = 4096  # of them at once
+CELLS = 1 << 22  # weights that are held at once
+
+
+def native_lane(matrix: AttentionMatrix) -> "Native | None":
+    """One head, (query, key), on the native engine; None if its kernels cannot do it."""
+    source = matrix._whole.source
+    if not isinstance(source, Computed) or not source.softmax or not closed(source.request.mask):
+        return None
+    asked = source.request
+    with torch.no_grad():
+        if choose(asked) != "native":
+            return None
+        batch, head = divmod(int(matrix._lead), asked.plane.heads)
+        try:
+            call = Call(*lowered(asked, finite=True)[:2]).lane(batch, head)
+        except NotFiniteError:
+            return None
+    finite = all(bool(torch.isfinite(part.sum())) for part in call.inputs[:2])
+    return Native(call) if finite else None
+
+
+class Native:
+    """Weights are e^(x − top) / total; with total / (visible keys) instead they come times the visible keys."""
+
+    def __init__(self, call: Call) -> None:
+        """`call` is of one lane."""
+        self._call, plane = call, call.native.plane
+        self.queries, self.keys = plane.queries, plane.keys
+        dtype = torch.promote_types(call.inputs[0].dtype, torch.float32)
+        self._state = torch.zeros((2, 1, 1, plane.queries), dtype=dtype)  # top and total of each row
+        self._counts = torch.zeros(plane.queries, dtype=torch.int64)
+        self._known = torch.zeros(-(-plane.queries // STRIP), dtype=torch.bool)
+        self._lock = threading.Lock()
+
+    def seen(self, rows: slice) -> Tensor:
+        """How many keys each of these rows sees, (row,)."""
+        self.ready(rows)
+        return self._counts[rows]
+
+    def hull(self, rows: slice, columns: slice) -> slice:
+        """The part of the columns that any of these rows may see."""
+        return hull(self._call.native.mask, self._call.native.plane, rows, columns)
+
+    def ready(self, rows: slice) -> None:
+        """Find the state of these rows, if it is not known; a pass over all their keys."""
+        strips = slice(rows.start // STRIP, -(-rows.stop // STRIP))
+        if bool(self._known[strips].all()):
+            return
+        with self._lock:
+            first = strips.start
+            while first < strips.stop:
+                past = first + 1
+                if not self._known[first]:
+                    while past < min(strips.stop, first + MOST // STRIP) and not self._known[past]:
+                        past += 1
+                    self._find(slice(first * STRIP, min(self.queries, past * STRIP)))
+                    self._known[first:past] = True
+                first = past
+
+    def _find(self, rows: slice) -> None:
+        part = self._call.rectangle(rows, self.hull(rows, slice(0, self.keys)))
+        with torch.no_grad():
+            if part.native.plane.keys:
+                self._state[..., rows] = forward_rows(part.native, part.inputs)["state"]
+            if part.native.bias_hides:
+                self._counts[rows] = self._looked(rows)
+            else:
+                self._counts[rows] = seen_keys(self._call.native.mask, self._call.native.plane, rows)[0, 0]
+
+    def _looked(self, rows: slice) -> Tensor:
+        """Keys that a bias of −inf does not hide."""
+        step = max(1, CELLS // self.keys)
+        parts = (slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step))
+        everything = slice(0, self.keys)
+        return torch.cat([(self._tile(part, everything, self._rows(part)) >= 0).sum(-1) for part in parts])
+
+    def _rows(self, rows: slice) -> Tensor:
+        return self._state[..., rows].contiguous()
+
+    def _relative(self, rows: slice) -> Tensor:
+        """The state that gives weights times visible keys."""
+        state = self._rows(rows).clone()
+        state[1] /= self._counts[rows].clamp(min=1)
+        return state
+
+    def _tile(self, rows: slice, columns: slice, state: Tensor) -> Tensor:
+        part = self._call.rectangle(rows, columns)
+        size = (slice(0, rows.stop - rows.start), slice(0, columns.stop - columns.start))
+        return tile(part.native, part.inputs, state, *size)[0, 0]
+
+    def weights(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
+        self.ready(rows)
+        return self._tile(rows, columns, self._rows(rows))
+
+    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+        """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
+        size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
+        whole = Grid(*(torch.zeros(size, dtype=kind) for kind in (torch.float64, torch.float64, torch.int64)))
+        seen = self.hull(rows, columns)
+        if seen.start == seen.stop:
+            return whole
+        self.ready(rows)
+        left = columns.start + (seen.start - columns.start) // side * side
+        right = min(columns.stop, left + -(-(seen.stop - left) // side) * side)
+        for down in _even(rows, side):
+            for across in _even(slice(left, right), side):
+                top, first = (down.start - rows.start) // side, (across.start - columns.start) // side
+                part = self._pooled(down, across, side)
+                high, wide = part.sum.shape
+                place = (slice(top, top + high), slice(first, first + wide))
+                whole.sum[place], whole.max[place], whole.pairs[place] = part.sum, part.max, part.pairs
+        return whole
+
+    def _pooled(self, rows: slice, columns: slice, side: int) -> Grid:
+        """Of a rectangle that is a whole number of cells down and across, or less than one."""
+        state = self._relative(rows)
+        if side == 1:
+            found = self._tile(rows, columns, state)
+            relative = found.clamp(min=0)
+            return Grid(relative, relative, (found >= 0).long())
+        part = self._call.rectangle(rows, columns)
+        cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
+        given = visited(part.native, part.inputs, state, Wanted(grid=(cells[0], cells[1])))
+        return Grid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+
+
+def _even(axis: slice, side: int) -> list[slice]:
+    """The whole cells of an axis, and what is left at its end."""
+    cut = axis.start + (axis.stop - axis.start) // side * side
+    return [part for part in (slice(axis.start, cut), slice(cut, axis.stop)) if part.start < part.stop]
