@@ -24,7 +24,11 @@ RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 # `.show()`, `.save()` and what a notebook calls may import `regard.show` inside the method. These (file, method) do,
 # and no others.
 CONVENIENT = {"show", "save", "_repr_html_"}
-CONVENIENCES = {("spec/masks/base.py", "show"), *(("inspection/matrix/handle.py", method) for method in CONVENIENT)}
+CONVENIENCES = {
+    ("spec/masks/base.py", "show"),
+    *(("inspection/matrix/handle.py", method) for method in CONVENIENT),
+    *(("inspection/capture/result.py", method) for method in CONVENIENT),
+}
 
 
 class Import(NamedTuple):

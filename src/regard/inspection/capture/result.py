@@ -1,114 +1,182 @@
 """Capture: the attention of a model, layer by layer."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from functools import partial
+import os
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from torch import nn
-from torch.overrides import _get_current_function_mode_stack
-
-from regard.engine.accelerating.block import _Accelerating
-from regard.inspection.capture.layer import Layer
-from regard.inspection.capture.recorder import Recorder, Refused
-from regard.inspection.listening.taps import listening
+from regard.inspection.capture import file
+from regard.inspection.capture.kept import Grid, Kept, Refused
+from regard.inspection.capture.labels import Labels, Tokens
+from regard.inspection.capture.table import table
 from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.tidy import Tidy
 
-NOTHING = (
-    "{} made no call of attention that can be heard: scaled_dot_product_attention, nn.MultiheadAttention, the "
-    "attention interface of transformers, or regard's attend. If it multiplies queries and keys itself, build them "
-    "with regard.matrix(query, key); if it was compiled, capture it before"
-)
+if TYPE_CHECKING:
+    from regard.inspection.capture.session import Session
 
 
 class Capture:
     """What the layers of a model attended to. `c[layer]` is an `AttentionMatrix` (batch, head, query, key), `c[layer,
-    head]` that of a head, (batch, query, key); a layer is a number or a name of `c.layers`."""
+    head]` that of a head, (batch, query, key); a layer is a number or a name of `c.layers`, a head the number that it
+    has in the model."""
 
-    def __init__(self, model: nn.Module, tokens: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, model: str, layers: Sequence[Kept | Refused], labels: Labels, session: "Session | None" = None
+    ) -> None:
         self.output: Any = None  # what the model returned, if it was called by `capture`
-        self._model, self._tokens = type(model).__name__, tokens
-        self._recorder, self._listened = Recorder(model), ExitStack()
-        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(listening, model, self._recorder.hear)
+        self._model, self._kept, self._labels, self._session = model, list(layers), labels, session
         self._matrices: dict[str, AttentionMatrix] = {}
 
     def __enter__(self) -> Self:
-        if self._begin is None:
+        if self._session is None:
             raise RuntimeError("this capture is done; begin another with capture(model)")
-        if any(isinstance(mode, _Accelerating) for mode in _get_current_function_mode_stack()):
-            raise RuntimeError(
-                "regard.accelerating() leaves attention to torch while it is captured, which would change the output; "
-                "capture outside the block"
-            )
-        self._listened.enter_context(self._begin())
-        self._begin = None
+        self._session.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listened.close()
-        self._recorder.done()
-        if kind is not None:
-            return
-        if not self._recorder.layers:
-            raise ValueError(NOTHING.format(self._model))
-        refused = [layer for layer in self._recorder.layers if isinstance(layer, Refused)]
-        if len(refused) == len(self._recorder.layers):
-            raise ValueError(f"no layer of {self._model} can be shown; {refused[0].name}: {refused[0].reason}")
-        self._check_tokens()
+        assert self._session is not None
+        session, self._session = self._session, None
+        self._kept = session.end(self._labels, failed=kind is not None)
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the layers, in the order in which they ran: their paths in the model."""
-        return tuple(layer.name for layer in self._recorder.layers)
+        return tuple(layer.name for layer in self._layers)
 
     @property
     def refused(self) -> dict[str, str]:
         """Layers whose weights cannot be computed again, and why."""
-        return {layer.name: layer.reason for layer in self._recorder.layers if isinstance(layer, Refused)}
+        return {layer.name: layer.reason for layer in self._layers if isinstance(layer, Refused)}
+
+    @property
+    def model(self) -> str:
+        """The name of the model's class."""
+        return self._model
+
+    @property
+    def tokens(self) -> Any:
+        """The tokens of the queries and keys: a list, or one for each batch row, of one sequence or by "encoder" and
+        "decoder". May be set, since what a model generates is known only when it is done."""
+        sides = {side: list(rows[0]) if len(rows) == 1 else list(map(list, rows)) for side, rows in self._given}
+        return sides.get("", sides or None)
+
+    @tokens.setter
+    def tokens(self, tokens: Tokens | None) -> None:
+        labels = Labels.of(tokens)
+        labels.check([layer for layer in self._layers if isinstance(layer, Kept)])
+        self._labels = labels
+        self._matrices.clear()
+
+    @property
+    def encoder(self) -> "Capture":
+        """The layers in which an encoder looks at itself."""
+        return self._part("encoder", "self-attention of an encoder")
+
+    @property
+    def decoder(self) -> "Capture":
+        """The layers in which a decoder looks at itself: those of a language model too."""
+        return self._part("decoder", "self-attention of a decoder")
+
+    @property
+    def cross(self) -> "Capture":
+        """The layers that look from one sequence at another."""
+        return self._part("cross", "attention from one sequence to another")
+
+    @property
+    def grids(self) -> dict[str, Grid]:
+        """Layers whose keys are patches of an image: rows, columns, and the tokens that come first."""
+        return {each.name: each.grid for each in self._layers if isinstance(each, Kept) and each.grid is not None}
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of patches, if all layers that have one have the same."""
+        found = set(self.grids.values())
+        return found.pop() if len(found) == 1 else None
+
+    def numbers(self, layer: int | str) -> tuple[int, ...]:
+        """The numbers that the heads of a layer have in the model; all, unless `heads` were chosen."""
+        return self._shown(layer).heads
+
+    def heads(self, **options: Any) -> Tidy:
+        """A table of all heads: what they look at, in numbers. Options as in `regard.inspection.heads.head_table`."""
+        from regard.inspection.heads import head_table
+
+        found: Tidy = head_table(self, **options)
+        return found
+
+    def show(self, **options: Any) -> None:
+        """Print an overview of layers and heads that fits the terminal."""
+        from regard.show.capture import print_capture
+
+        print_capture(self, **options)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write all but the output to a safetensors file, which `regard.load` opens; or with another suffix, such as
+        png, svg, pdf or html, a picture."""
+        if str(path).lower().endswith(".safetensors"):
+            if options:
+                raise TypeError(f"a safetensors file takes no options, got {', '.join(options)}")
+            file.write(path, self._model, self._layers, self._labels)
+            return
+        from regard.show.capture import save_capture
+
+        save_capture(self, path, **options)
+
+    def _repr_html_(self) -> str:
+        from regard.show.capture import notebook
+
+        return notebook(self)
 
     def __len__(self) -> int:
-        return len(self._recorder.layers)
+        return len(self._layers)
 
-    def __getitem__(self, asked: int | str | tuple[int | str, int]) -> AttentionMatrix:
+    def __getitem__(self, asked: int | str | tuple[int | str, Any]) -> AttentionMatrix:
         if isinstance(asked, tuple):
             if len(asked) != 2:
                 raise IndexError(f"a capture is indexed by [layer] or [layer, head], got {len(asked)} indices")
             found = self[asked[0]]
-            part: AttentionMatrix = found[(*(slice(None),) * (found.ndim - 3), asked[1])]
+            places = _places(asked[1], self._shown(asked[0]))
+            part: AttentionMatrix = found[(*(slice(None),) * (found.ndim - 3), places)]
             return part
-        layer = self._layer(asked)
-        if isinstance(layer, Refused):
-            raise ValueError(f"{layer.name} cannot be shown: {layer.reason}")
+        layer = self._shown(asked)
         if layer.name not in self._matrices:
-            matrix = layer.matrix
-            matrix.query_tokens, matrix.key_tokens = self._labels(layer.queries), self._labels(layer.keys)
-            self._matrices[layer.name] = matrix
+            self._matrices[layer.name] = self._labels.put(layer)
         return self._matrices[layer.name]
 
     def __iter__(self) -> Iterator[AttentionMatrix]:
         return (self[number] for number in range(len(self)))
 
     def __repr__(self) -> str:
-        if not self._recorder.layers:
-            return f"<Capture of {self._model}: nothing yet>"
-        count = len(self)
-        lines = [("", "layer", "heads", "queries × keys", "mechanism", "row sums off by")]
-        for number, layer in enumerate(self._recorder.layers):
-            if isinstance(layer, Refused):
-                lines.append((str(number), layer.name, "", "", f"refused: {layer.reason}", ""))
-            else:
-                size = f"{layer.queries:,} × {layer.keys:,}"
-                lines.append((str(number), layer.name, str(layer.heads), size, layer.mechanism, f"{layer.off:.1e}"))
-        widths = [max(len(line[column]) for line in lines if line[4][:7] != "refused") for column in range(6)]
-        rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-        title = f"<Capture of {self._model}: {count} {'layer' if count == 1 else 'layers'}>"
-        return "\n".join([title, *(row.rstrip() for row in rows)])
+        return table(self._model, self._layers)
 
-    def _layer(self, asked: int | str) -> Layer | Refused:
-        layers = self._recorder.layers
+    @property
+    def _layers(self) -> list[Kept | Refused]:
+        """As they are now, while the model runs."""
+        return self._kept if self._session is None else self._session.layers
+
+    @property
+    def _given(self) -> list[tuple[str, Any]]:
+        return list(self._labels.rows.items())
+
+    def _part(self, kind: str, words: str) -> "Capture":
+        layers = [layer for layer in self._layers if isinstance(layer, Kept) and layer.kind == kind]
+        if not layers:
+            raise ValueError(f"no layer of {self._model} is {words}; there are {', '.join(self.layers) or 'none'}")
+        part = Capture(self._model, layers, self._labels)
+        part._matrices = self._matrices
+        return part
+
+    def _shown(self, asked: int | str) -> Kept:
+        layer = self._layer(asked)
+        if isinstance(layer, Refused):
+            raise ValueError(f"{layer.name} cannot be shown: {layer.reason}")
+        return layer
+
+    def _layer(self, asked: int | str) -> Kept | Refused:
+        layers = self._layers
         if isinstance(asked, str):
             for layer in layers:
                 if layer.name == asked:
@@ -120,16 +188,15 @@ class Capture:
             raise IndexError(f"layer {asked} of {len(layers)}")
         return layers[asked]
 
-    def _labels(self, count: int) -> tuple[str, ...] | None:
-        """The tokens, if there are as many."""
-        return tuple(self._tokens) if self._tokens is not None and len(self._tokens) == count else None
 
-    def _check_tokens(self) -> None:
-        if self._tokens is None:
-            return
-        if isinstance(self._tokens, str):
-            raise TypeError("tokens must be a sequence of strings, got one string; split it first")
-        sizes = {n for layer in self._recorder.layers if isinstance(layer, Layer) for n in (layer.queries, layer.keys)}
-        if len(self._tokens) not in sizes:
-            counts = ", ".join(f"{size:,}" for size in sorted(sizes))
-            raise ValueError(f"tokens has {len(self._tokens):,} entries, the layers have {counts} queries or keys")
+def _places(asked: Any, layer: Kept) -> Any:
+    """The places of heads by their numbers in the model."""
+    if layer.heads == tuple(range(len(layer.heads))):
+        return asked
+    kept = ", ".join(map(str, layer.heads))
+    listed = asked if isinstance(asked, list | tuple | range) else [asked]
+    for head in listed:
+        if isinstance(head, bool) or not isinstance(head, int) or head not in layer.heads:
+            raise IndexError(f"head {head!r} of {layer.name} was not kept; kept are {kept}")
+    places = [layer.heads.index(head) for head in listed]
+    return places if listed is asked else places[0]

@@ -1,0 +1,113 @@
+"""A capture in a file: its layers with all that makes their weights, its tokens, and why others were refused."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from regard.inspection.capture.kept import Grid, Kept, Refused
+from regard.inspection.capture.kinds import KINDS
+from regard.inspection.capture.labels import Labels
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.source import Computed
+from regard.inspection.saved.load import load, save
+from regard.inspection.saved.matrix import spec_of
+from regard.inspection.saved.parts import decoded, encoded, tensor
+from regard.inspection.saved.tensors import Gathered
+
+if TYPE_CHECKING:
+    from regard.inspection.capture.result import Capture
+
+
+def write(path: str | os.PathLike[str], model: str, layers: Sequence[Kept | Refused], labels: Labels) -> None:
+    """All of a capture but the model's output."""
+    tensors = Gathered()
+    records = [_written(number, layer, tensors) for number, layer in enumerate(layers)]
+    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records}, tensors)
+
+
+def layers_in(path: str | os.PathLike[str]) -> list[Kept | Refused]:
+    """The layers of a file that was just written, mapped."""
+    found = load(path)
+    assert not isinstance(found, AttentionMatrix)
+    return found._layers
+
+
+def read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Capture":
+    """What `write` wrote."""
+    from regard.inspection.capture.result import Capture
+
+    layers = [_read(layer, tensors) for layer in record["layers"]]
+    names = [layer.name for layer in layers]
+    if len(set(names)) != len(names) or not names:
+        raise ValueError("the names of its layers are missing or not all different")
+    tokens = dict(record["tokens"])
+    labels = Labels.of(tokens.get("", tokens or None))
+    labels.check([layer for layer in layers if isinstance(layer, Kept)])
+    return Capture(_text(record["model"]), layers, labels)
+
+
+def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str, Any]:
+    if isinstance(layer, Refused):
+        return {"name": layer.name, "refused": layer.reason}
+    name = f"{number}."
+    source = layer.whole._source
+    assert isinstance(source, Computed)
+    asked, start = source.request, layer.spec.get("query_start")
+    try:
+        spec = spec_of(asked, asked.plane.starts if isinstance(start, Tensor) else start)
+    except ValueError as error:
+        raise ValueError(f"{layer.name}: {error}") from error
+    return {
+        "name": layer.name,
+        "mechanism": layer.mechanism,
+        "query": tensors.add(f"{name}query", layer.query),
+        "key": tensors.add(f"{name}key", layer.key),
+        "spec": {part: encoded(value, name + part, tensors) for part, value in spec.items()},
+        "heads": layer.heads,
+        "shown": layer.shown,
+        "kind": layer.kind,
+        "grid": layer.grid,
+        "rounded": encoded(layer.rounded, "", tensors),
+        "row sums off by": encoded(layer.off, "", tensors),
+    }
+
+
+def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Refused:
+    if "refused" in record:
+        return Refused(_text(record["name"]), _text(record["refused"]))
+    spec: Any = {name: decoded(node, tensors) for name, node in record["spec"].items()}
+    rounded, grid = decoded(record["rounded"], tensors), record["grid"]
+    layer = Kept(
+        _text(record["name"]),
+        _text(record["mechanism"]),
+        tensor(record["query"], tensors),
+        tensor(record["key"], tensors),
+        spec,
+        _numbers(record["heads"]),
+        None if record["shown"] is None else _numbers(record["shown"]),
+        _text(record["kind"]),
+        None if grid is None else Grid(*_numbers(grid)),
+        None if rounded is None else float(rounded),
+        float(decoded(record["row sums off by"], tensors)),
+    )
+    if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:
+        raise ValueError(f"{layer.name} has no heads, or is {layer.kind!r}")
+    if layer.matrix.shape[-3] != len(layer.heads) or len(set(layer.heads)) != len(layer.heads):
+        raise ValueError(f"{layer.name} has {layer.matrix.shape[-3]} heads and numbers for {len(layer.heads)}")
+    if grid is not None and (min(grid) < 0 or grid[0] * grid[1] + grid[2] != layer.keys):
+        raise ValueError(f"{layer.name} has {layer.keys} keys, which are not a grid of {grid}")
+    return layer
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a name is no text")
+    return value
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise ValueError("a list of numbers is none")
+    return tuple(value)

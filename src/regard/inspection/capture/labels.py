@@ -1,0 +1,117 @@
+"""Labels: the tokens of queries and keys, of one sequence or of two, for all batch rows or for each its own."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor
+
+from regard.inspection.capture.kept import Kept
+from regard.inspection.matrix import AttentionMatrix
+
+Row = Sequence[str]
+Tokens = Row | Sequence[Row] | Mapping[str, Row | Sequence[Row]]
+Rows = tuple[tuple[str, ...], ...]  # one for each batch row, or one for all
+SIDES = ("encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Tokens by what they belong to: "encoder", "decoder", or "" for every layer that has as many."""
+
+    rows: Mapping[str, Rows]
+
+    @classmethod
+    def of(cls, tokens: Any) -> "Labels":
+        """The argument `tokens`, checked."""
+        if tokens is None:
+            return cls({})
+        if not isinstance(tokens, Mapping):
+            return cls({"": _rows("tokens", tokens)})
+        unknown = [side for side in tokens if side not in SIDES]
+        if unknown or not tokens:
+            raise ValueError(
+                f"tokens of two sequences have the names 'encoder' and 'decoder', got {list(tokens)}; give one list if "
+                "there is one sequence"
+            )
+        return cls({side: _rows(f"tokens[{side!r}]", listed) for side, listed in tokens.items()})
+
+    def check(self, layers: Iterable[Kept]) -> None:
+        """Refuse tokens that fit no layer."""
+        layers = list(layers)
+        for side, rows in self.rows.items():
+            sizes = {size for layer in layers for own, size in _sides(layer) if side in ("", own)}
+            name = f"tokens[{side!r}]" if side else "tokens"
+            counts = ", ".join(f"{size:,}" for size in sorted(sizes))
+            if len(rows[0]) not in sizes:
+                has = f"has {len(rows[0]):,} entries"
+                raise ValueError(f"{name} {has}, the layers have {counts or 'no'} queries or keys")
+            batches = {layer.query.shape[0] for layer in layers}
+            if len(rows) not in {1, *batches}:
+                listed = ", ".join(map(str, sorted(batches)))
+                raise ValueError(
+                    f"{name} has {len(rows)} lists, the batch has {listed} rows; give one list, or so many"
+                )
+
+    def put(self, layer: Kept) -> AttentionMatrix:
+        """The matrix of a layer with its tokens."""
+        query, key = (self._rows(own, size) for own, size in _sides(layer))
+        if layer.grid is not None and query is None and key is None:
+            key = (layer.grid.labels,)
+            query = key if layer.queries == layer.keys else None
+        found = layer.matrix
+        if any(rows is not None and len(rows) > 1 for rows in (query, key)):
+            found = Labeled(found._source, found._lead, query_start=found._query_start, whole=found._whole)
+            found.rows = (query, key)
+            return found.named()
+        found.query_tokens, found.key_tokens = (None if rows is None else rows[0] for rows in (query, key))
+        return found
+
+    def _rows(self, own: str, size: int) -> Rows | None:
+        """Those of a side, if there are as many."""
+        rows = self.rows.get(own, self.rows.get(""))
+        return rows if rows is not None and len(rows[0]) == size else None
+
+
+class Labeled(AttentionMatrix):
+    """A matrix whose batch rows have tokens of their own: the part of one row has them."""
+
+    rows: tuple[Rows | None, Rows | None] = (None, None)
+
+    def named(self) -> Self:
+        """The tokens of the row, if it is one."""
+        numbers = (self._lead.reshape(-1) // self._whole.source.heads).unique().tolist()
+        for side, rows in zip(("query_tokens", "key_tokens"), self.rows, strict=True):
+            one = None if rows is None else rows[0] if len(rows) == 1 else None
+            if rows is not None and len(rows) > 1 and len(numbers) == 1:
+                one = rows[numbers[0]]
+            setattr(self, side, one)
+        return self
+
+    def _part(self, lead: Tensor) -> Self:
+        part = super()._part(lead)
+        part.rows = self.rows
+        return part.named()
+
+
+def _sides(layer: Kept) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The sequences of queries and keys, and how many there are."""
+    query = "decoder" if layer.kind == "cross" else layer.kind
+    key = "encoder" if layer.kind == "cross" else layer.kind
+    return (query, layer.queries), (key, layer.keys)
+
+
+def _rows(name: str, tokens: Any) -> Rows:
+    if isinstance(tokens, str):
+        raise TypeError(f"{name} must be a sequence of strings, got one string; split it first")
+    if isinstance(tokens, Tensor) or not isinstance(tokens, Sequence):
+        raise TypeError(
+            f"{name} must be a sequence of strings, got {type(tokens).__name__}; if the model takes an argument of "
+            "this name, write: with capture(model) as c: model(tokens=...)"
+        )
+    nested = bool(tokens) and all(isinstance(row, list | tuple) for row in tokens)
+    rows = tuple(tuple(map(str, row)) for row in tokens) if nested else (tuple(map(str, tokens)),)
+    if len({len(row) for row in rows}) > 1:
+        sizes = ", ".join(str(len(row)) for row in rows)
+        raise ValueError(f"{name} must have lists of one length, padding included, got {sizes}")
+    return rows

@@ -1,0 +1,37 @@
+"""The table that a capture prints: one line for each layer."""
+
+from collections.abc import Sequence
+
+from regard.inspection.capture.kept import Kept, Refused
+
+HEAD = ("", "layer", "heads", "queries × keys", "mechanism", "row sums off by")
+
+
+def table(model: str, layers: Sequence[Kept | Refused]) -> str:
+    """All layers with their sizes, where they were heard, and the self-check."""
+    if not layers:
+        return f"<Capture of {model}: nothing yet>"
+    rounded = [layer for layer in layers if isinstance(layer, Kept) and layer.rounded is not None]
+    lines: list[tuple[str, ...]] = [(*HEAD, "rounding moved by") if rounded else HEAD]
+    for number, layer in enumerate(layers):
+        if isinstance(layer, Refused):
+            lines.append((str(number), layer.name, "", "", f"refused: {layer.reason}", *[""] * (len(lines[0]) - 5)))
+            continue
+        size = f"{layer.queries:,} × {layer.keys:,}"
+        cells = (str(number), layer.name, _heads(layer), size, layer.mechanism, f"{layer.off:.1e}")
+        lines.append((*cells, "" if layer.rounded is None else f"{layer.rounded:.1e}") if rounded else cells)
+    columns = range(len(lines[0]))
+    widths = [max(len(line[column]) for line in lines if line[4][:7] != "refused") for column in columns]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    kinds = sorted({str(layer.query.dtype).removeprefix("torch.") for layer in rounded})
+    note = f", queries and keys rounded to {', '.join(kinds)}" if kinds else ""
+    title = f"<Capture of {model}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'}{note}>"
+    return "\n".join([title, *(row.rstrip() for row in rows)])
+
+
+def _heads(layer: Kept) -> str:
+    """Their count, or their numbers where some were left out."""
+    count = len(layer.heads)
+    if layer.heads == tuple(range(count)) and layer.shown is None:
+        return str(count)
+    return ",".join(map(str, layer.heads))

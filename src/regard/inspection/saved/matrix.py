@@ -1,0 +1,77 @@
+"""An AttentionMatrix in a file: queries, keys and the spec of its weights, or the weights where they were given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.request import Request
+from regard.inspection import tables
+from regard.inspection.matrix.array import Tokens
+from regard.inspection.matrix.handle import AttentionMatrix, matrix
+from regard.inspection.matrix.index import taken
+from regard.inspection.matrix.source import Computed, Stored
+from regard.inspection.saved.parts import decoded, encoded, plain, tensor
+from regard.inspection.saved.tensors import Gathered
+from regard.spec.biases import Dense as DenseBias
+from regard.spec.masks import Dense as DenseMask
+
+MOST = 1 << 28  # entries of a mask or bias that is written out because a function made it
+
+
+def written(found: AttentionMatrix, tensors: Gathered, name: str = "") -> dict[str, Any]:
+    """The matrix as JSON; its tensors are gathered."""
+    tokens = {"query_tokens": found.query_tokens, "key_tokens": found.key_tokens}
+    if isinstance(found._source, Stored):
+        return {**tokens, "weights": tensors.add(f"{name}weights", taken(found._source.weights, found._lanes))}
+    assert isinstance(found._source, Computed)
+    asked, lanes = found._source.request, found._lanes
+    start = asked.plane.starts if isinstance(found._query_start, Tensor) else found._query_start
+    return {
+        **tokens,
+        "query": tensors.add(f"{name}query", asked.query.flatten(1, 2)),
+        "key": tensors.add(f"{name}key", asked.key.squeeze(2)),
+        "spec": {part: encoded(value, f"{name}{part}", tensors) for part, value in spec_of(asked, start).items()},
+        "lanes": lanes.reshape(-1).tolist(),
+        "shape": list(lanes.shape),
+    }
+
+
+def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
+    """What a file can hold of a call: functions of positions are written out, functions of scores are refused."""
+    if not plain(asked.score):
+        raise ValueError(
+            f"the score {asked.score!r} is changed by a function, which a file cannot hold; "
+            "save its numbers instead, as in c[layer].save('weights.npz')"
+        )
+    mask, bias = asked.mask, asked.bias
+    try:
+        if not plain(mask):
+            mask = DenseMask(tables.visible(asked, MOST))
+        if bias is not None and not plain(bias):
+            bias = DenseBias(tables.added(asked, MOST))
+    except ValueError as error:
+        raise ValueError(f"a mask or bias made by a function cannot be in a file: {error}") from error
+    spec = {"score": asked.score, "mask": mask, "bias": bias, "temperature": asked.temperature}
+    return {**spec, "normalizer": asked.normalizer, "query_start": query_start}
+
+
+def read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AttentionMatrix:
+    """What `written` was given, on mapped tensors."""
+    tokens = (tokens_of(record["query_tokens"]), tokens_of(record["key_tokens"]))
+    if "weights" in record:
+        return AttentionMatrix.from_weights(tensor(record["weights"], tensors), *tokens)
+    spec = {name: decoded(node, tensors) for name, node in record["spec"].items()}
+    whole = matrix(tensor(record["query"], tensors), tensor(record["key"], tensors), **spec)
+    lanes = torch.tensor(record["lanes"], dtype=torch.int64).view(record["shape"])
+    if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.lanes:
+        raise ValueError(f"it has {whole._source.lanes} batch rows and heads in all, and asks for another")
+    return AttentionMatrix(whole._source, lanes, *tokens, query_start=spec.get("query_start"))
+
+
+def tokens_of(record: Any) -> Tokens:
+    """A list of strings, or None."""
+    if record is not None and not (isinstance(record, list) and all(isinstance(token, str) for token in record)):
+        raise ValueError("tokens are not strings")
+    return record
