@@ -38,6 +38,13 @@ def test_text_keeps_both_ends_of_a_long_table() -> None:
     assert len(long.text().splitlines()) == 272
 
 
+def test_what_is_printed_can_be_rounded_and_left_out() -> None:
+    exact = Tidy(("name", "share"), [("a", 1e-9), ("b", 0.12345)], decimals=3)
+    assert repr(exact).splitlines()[2:] == ["a      0.00", "b      0.12"]
+    assert exact["share"] == [1e-9, 0.12345]
+    assert exact.without("name").rows == [[1e-9], [0.12345]]
+
+
 def test_csv_json_and_files(tmp_path: Path) -> None:
     assert ESTIMATED.to_csv() == "head,change,change low,change high\n0,1.0,0.5,1.5\n1,2.0,1.0,3.0\n"
     text = SMALL.to_json()

@@ -11,6 +11,8 @@ import regard
 
 # name: one line of help; the code is regard.cli.<name>, with `arguments(parser)` and `run(args) -> int`
 COMMANDS = {
+    "see": "what a model attends to in a text, as a picture",
+    "heads": "what each head of a model does in a text, as a table",
     "explain": "every step of a small attention with its numbers",
     "lab": "experiments that reproduce the known tables",
     "exercise": "tasks with a check and a worked answer",

@@ -25,7 +25,12 @@ HALF = 20  # rows printed of each end of a long table
 @dataclass(frozen=True, repr=False)
 class Tidy(Table):
     """A Table that answers questions: `t["entropy"]` is a column, `t.sort("entropy")` puts the largest first,
-    `t.where(layer=3)` keeps rows, `for row in t` gives dictionaries."""
+    `t.where(layer=3)` keeps rows, `for row in t` gives dictionaries.
+
+    `decimals` are printed of every float; files and programs get them all.
+    """
+
+    decimals: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -94,17 +99,26 @@ class Tidy(Table):
 
     def text(self) -> str:
         """All rows in aligned columns."""
-        return aligned(self)
+        return aligned(replace(self, rows=[[self._rounded(cell) for cell in row] for row in self.rows]))
 
     def _repr_html_(self) -> str:
         def text(cell: Cell) -> str:
             if isinstance(cell, Estimate):
                 return f"{short(cell.mean)} [{short(cell.low)}, {short(cell.high)}]"
-            return escape(short(cell) if isinstance(cell, float) else str(cell))
+            return escape(short(self._rounded(cell)) if isinstance(cell, float) else str(cell))
 
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _rounded(self, cell: Cell) -> Cell:
+        return round(cell, self.decimals) if isinstance(cell, float) and self.decimals is not None else cell
+
+    def without(self, *columns: str) -> Self:
+        """The table less these columns."""
+        gone = {self._place(column) for column in columns}
+        rows = [[cell for place, cell in enumerate(row) if place not in gone] for row in self.rows]
+        return replace(self, columns=[name for place, name in enumerate(self.columns) if place not in gone], rows=rows)
 
     def _place(self, column: str) -> int:
         if column not in self.columns:

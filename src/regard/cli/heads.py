@@ -1,0 +1,46 @@
+"""`regard heads TEXT`: what the heads of a model do in a text, as a table."""
+
+import argparse
+import math
+
+from regard.cli import reading
+from regard.inspection.records import Cell
+from regard.inspection.tidy import Tidy
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What to read, and how the table is shown."""
+    reading.arguments(parser)
+    parser.add_argument("--sort", metavar="COLUMN", help="the rows with the largest first (layer by layer)")
+    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows (all)")
+    parser.add_argument("--save", metavar="FILE", help="write the table: csv, json or txt")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    table = reading.captured(args).heads()
+    if args.sort is not None:
+        if args.sort not in table.columns:
+            raise ValueError(f"there is no column {args.sort!r}; there are {', '.join(table.columns)}")
+        table = table.sort(args.sort)
+    if args.top is not None:
+        table = table.head(args.top)
+    if args.save is not None:
+        table.save(args.save)
+        print(f"wrote {args.save}")
+    elif args.json:
+        print(table.to_json(), end="")
+    else:
+        print(_narrow(table).text())
+    return 0
+
+
+def _narrow(table: Tidy) -> Tidy:
+    """Without names, which are long, and without what the text or the model does not have."""
+    empty = [column for column in table.columns if all(_missing(cell) for cell in table[column])]
+    return table.without(*(column for column in table.columns if column == "name" or column in empty))
+
+
+def _missing(cell: Cell) -> bool:
+    return isinstance(cell, float) and math.isnan(cell)

@@ -1,0 +1,94 @@
+"""What a command looks at: a text read by a model, or a capture that was saved."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard import models
+from regard.cli.bar import Bar
+from regard.models import store
+from regard.models.catalog import find
+
+if TYPE_CHECKING:
+    from regard import AttentionMatrix, Capture
+    from regard.models.text import TextEncoder, TextGenerator
+
+SAVED = ".safetensors"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The text and the model."""
+    parser.add_argument(
+        "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a saved capture, FILE{SAVED}"
+    )
+    parser.add_argument("--file", metavar="FILE", help="read the text from a file; - is standard input")
+    known = ", ".join(model.name for model in models.known())
+    parser.add_argument("--model", default="minilm", metavar="NAME", help=f"{known}, or a folder (minilm)")
+
+
+def captured(args: argparse.Namespace) -> "Capture":
+    """The attention of the model over the text, or the capture of a file."""
+    if args.file is None and args.text is not None and args.text.endswith(SAVED):
+        return _saved(args.text)
+    text = _text(args)  # first: a model may have to be downloaded
+    return read(_model(args.model), text, args.model)
+
+
+def read(model: "TextEncoder | TextGenerator", text: str, name: str) -> "Capture":
+    """What the layers of a model attend to in a text."""
+    import torch
+
+    from regard.inspection.capture import capture
+    from regard.models.pieces import pieces
+
+    model.tokenizer.no_truncation()
+    ids = model.tokenizer.encode(text).ids
+    if not ids:
+        raise ValueError("there is no token in the text; write a word")
+    if model.reach is not None and len(ids) > model.reach:
+        longer = "" if name == "smollm2" else ", or take --model smollm2, which reads 8,192"
+        raise ValueError(f"{name} reads up to {model.reach:,} tokens, the text has {len(ids):,}; shorten it{longer}")
+    with torch.inference_mode():
+        return capture(model.model, torch.tensor([ids]), tokens=pieces(model.tokenizer, ids))
+
+
+def _text(args: argparse.Namespace) -> str:
+    if (args.text is None) == (args.file is None):
+        raise ValueError('give a text, as in "The cat sleeps on the mat", or a file with --file FILE; one of them')
+    if args.file is None:
+        text = str(args.text)
+    elif args.file == "-":
+        text = sys.stdin.read()
+    else:
+        try:
+            text = Path(args.file).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{args.file} is not a text in UTF-8: byte {error.start:,} cannot be read") from error
+    if not text.strip():
+        raise ValueError("the text is empty; write a word")
+    return text
+
+
+def _model(name: str) -> "TextEncoder | TextGenerator":
+    """A model by its name, downloaded first if need be, or from a folder."""
+    from regard.models.load import load
+
+    if name in {model.name for model in models.known()}:
+        if store.state(find(name)) != "yes":
+            with Bar() as progress:
+                store.ensure(find(name), progress)
+        return load(models.path(name))
+    if not Path(name).expanduser().is_dir():
+        known = ", ".join(model.name for model in models.known())
+        raise ValueError(f"{name!r} is neither a model that regard knows ({known}) nor a folder")
+    return load(name)
+
+
+def _saved(path: str) -> "Capture":
+    from regard.inspection.capture import Capture, load
+
+    found: Capture | AttentionMatrix = load(path)
+    if not isinstance(found, Capture):
+        raise ValueError(f"{path} holds one matrix, not the layers of a model; open it with regard.load({path!r})")
+    return found
