@@ -276,7 +276,7 @@ def test_many_queries_in_float32() -> None:
 
 
 def test_a_sample_of_queries_finds_the_nearest_head() -> None:
-    case = long(700)
+    case = long(1100)
     twin = Case(case.query.flip(1), case.key.flip(1), case.seen, case.padding, case.tokens, case.spec)
     table = head_table(
         Layers([case.matrix, twin.matrix]), which=("nearest_layer", "nearest_head", "nearest_similarity")

@@ -11,6 +11,7 @@ from regard.inspection.heads.sight import NARROW, WIDE, Sight
 from regard.inspection.heads.sums import Products, Shares, cosines
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed
+from regard.spec.masks import Full
 from regard.spec.normalizers import Softmax
 
 Told = Callable[[int, int], None]
@@ -39,10 +40,12 @@ class Layer:
     @cached_property
     def mean(self) -> Tensor:
         """The mean weight of each query over its visible keys, (batch, head, query)."""
-        sink, keys = self.sink, self.sight.keys
-        total = torch.ones(keys.shape, dtype=torch.float64) if sink is None else 1.0 - sink
-        plane = self.source.request.plane
-        return torch.where(keys > 0, total / keys.clamp(min=1), 0.0).expand(plane.batch, plane.heads, plane.queries)
+        keys, plane = self.sight.keys, self.source.request.plane
+        size = (plane.batch, plane.heads, plane.queries)
+        total = torch.ones(size, dtype=torch.float64)
+        if self.sink is not None:
+            total = mass(self.source, Full()).view(size).double().cpu()
+        return torch.where(keys > 0, total / keys.clamp(min=1), 0.0)
 
     def noise(self, rows: slice) -> Tensor:
         """How large products of heads that look evenly come out in these rows, where rows less their mean should be 0:

@@ -11,7 +11,8 @@ from regard.inspection.heads.sums import centered as less_mean
 from regard.inspection.heads.sums import cosines, products
 from regard.inspection.heads.visible import visible
 
-SAMPLE, RUN = 512, 8  # more queries than this are sampled, so many in a row
+EXACT = 1024  # more queries than this are sampled:
+SAMPLE, RUN = 512, 8  # so many of them, so many in a row
 CELLS = 1 << 24  # weights that are held together
 
 
@@ -42,7 +43,7 @@ def nearest(layers: Sequence[Layer], centered: bool, per_batch: bool, told: Told
 
 def sampled(queries: int) -> Iterator[slice]:
     """The rows that stand for all: all of them if they are few, else short runs at even distances, ends included."""
-    if queries <= SAMPLE:
+    if queries <= EXACT:
         yield slice(0, queries)
         return
     count = SAMPLE // RUN
