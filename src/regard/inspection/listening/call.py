@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Spec
+from regard.spec.dropout import Dropout
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
     """query: (…, head, query, width), key: (…, kv head, key, width), as they meet in the score.
 
-    `weights` are those of the model, if it has them at hand; they are compared with ours and not kept. `rate` is the
-    dropout they went through.
+    `value` and `dropout` are for those who compute the call again. `weights` are those of the model, if it has them at
+    hand, after dropout; they are compared with ours. None of these is kept.
     """
 
     query: Tensor
@@ -23,7 +24,13 @@ class Call:
     spec: Spec
     mechanism: str
     weights: Tensor | None = None
-    rate: float = 0.0
+    value: Tensor | None = None
+    dropout: float | Dropout = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The share of weights that are dropped."""
+        return self.dropout.p if isinstance(self.dropout, Dropout) else self.dropout
 
 
 class Store:
@@ -39,7 +46,7 @@ class Store:
         """The same call on tensors of its own."""
         spec: Any = {name: self._part(part) for name, part in call.spec.items()}
         query, key = (copied(tensor) for tensor in (call.query, call.key))
-        return replace(call, query=_headed(query), key=_headed(key), spec=spec, weights=None)
+        return replace(call, query=_headed(query), key=_headed(key), spec=spec, weights=None, value=None)
 
     def _part(self, part: Any) -> Any:
         """Parts of a spec hold tensors too, which may be parameters that an optimizer writes over."""

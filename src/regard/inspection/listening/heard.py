@@ -12,7 +12,7 @@ from regard.engine.accelerating.arguments import Arguments
 from regard.engine.accelerating.fused import Fused
 from regard.engine.accelerating.projections import projected
 from regard.engine.accelerating.rules import rules_of
-from regard.engine.autocast import lowered, off
+from regard.engine.autocast import lowered
 from regard.engine.pieces import Piece
 from regard.engine.request import Spec
 from regard.inspection.listening.call import Call, copied
@@ -32,19 +32,21 @@ def fused(*args: Any, **kwargs: Any) -> Call:
     if not asked.enable_gqa and query.ndim > 2 and key.ndim > 2:  # heads broadcast like any other axis
         heads = max(query.shape[-3], key.shape[-3])
         query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
-    return Call(query, key, spec, "scaled_dot_product_attention")
+    name, value, rate = "scaled_dot_product_attention", asked.value, float(asked.dropout_p)
+    return Call(query, key, spec, name, value=value, dropout=rate)
 
 
 def multi_head(*args: Any, **kwargs: Any) -> Call:
     """multi_head_attention_forward: learned and zero keys stand at the end, as in the weights that torch returns."""
     asked = Arguments(*args, **kwargs)
-    query, key, _ = projected(asked)
+    query, key, value = projected(asked)
     rules = rules_of(asked if asked.trusts_causal else replace(asked, need_weights=True), key.shape[-2])
     if asked.add_zero_attn:
-        key = pad(key, (0, 0, 0, 1))
+        key, value = pad(key, (0, 0, 0, 1)), pad(value, (0, 0, 0, 1))
     spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
-    with off(query.device):
-        return Call(lowered(query), lowered(key), spec, "nn.MultiheadAttention")
+    query, key, value = lowered(query), lowered(key), lowered(value)
+    rate = asked.dropout_p if asked.training else 0.0
+    return Call(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
 
 
 def native(
@@ -67,9 +69,9 @@ def native(
     if query.is_nested:
         lengths = [len(row) for row in query.unbind()]
         present = torch.arange(max(lengths)) < torch.tensor(lengths).view(-1, 1)
-        query, key = (tensor.to_padded_tensor(0.0) for tensor in (query, key))
-    q = linear(query, weight[:width], bias[:width]).unflatten(-1, (heads, -1)).transpose(-3, -2)
-    k = linear(key, weight[width : 2 * width], bias[width : 2 * width]).unflatten(-1, (heads, -1)).transpose(-3, -2)
+        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
+    parts = zip((query, key, value), weight.split(width), bias.split(width), strict=True)
+    q, k, v = (linear(*part).unflatten(-1, (heads, -1)).transpose(-3, -2) for part in parts)
     spec: Spec = {"score": ScaledDot(), "query_start": 0}
     if present is not None:  # a row past its end sees nothing and is not seen
         ids = present.long().to(q.device)
@@ -80,7 +82,7 @@ def native(
             spec["mask"] = Dense(_smallest(~shown))
         else:
             spec["bias"] = _smallest(shown)
-    return Call(q, k, spec, "nn.MultiheadAttention, fast path")
+    return Call(q, k, spec, "nn.MultiheadAttention, fast path", value=v)
 
 
 def encoder_layer(
@@ -123,13 +125,15 @@ def flex(
         "mask": RowWhere(_holding(block_mask[-1], mask_tensors)),
         "query_start": 0,
     }
-    return Call(query, key, spec, "flex_attention")
+    return Call(query, key, spec, "flex_attention", value=value)
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> Call:
     """regard's attend."""
-    spec.pop("dropout", None)
-    return Call(lowered(query), lowered(key), Spec(**spec), "regard.attend")  # type: ignore[typeddict-item]
+    dropout = spec.pop("dropout", 0.0)
+    query, key, value = lowered(query), lowered(key), lowered(value)
+    known = Spec(**spec)  # type: ignore[typeddict-item]
+    return Call(query, key, known, "regard.attend", value=value, dropout=dropout)
 
 
 def attended_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> Call:

@@ -9,16 +9,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.engine.request import Spec
+from regard.inspection.listening import doors
 from regard.inspection.listening.call import Call
+from regard.inspection.listening.doors import Door
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot, Score, SoftCapped
 
-Called = Callable[[Callable[..., Any], Any, Any, Callable[..., Call]], Any]
+Called = Callable[[Callable[..., Any], Any, Any, Callable[..., Call], Door], Any]
 INSIDE = ("sdpa", "regard")  # these call functions that are listened to
 
 
-def tapped(called: Called) -> Callable[[], None]:
-    """Hand every eager function out inside one that is heard; returns what takes this back."""
+def tapped(called: Called, changing: Callable[[], bool]) -> Callable[[], None]:
+    """Hand every eager function out inside one that is heard; returns what takes this back. `changing` tells whether
+    the call is changed."""
     if "transformers" not in sys.modules:
         return lambda: None
     from transformers import AttentionInterface
@@ -28,6 +31,8 @@ def tapped(called: Called) -> Callable[[], None]:
     @wraps(original)
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
         function: Callable[..., Any] = original(self, name, default)
+        if name == "regard":
+            return _alone(function, changing)
         if name in INSIDE:
             return function
 
@@ -39,7 +44,8 @@ def tapped(called: Called) -> Callable[[], None]:
                 given.append(function(*args, **kwargs))
                 return given[0]
 
-            return called(run, args, kwargs, partial(eager, given) if function is default else unknown(name))
+            read = partial(eager, given) if function is default else unknown(name)
+            return called(run, args, kwargs, read, doors.eager)
 
         return met
 
@@ -49,6 +55,22 @@ def tapped(called: Called) -> Callable[[], None]:
         AttentionInterface.get_interface = original
 
     return back
+
+
+def _alone(function: Callable[..., Any], changing: Callable[[], bool]) -> Callable[..., Any]:
+    """Refuse weights beside an output that was changed: they are computed apart from it."""
+
+    @wraps(function)
+    def met(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        if out[1] is not None and changing():
+            raise ValueError(
+                "output_attentions with attn_implementation='regard' gives weights that an intervention does not "
+                "reach; leave it out and use regard.capture, or load the model with 'eager'"
+            )
+        return out
+
+    return met
 
 
 def eager(
@@ -82,7 +104,8 @@ def eager(
     added = [part for part in (position_bias, attention_mask) if part is not None]
     if added:
         spec["bias"] = added[0] if len(added) == 1 else added[0] + added[1]
-    return Call(query, key, spec, "transformers, eager", weights, float(dropout) if module.training else 0.0)
+    rate = float(dropout) if module.training else 0.0
+    return Call(query, key, spec, "transformers, eager", weights, value, rate)
 
 
 def unknown(name: str) -> Callable[..., Call]:

@@ -21,6 +21,19 @@ class Names:
     def __init__(self, model: nn.Module) -> None:
         self._paths = {module: path or type(model).__name__ for path, module in model.named_modules()}
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._paths.values())
+
+    @property
+    def compiled(self) -> str | None:
+        """The first module that was compiled, in which nothing can be heard."""
+        for module, path in self._paths.items():
+            if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+                return path
+        return None
+
     def running(self) -> Place | None:
         """The innermost module that some function on the stack was called with first; None if it is not the model's."""
         path, generating = None, False

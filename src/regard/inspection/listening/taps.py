@@ -1,4 +1,5 @@
-"""Taps: where attention is listened to. They are set while a capture is open in any thread, and heard in its own.
+"""Taps: where attention is listened to, and changed. They are set while someone listens in any thread, and heard in
+that one.
 
 A kernel of torch's is met where the dispatcher calls it, a function of Python's where its name is looked up. Neither
 hooks nor function modes are used: torch's fast paths shut where there are any.
@@ -20,8 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
 from regard.engine.pieces import attend_pieces
-from regard.inspection.listening import heard, interface
+from regard.inspection.listening import doors, heard, interface
+from regard.inspection.listening.altered import Alter, Altered, Wanted
 from regard.inspection.listening.call import Call
+from regard.inspection.listening.doors import Door
 
 Hear = Callable[[Callable[[], Call]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
@@ -31,6 +34,7 @@ OURS: dict[Any, Callable[..., Call]] = {attend: heard.attended, attend_pieces: h
 class _Local(threading.local):
     def __init__(self) -> None:
         self.listening: list[Hear] = []
+        self.altering: list[Alter] = []
         self.muted = 0  # inside a call that was heard: what it calls is part of it
 
 
@@ -42,31 +46,60 @@ _open = 0
 @contextmanager
 def listening(model: nn.Module, hear: Hear) -> Iterator[None]:
     """Tell `hear` of every call of attention in this thread, each as a function that reads it."""
+    with _tapped(model, _local.listening, hear):
+        yield
+
+
+@contextmanager
+def altering(model: nn.Module, alter: Alter) -> Iterator[None]:
+    """Ask `alter` at every call of attention in this thread what is to be changed."""
+    with _tapped(model, _local.altering, alter):
+        yield
+
+
+@contextmanager
+def _tapped(model: nn.Module, those: list[Any], one: Any) -> Iterator[None]:
     with _lock:
         _count(1)
         _set.extend(_renamed(module) for module in _written_in(model))
-    _local.listening.append(hear)
+    those.append(one)
     try:
         with _Kernels():  # type: ignore[no-untyped-call]
             yield
     finally:
-        _local.listening.pop()
+        those.pop()
         _count(-1)
 
 
-def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable[..., Call]) -> Any:
-    """The call, and after it whoever listens."""
-    # a backward pass computes checkpointed layers once more: they were heard the first time
-    if not _local.listening or _local.muted or torch._C._current_graph_task_id() != -1:
+def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable[..., Call], door: Door) -> Any:
+    """The call, changed where someone wants that, and after it whoever listens."""
+    # a backward pass computes checkpointed layers once more: they are changed again, but were heard the first time
+    hearing = () if torch._C._current_graph_task_id() != -1 else tuple(_local.listening)
+    if _local.muted or not (hearing or _local.altering):
         return function(*args, **kwargs)
+    wanted = _wanted()
     _local.muted += 1
     try:
-        out = function(*args, **kwargs)
-        for hear in _local.listening:
-            hear(lambda: read(*args, **kwargs))
+        if wanted:
+            change = Altered(lambda: read(*args, **kwargs), wanted)
+            out = door(function, args, kwargs, change)
+            told = change.heard
+        else:
+            out = function(*args, **kwargs)
+
+            def told() -> Call:
+                return read(*args, **kwargs)
+
+        for hear in hearing:
+            hear(told)
         return out
     finally:
         _local.muted -= 1
+
+
+def _wanted() -> list[Wanted]:
+    found = (alter() for alter in _local.altering)
+    return [one for one in found if one is not None]
 
 
 class _Kernels(TorchDispatchMode):
@@ -87,11 +120,11 @@ class _Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         aten = torch.ops.aten
         if func is aten._transformer_encoder_layer_fwd.default:
-            return _called(func, args, kwargs or {}, heard.encoder_layer)
+            return _called(func, args, kwargs or {}, heard.encoder_layer, doors.encoder_layer)
         if func is aten._native_multi_head_attention.default:
-            return _called(func, args, kwargs or {}, heard.native)
+            return _called(func, args, kwargs or {}, heard.native, doors.native)
         if func is flex_attention:
-            return _called(func, args, kwargs or {}, heard.flex)
+            return _called(func, args, kwargs or {}, heard.flex, doors.flex)
         return func(*args, **(kwargs or {}))
 
 
@@ -110,12 +143,12 @@ _Kernels.__torch_dispatch__ = _apart(_Kernels.__torch_dispatch__)  # type: ignor
 
 
 def _count(step: int) -> None:
-    """The first capture sets the taps that all share, the last takes them away."""
+    """The first who listens sets the taps that all share, the last takes them away."""
     global _open
     with _lock:
         _open += step
         if _open == 1 and step == 1:
-            _set.extend((_kernel(), _multi_head(), interface.tapped(_called)))
+            _set.extend((_kernel(), _multi_head(), interface.tapped(_called, lambda: bool(_wanted()))))
         elif _open == 0:
             while _set:
                 _set.pop()()
@@ -127,7 +160,7 @@ def _kernel() -> Callable[[], None]:
     library = torch.library.Library("aten", "IMPL")
 
     def met(*args: Any, **kwargs: Any) -> Any:
-        return _called(operator.decompose, args, kwargs, heard.fused)
+        return _called(operator.decompose, args, kwargs, heard.fused, doors.plain)
 
     for device in DEVICES:
         library.impl("scaled_dot_product_attention", met, f"Autograd{device}")
@@ -141,7 +174,7 @@ def _multi_head() -> Callable[[], None]:
 
     @wraps(original)
     def met(*args: Any, **kwargs: Any) -> Any:
-        return _called(original, args, kwargs, heard.multi_head)
+        return _called(original, args, kwargs, heard.multi_head, doors.multi_head)
 
     functional.multi_head_attention_forward = met
 
@@ -182,6 +215,6 @@ def _is_ours(value: Any) -> bool:
 def _ours(function: Callable[..., Any], read: Callable[..., Call]) -> Callable[..., Any]:
     @wraps(function)
     def met(*args: Any, **kwargs: Any) -> Any:
-        return _called(function, args, kwargs, read)
+        return _called(function, args, kwargs, read, doors.plain)
 
     return met
