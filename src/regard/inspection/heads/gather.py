@@ -40,6 +40,7 @@ class Gatherer:
     def __init__(
         self,
         capture: Captured,
+        chosen: Sequence[int],
         wanted: Collection[str],
         *,
         ids: Any = None,
@@ -53,7 +54,7 @@ class Gatherer:
         self.queries = None if queries is None else _bools(queries)
         self.cross = None if cross is None else set(numbers(capture, cross))
         self.known: list[tuple[Request, Words, bool, Sight]] = []
-        self.used: set[str] = set()
+        self._check([capture[number].shape for number in chosen])
 
     def layer(self, number: int) -> Layer:
         """One layer."""
@@ -67,14 +68,21 @@ class Gatherer:
         words = self._words(matrix, request, within)
         return Layer(number, name, source, self._sight(request, words, within), within)
 
-    def check(self) -> None:
-        """Refuse what fitted no layer."""
-        sizes = "; no layer has as many {}"
-        given = self.given.ids if self.given.ids is not None else self.given.punctuation
-        if given is not None and "words" not in self.used:
-            raise ValueError(f"ids and tokens are for {given.shape[-1]:,} keys" + sizes.format("keys"))
-        if self.queries is not None and "queries" not in self.used:
-            raise ValueError(f"queries is for {self.queries.shape[-1]:,} queries" + sizes.format("queries"))
+    def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Refuse what fits no layer, before any work."""
+        given = [("tokens", "key", -1, self.given.punctuation), ("ids", "key", -1, self.given.ids)]
+        for name, what, axis, rows in [*given, ("queries", "query", -2, self.queries)]:
+            if rows is None:
+                continue
+            batches = {torch.Size(shape[:-3]).numel() for shape in shapes if shape[axis] == rows.shape[-1]}
+            if not batches:
+                sizes = ", ".join(f"{size:,}" for size in sorted({shape[axis] for shape in shapes}))
+                raise ValueError(
+                    f"{name} must have one entry for each {what} of some layer ({sizes}), got {rows.shape[-1]:,}"
+                )
+            if len(rows) != 1 and len(rows) not in batches:
+                sizes = ", ".join(map(str, sorted(batches)))
+                raise ValueError(f"{name} must have one row or one for each batch row ({sizes}), got {len(rows)} rows")
 
     def _within(self, number: int, name: str, request: Request, matrix: AttentionMatrix) -> bool:
         """Whether queries and keys are of one text."""
@@ -90,37 +98,26 @@ class Gatherer:
         return not any(part in name.lower() for part in ELSEWHERE)
 
     def _words(self, matrix: AttentionMatrix, request: Request, within: bool) -> Words:
-        plane = request.plane
+        """What was given if it is for these keys, else the labels. It is not for another text of the same length."""
+        plane, own = request.plane, words_of(None, matrix.key_tokens)
         given = self.given.ids if self.given.ids is not None else self.given.punctuation
-        own = words_of(None, matrix.key_tokens)
-        if given is None:
+        if given is None or not _fits(given, plane.batch, plane.keys) or (not within and plane.queries == plane.keys):
             return own
-        if given.shape[-1] != plane.keys or (not within and plane.queries == plane.keys):
-            return own
-        for part in (self.given.ids, self.given.punctuation):
-            if part is not None and len(part) not in (1, plane.batch):
-                raise ValueError(
-                    f"ids and tokens must have one row or one for each of {plane.batch} batch rows, got {len(part)}"
-                )
-        self.used.add("words")
         return self.given if self.labelled else Words(given, own.punctuation)
 
     def _sight(self, request: Request, words: Words, within: bool) -> Sight:
         for other, others, inside, sight in self.known:
             if within == inside and alike(request, other) and _same(words, others):
                 return sight
-        queries, plane = self.queries, request.plane
-        if queries is not None and queries.shape[-1] == plane.queries:
-            if len(queries) not in (1, plane.batch):
-                raise ValueError(
-                    f"queries must have one row or one for each of {plane.batch} batch rows, got {len(queries)}"
-                )
-            self.used.add("queries")
-        else:
-            queries = None
+        plane = request.plane
+        queries = self.queries if _fits(self.queries, plane.batch, plane.queries) else None
         found = sight_of(request, words, within, self.wanted, queries)
         self.known.append((request, words, within, found))
         return found
+
+
+def _fits(rows: Tensor | None, batch: int, count: int) -> bool:
+    return rows is not None and rows.shape[-1] == count and len(rows) in (1, batch)
 
 
 def numbers(capture: Captured, asked: Iterable[Name] | Name | slice | None) -> list[int]:

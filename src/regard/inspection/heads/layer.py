@@ -57,6 +57,8 @@ class Layer:
 def statistics(layer: Layer, wanted: Collection[str], centered: bool, told: Told) -> dict[str, Tensor]:
     """The wanted ones that this layer has, (batch, head) each; NaN where no query has a say."""
     source, sight = layer.source, layer.sight
+    if not bool(sight.counted.any()):
+        return {}
     rows = source.known(("entropy", "distance") if layer.within else ("entropy",)).statistics
     entropy = rows["entropy"].double().cpu()
     found = {"entropy": _mean(entropy, sight.counted)}

@@ -38,6 +38,8 @@ def sight_of(
     """`within`: queries and keys are of one text. `queries`, (1 or batch, query), are those that count."""
     plane = request.plane
     keys = torch.zeros((plane.batch, 1, plane.queries), dtype=torch.int64)
+    if plane.keys == 0 or plane.queries == 0:
+        return Sight(keys, {}, {})
     seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool)
     own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool)
     for rows, look in looks(request):

@@ -46,7 +46,7 @@ def head_table(
     wanted = _columns(which)
     chosen = numbers(capture, layers)
     compared = any(name in NEAREST for name in wanted)
-    gatherer = Gatherer(capture, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
+    gatherer = Gatherer(capture, chosen, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
     found: list[tuple[Layer, dict[str, Tensor]]] = []
     with Told(len(chosen) + compared, progress) as told:
         for number in chosen:
@@ -54,15 +54,12 @@ def head_table(
             layer = gatherer.layer(number)
             found.append((layer, statistics(layer, wanted, centered, told.within)))
             told.finish()
-        gatherer.check()
         near: dict[int, Nearest] = {}
         if compared:
             told.step("nearest heads")
             near = nearest([layer for layer, _ in found], centered, per_batch, told.within)
             told.finish()
-    rows = [
-        row for layer, numbers_ in found for row in _rows(layer, numbers_, near.get(layer.number), wanted, per_batch)
-    ]
+    rows = [row for layer, means in found for row in _rows(layer, means, near.get(layer.number), wanted, per_batch)]
     return Tidy(("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers))
 
 

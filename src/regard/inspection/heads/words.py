@@ -56,7 +56,5 @@ def _rows(tokens: Text) -> list[list[str]]:
     one = len(tokens) == 0 or isinstance(tokens[0], str)
     rows = [list(tokens)] if one else [list(row) for row in tokens]
     if len({len(row) for row in rows}) > 1 or any(not isinstance(token, str) for row in rows for token in row):
-        raise TypeError(
-            "tokens must be strings, one row of them or rows of one length for the batch; pad the short ones"
-        )
+        raise TypeError("tokens must be strings, one row of them or a batch of rows of one length; pad the short ones")
     return rows  # type: ignore[return-value]
