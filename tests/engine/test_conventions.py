@@ -262,7 +262,7 @@ def test_the_environment_chooses_for_auto_alone(monkeypatch: pytest.MonkeyPatch)
         attend(query, query, query, score=scores.Cosine())
     monkeypatch.setenv("REGARD_ENGINE", "warp")
     with pytest.raises(
-        ValueError, match="REGARD_ENGINE must be 'auto' or one of native, tiled, sdpa, reference, got 'warp'"
+        ValueError, match="REGARD_ENGINE must be 'auto' or one of native, tiled, sdpa, flex, reference, got 'warp'"
     ):
         attend(query, query, query)
 

@@ -248,7 +248,7 @@ SPECS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     "start out of reach": (ValueError, "query_start must lie within ±2**62", {"query_start": 2**70}),
     "engine unknown": (
         ValueError,
-        "engine must be 'auto' or one of native, tiled, sdpa, reference, got 'fast'",
+        "engine must be 'auto' or one of native, tiled, sdpa, flex, reference, got 'fast'",
         {"engine": "fast"},
     ),
     "engine as a list": (ValueError, "engine must be 'auto' or one of … got ['tiled']", {"engine": ["tiled"]}),

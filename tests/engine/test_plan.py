@@ -263,6 +263,7 @@ def test_it_prints() -> None:
         "second order    correct, by tiled's formula, in the memory of the dense formula (queries × keys)",
         "not tiled       It could, but it runs only when asked for: engine='tiled'.",
         "not sdpa        It cannot do this: torch takes a mask as a dense tensor only, not Window(64, 64).",
+        "not flex        It could, but it runs only when asked for: engine='flex'.",
         "not reference   It could, but it runs only when asked for: engine='reference'.",
     ]
 
@@ -282,6 +283,7 @@ def test_reasons_when_an_engine_was_named(monkeypatch: pytest.MonkeyPatch) -> No
         "native": "It could, but 'reference' was asked for by name.",
         "tiled": "It could, but 'reference' was asked for by name.",
         "sdpa": "It could, but 'reference' was asked for by name.",
+        "flex": "It could, but 'reference' was asked for by name.",
     }
     monkeypatch.setenv("REGARD_ENGINE", "reference")
     assert plan(q, k, v) == named

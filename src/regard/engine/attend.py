@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.engine import autocast
 from regard.engine.request import Aux, Request, Result, Spec, request
-from regard.engine.transforms import refuse_vmap, transformed
+from regard.engine.transforms import refuse_vmap, transformed, unanswered
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -24,9 +24,12 @@ ENGINES = {
     "native": "regard.engine.native",
     "tiled": "regard.engine.tiled",
     "sdpa": "regard.engine.torch_sdpa",
+    "flex": "regard.engine.flex",
     "reference": "regard.engine.reference",
 }
-AUTO = ("native", "tiled", "reference")  # the first that supports the request
+# by device, the first that supports the request
+AUTO = {"cpu": ("native", "tiled", "reference"), "cuda": ("sdpa", "flex", "tiled", "reference")}
+SLOWER = ("tiled", "reference")
 
 
 @overload
@@ -142,16 +145,19 @@ def asked_engine(engine: str) -> str:
 
 
 def _first(asked: Request) -> str:
-    """The first engine of `auto` that supports the request; says once that it is not the first of all."""
-    reasons = {}
-    for name in AUTO:
-        reasons[name] = module(name).supports(asked)
-        if reasons[name] is None:
+    """The first engine of `auto` that supports the request; says once that it is not a fast one."""
+    device = asked.query.device.type
+    reasons: dict[str, str] = {}
+    for name in AUTO.get(device, AUTO["cpu"]):
+        why_not = module(name).supports(asked) or (unanswered() if name == "sdpa" else None)
+        if why_not is None:
             break
-    if name != AUTO[0] and asked.query.device.type == "cpu" and name not in _told:
+        reasons[name] = why_not
+    if name in SLOWER and device in AUTO and name not in _told:
         _told.add(name)
+        fast = [other for other in reasons if other not in SLOWER][-1]
         warnings.warn(
-            f"regard runs this on {name!r}, which is slower: {AUTO[0]!r} cannot do it, because {reasons[AUTO[0]]}. "
+            f"regard runs this on {name!r}, which is slower: {fast!r} cannot do it, because {reasons[fast]}. "
             "This is said once; regard.plan(...) tells it for any call.",
             stacklevel=4,
         )

@@ -105,8 +105,8 @@ def plan(
         )
         name = choose(asked, engine)
         lowered = ready(asked) if name == "tiled" else None
-    if name == "native":
-        return _native(asked, engine)
+    if name in ("native", "flex"):
+        return _kernels(asked, name, engine)
     plane = asked.plane
     everything = plane.batch * plane.heads * plane.queries * plane.keys
     visible, exact = visible_pairs(asked.mask, plane)
@@ -128,20 +128,21 @@ def plan(
     )
 
 
-def _native(asked: Request, engine: str) -> Plan:
-    pairs, held = importlib.import_module("regard.engine.native.planned").planned(asked)
+def _kernels(asked: Request, name: str, engine: str) -> Plan:
+    """An engine with kernels of its own tells what they compute and hold."""
+    pairs, held = importlib.import_module(f"regard.engine.{name}.planned").planned(asked)
     plane = asked.plane
     visible, exact = visible_pairs(asked.mask, plane)
     return Plan(
-        engine="native",
-        reasons=_reasons(asked, "native", engine),
+        engine=name,
+        reasons=_reasons(asked, name, engine),
         visible_pairs=visible,
         visible_exact=exact,
         computed_pairs=pairs,
         all_pairs=plane.batch * plane.heads * plane.queries * plane.keys,
         flops=2 * pairs * (asked.key.shape[-1] + asked.value.shape[-1]) + _prepared(asked),
-        bytes=held + SCALARS,
-        second_order=_second_order("native"),
+        bytes=None if held is None else held + SCALARS,
+        second_order=_second_order(name),
     )
 
 
@@ -155,6 +156,8 @@ def _unseeded(dropout: float | Dropout) -> float | Dropout:
 def _second_order(name: str) -> str:
     if name == "sdpa":
         return "as torch gives it: none from its fused kernels"
+    if name == "flex":
+        return "none: FlexAttention has first derivatives only"
     how = "by tiled's formula, " if name == "native" else ""
     return f"correct, {how}in the memory of the dense formula (queries × keys)"
 

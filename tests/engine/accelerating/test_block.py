@@ -100,7 +100,7 @@ def test_a_named_engine_that_cannot_leaves_the_call_alone(query: Tensor) -> None
 
 
 def test_engine_names_are_checked() -> None:
-    wanted = "engine must be 'auto' or one of native, tiled, sdpa, reference, got 'fast'"
+    wanted = "engine must be 'auto' or one of native, tiled, sdpa, flex, reference, got 'fast'"
     with pytest.raises(ValueError, match=wanted), accelerating("fast"):
         pass
     assert clean()
