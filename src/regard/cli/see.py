@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from regard.cli import reading
@@ -77,7 +78,7 @@ def _json(found: "Capture", layer: int | None, head: int | None) -> str:
     for number in wanted:
         matrix = found[number] if head is None else found[number, head]
         heads = range(matrix.shape[-3]) if head is None else [head % found[number].shape[-3]]
-        count += matrix[0].numel()
+        count += math.prod(matrix.shape[1:])
         if count > MOST:
             raise ValueError(f"more than {MOST:,} weights; choose one with --layer and --head, or --save FILE.npz")
         weights = matrix[0].dense()

@@ -1,0 +1,160 @@
+"""`regard see` and `regard heads`: a text, a model, a picture or a table; mistakes are one line."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import models
+from regard.cli import main
+
+CAT = "The cat sleeps on the mat"
+TOKENS = ["[CLS]", "the", "cat", "sleeps", "on", "the", "mat", "[SEP]"]
+
+
+@pytest.fixture(autouse=True)
+def window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    models.get("minilm")
+
+
+@pytest.fixture(scope="module")
+def truth() -> torch.Tensor:
+    """(layer, head, query, key) of transformers' own eager attention."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = models.get("minilm")
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager")
+    with torch.inference_mode():
+        out = model(**AutoTokenizer.from_pretrained(folder)(CAT, return_tensors="pt"), output_attentions=True)
+    return torch.stack(out.attentions)[:, 0]
+
+
+def test_one_head_with_its_tokens(capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
+    assert main(["see", CAT, "--layer", "2", "--head", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("layer 2, head 3")
+    assert lines[1].split() == TOKENS
+    for row, line in enumerate(lines[2:10]):
+        assert line.split()[0] == TOKENS[row]
+        numbers = [float(part.strip("░▒▓█")) for part in line.split()[1:]]
+        assert numbers == pytest.approx(truth[2, 3, row].tolist(), abs=0.0051)
+
+
+def test_all_heads_and_then_the_most_focused(capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
+    assert main(["see", CAT]) == 0
+    out = capsys.readouterr().out
+    entropy = -(truth.clamp_min(1e-30).log() * truth).sum(-1).mean(-1)
+    best = int(entropy.argmin())
+    assert f"layer {best // 12}, head {best % 12}: the most focused of all" in out
+    assert out.index("most focused") > len(out) // 2
+
+
+def test_json_has_every_weight(capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
+    assert main(["see", CAT, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["queries"] == found["keys"] == TOKENS
+    assert [(each["layer"], each["head"]) for each in found["heads"]] == [(i, j) for i in range(6) for j in range(12)]
+    weights = torch.tensor([each["weights"] for each in found["heads"]]).view(6, 12, 8, 8)
+    torch.testing.assert_close(weights, truth, atol=1e-5, rtol=0)
+    assert main(["see", CAT, "--json", "--layer", "-1", "--head", "-1"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["heads"]
+    assert (one["layer"], one["head"]) == (5, 11)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "html", "npz", "csv", "safetensors"])
+def test_saving_one_head(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"head.{suffix}"
+    assert main(["see", CAT, "--layer", "0", "--head", "2", "--save", str(path)]) == 0
+    assert path.stat().st_size > 500
+    assert capsys.readouterr().out == f"wrote {path}\n"
+
+
+def test_a_saved_capture_is_seen_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cat.safetensors"
+    assert main(["see", CAT, "--save", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["see", CAT, "--layer", "1"]) == 0
+    fresh = capsys.readouterr().out
+    assert main(["see", str(path), "--layer", "1"]) == 0
+    assert capsys.readouterr().out == fresh
+
+
+def test_a_file_and_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cat.txt").write_text(CAT)
+    assert main(["see", "--file", str(tmp_path / "cat.txt"), "--json"]) == 0
+    told = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(CAT))
+    assert main(["see", "--file", "-", "--json"]) == 0
+    assert capsys.readouterr().out == told
+
+
+def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
+    assert main(["heads", CAT, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 72
+    previous = truth.diagonal(-1, -2, -1)
+    assert rows[2]["layer"] == 0
+    assert rows[2]["head"] == 2
+    assert rows[2]["previous"] == pytest.approx(float(previous[0, 2].mean()), abs=1e-3)
+    assert main(["heads", CAT, "--sort", "previous", "--top", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[0] == "0"
+    assert main(["heads", CAT, "--save", str(tmp_path / "heads.csv")]) == 0
+    assert len((tmp_path / "heads.csv").read_text().splitlines()) == 73
+
+
+@pytest.mark.parametrize(
+    "argv, answer",
+    [
+        ([""], "the text is empty"),
+        (["  \n"], "the text is empty"),
+        ([], "give a text"),
+        (["a", "--file", "b"], "one of them"),
+        (["--file", "no/such/file"], "No such file"),
+        (
+            [" ".join(["mat"] * 511)],
+            "minilm reads up to 512 tokens, the text has 513; shorten it, or take --model smollm2",
+        ),
+        (["a", "--model", "nothing"], "'nothing' is neither a model that regard knows (minilm, smollm2) nor a folder"),
+        (["a", "--model", "{tmp}"], "config.json"),
+        (["a", "--layer", "6"], "there is no layer 6: the model has 6, 0 to 5"),
+        (["a", "--layer", "0", "--head", "12"], "there is no head 12 in layer 0: it has 12, 0 to 11"),
+        (["a", "--head", "1"], "--head needs --layer"),
+        (["a", "--layer", "0", "--save", "x.bmp"], "suffix"),
+        (["no.safetensors"], "no.safetensors"),
+        (["{tmp}/bad.safetensors"], "bad.safetensors"),
+        (["--file", "{tmp}/bad.safetensors"], "UTF-8"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    argv: list[str], answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.safetensors").write_bytes(b"\xff\x00not a capture" * 99)
+    assert main(["see", *(part.replace("{tmp}", str(tmp_path)) for part in argv)]) == 1
+    said = capsys.readouterr()
+    assert answer in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_one_token(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for text in ("a", "🙂", "\u202e"):
+        assert main(["see", text]) == 0
+        assert main(["heads", text]) == 0
+        assert main(["see", text, "--save", str(tmp_path / "one.html")]) == 0
+    assert "nan" not in capsys.readouterr().out.split("[SEP]")[0]
+
+
+def test_the_compiler_is_not_loaded() -> None:
+    """It would take longer than everything else together."""
+    script = (
+        f"import sys; from regard.cli import main; main(['see', {CAT!r}]); sys.exit('torch._dynamo' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, stdout=subprocess.DEVNULL)
