@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from regard.inspection.number import alike, nonfinite, short, uniform
 from regard.inspection.records import Bars, Grid, Lines
 from regard.inspection.text import display_width, fit, visible
 from regard.show import grids
-from regard.show.color import RAMP, RGB, ramp, readable_on
+from regard.show.color import MARK, RAMP, RGB, ramp, readable_on
 from regard.show.layout import are_positions
 from regard.show.series import checked_bars, checked_lines, series_color
 from regard.show.size import (
@@ -23,6 +24,7 @@ from regard.show.size import (
     LONGEST_LABEL,
     NUMBERED_BARS,
     box_aspect,
+    cell_size,
     labels_fit_across,
     note_lines,
     sides,
@@ -33,7 +35,9 @@ from regard.show.size import (
 _NUMBERED = 400  # cells; more, and numbers are too small to read
 _LABELED = 60
 _POSITIONS = 16  # written where there are too many for all
+_FRAMED = 60  # cells at a side; more, and marks are dots
 _MEASURED = 10  # values on a logarithmic axis that are written instead of powers
+_SMALL, _POINTS = 8.5, 72  # points: letters of many labels, and an inch
 _MARKERS = "o^sDvP*"
 
 
@@ -41,7 +45,7 @@ def _web(color: RGB) -> str:
     return "#{:02x}{:02x}{:02x}".format(*color)
 
 
-def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
+def heatmap(figure: Figure | SubFigure, grid: Grid) -> Axes:
     """Colored cells with rows downward as in a matrix; hidden pairs are hatched gray."""
     values = grids.cells(grid)
     height, width = grids.shape(values)
@@ -52,7 +56,7 @@ def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
     if not height or not width:
         axes.set_axis_off()
         axes.text(0.5, 0.5, f"empty: {height} rows, {width} columns", ha="center", va="center")
-        return
+        return axes
     limits = grids.limits(grid, values)
     # infinities take the color at their end; only hidden pairs and not-a-number show the paper
     numbers = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=float)
@@ -68,20 +72,39 @@ def heatmap(figure: Figure | SubFigure, grid: Grid) -> None:
     axes.xaxis.set_label_position("bottom")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    _label(axes.xaxis, grid.column_labels, width)
-    _label(axes.yaxis, grid.row_labels, height)
+    font = min(cell_size(grid) * _POINTS * 0.85, _SMALL)
+    _label(axes.xaxis, grid.column_labels, width, font)
+    _label(axes.yaxis, grid.row_labels, height, font)
     if not labels_fit_across(grid):
+        # side by side, slanted lines of text stand closer than upright ones
+        upright = 24 < len(grid.column_labels) <= _LABELED and not are_positions(grid.column_labels)
         for text in axes.get_xticklabels():
-            text.set(rotation=45, ha="left", rotation_mode="anchor")
+            text.set(rotation=90 if upright else 45, ha="left", va="center" if upright else "baseline")
+            text.set_rotation_mode("anchor")
     if not grids.is_pattern(values):
         _write_numbers(axes, values, limits)
         # an inset stays beside the cells wherever the layout puts them
         across = sides(grid)[0]
         scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
         figure.colorbar(image, cax=scale).outline.set_visible(False)
+    return axes
 
 
-def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
+def marked(figure: Figure | SubFigure, grid: Grid, marks: Sequence[tuple[float, float]]) -> None:
+    """The heatmap with places (row, column) marked: frames around cells, or dots where cells are small."""
+    axes = heatmap(figure, grid)
+    if not marks:
+        return
+    color = _web(MARK)
+    if max(grids.shape(grid.values)) <= _FRAMED:
+        for row, column in marks:
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=1.8))
+    else:
+        rows, columns = zip(*marks, strict=True)
+        axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
+
+
+def _label(axis: Axis, labels: Sequence[str], count: int, font: float) -> None:
     if not len(labels):
         axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
         return
@@ -91,7 +114,7 @@ def _label(axis: Axis, labels: Sequence[str], count: int) -> None:
     axis.set_ticks(
         range(0, count, step),
         [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],
-        fontsize="small" if count > 24 else "medium",
+        fontsize="medium" if count <= 24 else _SMALL if are_positions(labels) else font,
     )
 
 

@@ -72,7 +72,7 @@ def picture(
     """The picture of one head, or of several, each in at most `rows` × `columns` cells."""
     found = pooled(matrix, rows, columns, how=how)
     labels = axis_labels(matrix, found)
-    cells = _cells(found, how)
+    cells = cells_of(found, how)
     note = found.note(how)
     if len(cells) == 1:
         return Grid(cells[0], *labels, title=title, note=note)
@@ -124,7 +124,8 @@ def _labels(tokens: Sequence[str] | None, starts: Sequence[int], each: int) -> l
     return [token_label(token) for token in tokens]
 
 
-def _cells(found: Pooled, how: str) -> list[list[list[float | None]]]:
+def cells_of(found: Pooled, how: str) -> list[list[list[float | None]]]:
+    """The cells of every head, None where all pairs are hidden."""
     return [
         [
             [value if seen else None for value, seen in zip(row, shown, strict=True)]

@@ -45,6 +45,10 @@ SERIES: tuple[RGB, ...] = (
 )
 
 
+# What a reader should see first: apart from every color of RAMP in hue and, at both ends, in lightness.
+MARK: RGB = (213, 94, 0)
+
+
 class Depth(Enum):
     """What a terminal can show, from most to least."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
@@ -15,27 +16,33 @@ if TYPE_CHECKING:
 _MARGIN = 0.08  # inches around each picture
 _PLACES = 6  # decimals of a position, as a share of the figure
 
-# after the first, one that knows the script is found by its name; emoji fonts made of bitmaps cannot be drawn
-_FAMILIES = (
-    *("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP"),
-    *("Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti TC", "Hiragino Sans"),
-    *("Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "MS Gothic", "Malgun Gothic", "NanumGothic"),
-    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Noto Emoji"),
-    *("Segoe UI Symbol", "Symbola", "Arial Unicode MS"),
-)
 
+def draw(picture: Picture, marks: Sequence[tuple[float, float]] = ()) -> Figure:
+    """The picture as a figure that belongs to nobody else: show it in a notebook or call its `savefig`.
 
-def draw(picture: Picture) -> Figure:
-    """The picture as a figure that belongs to nobody else: show it in a notebook or call its `savefig`."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise ImportError("drawing figures needs matplotlib: pip install regard[pictures]") from error
+    `marks` are places (row, column) of a Grid that are to be seen first.
+    """
+    need_matplotlib()
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    from regard.show import artists
+
     figure = Figure(figsize=size(picture), layout=ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN))
-    _draw_on(figure, picture)
+    if marks and isinstance(picture, Grid):
+        artists.marked(figure, picture, marks)
+    else:
+        _draw_on(figure, picture)
     settle_texts(figure)
     return figure
+
+
+def need_matplotlib() -> None:
+    """Say what to install where it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("drawing figures needs matplotlib: pip install regard[pictures]") from error
 
 
 def _draw_on(figure: Figure | SubFigure, picture: Picture) -> None:
@@ -74,16 +81,15 @@ def _draw_panel(figure: Figure | SubFigure, panel: Panel) -> None:
 
 def settle_texts(figure: Figure) -> None:
     """Let every text fall back to fonts that know its script, and keep `$` in tokens from starting a formula."""
-    from matplotlib.font_manager import fontManager
     from matplotlib.text import Text
 
-    installed = {font.name for font in fontManager.ttflist}
-    families = [family for family in _FAMILIES if family in installed]
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
+    from regard.show.fonts import families_for
+
+    texts: list[Text] = figure.findobj(Text)
+    families = families_for({character for text in texts for character in text.get_text()})
+    for text in texts:
         text.set_parse_math(False)
-        if families:
-            text.set_fontfamily(families)
+        text.set_fontfamily(families)
 
 
 def fix_layout(figure: Figure) -> None:

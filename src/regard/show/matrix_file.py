@@ -14,9 +14,12 @@ import numpy as np
 from regard.inspection.files import replace
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid
+from regard.show.alignment import alignment
 from regard.show.attention import FIGURE_SIDE, picture, pooled
-from regard.show.figure import draw
+from regard.show.figure import draw, need_matplotlib
 from regard.show.layout import are_positions
+from regard.show.links import links_of
+from regard.show.overview import stacked
 from regard.show.page import page
 from regard.show.save import FIGURES, figure_bytes
 from regard.show.tokens import font_label
@@ -25,19 +28,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (*FIGURES, "html", "npz", "csv")
+KINDS = ("map", "lines", "alignment")
 MOST_LINES = 1 << 22  # of a csv file
+_MANY = 48  # heads with two axes: a mosaic, whose maps have no labels
 _MOST_TOKENS = 60  # at one axis of a figure
 _SMALL_SIDES = ((4, FIGURE_SIDE), (16, 128), (96, 64), (1 << 30, 32))  # cells of each of so many heads
 
 
-def save_attention(matrix: AttentionMatrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "") -> None:
-    """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv."""
+def save_attention(
+    matrix: AttentionMatrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "", kind: str = "map"
+) -> None:
+    """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv; `kind` is that of a figure."""
     path = Path(path)
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS:
         raise ValueError(
             f"the suffix of a picture of attention names its format, one of {', '.join(FORMATS)}; got {path.name!r}"
         )
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+    if kind != "map" and form not in FIGURES:
+        raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {path.name!r}")
     if form == "html":
         content = page(matrix, how=how, title=title).encode()
     elif form == "npz":
@@ -45,25 +56,36 @@ def save_attention(matrix: AttentionMatrix, path: str | os.PathLike[str], *, how
     elif form == "csv":
         content = as_csv(matrix)
     else:
-        content = figure_bytes(figure_of(matrix, how=how, title=title), form)
+        content = figure_bytes(figure_of(matrix, how=how, title=title, kind=kind), form)
     replace(path, content)
 
 
-def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "") -> "Figure":
-    """The matplotlib figure: one head with its tokens, or small heatmaps of all heads under one scale."""
+def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "", kind: str = "map") -> "Figure":
+    """The matplotlib figure: a map of one head with its tokens, or small ones of all heads under one scale; lines
+    between tokens; or an alignment of two texts."""
+    need_matplotlib()
+    if kind == "lines":
+        from regard.show.link_artists import draw_links
+
+        return draw_links(links_of(matrix, title=title))
+    if kind == "alignment":
+        aligned = alignment(matrix, how=how, title=title)
+        return draw(_spelled(aligned.grid), aligned.marks)
     heads = math.prod(matrix.shape[:-2])
     side = next(side for most, side in _SMALL_SIDES if heads <= most)
+    varying = [size for size in matrix.shape[:-2] if size > 1]
+    if heads > _MANY and len(varying) == 2 and all(matrix.shape[-2:]):
+        from regard.show.mosaic import draw_overview
+
+        return draw_overview(stacked(pooled(matrix, side, side, how=how), (varying[0], varying[1]), how, title))
     found = picture(matrix, side, side, how=how, title=title)
     if isinstance(found, Grid):
         return draw(_spelled(found))
     found = replace_fields(found, pictures=[_spelled(part) for part in found.pictures if isinstance(part, Grid)])
     if not all(matrix.shape[-2:]):
         return draw(found)
-    try:
-        from regard.show.heads import draw_heads
-    except ImportError as error:
-        raise ImportError("drawing figures needs matplotlib: pip install regard[pictures]") from error
-    varying = [size for size in matrix.shape[:-2] if size > 1]
+    from regard.show.heads import draw_heads
+
     return draw_heads(found, varying[-1] if len(varying) > 1 and varying[-1] <= 16 else None)
 
 

@@ -1,16 +1,14 @@
-"""An AttentionMatrix as one HTML file: no network, no server, and no token that a browser would obey.
+"""Attention as a page: a matrix, or the layers of a capture, with exact weights under the pointer.
 
-The script and the style are known by their hashes, and the page's policy allows nothing else to run or load. Tokens
-travel as JSON inside a data block and are drawn as text only.
+The page reads one dictionary: `texts`, the distinct lists of tokens with the words they make up, and `layers`, each
+with its heads, its cells and the numbers of its texts. A matrix is a single layer.
 """
 
 import base64
-import hashlib
 import html
-import json
 import math
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,87 +18,109 @@ from regard.inspection.records import Grid
 from regard.show import grids
 from regard.show.attention import Pooled, pooled
 from regard.show.color import RAMP
+from regard.show.document import document, framed
 from regard.show.tokens import token_label
+from regard.show.words import words_of
 
-_ASSETS = Path(__file__).parent / "page_assets"
-_CELLS = 1 << 20  # over all heads; 5.6 MB of page
-_NOTEBOOK_CELLS = 1 << 17
-_NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
+CELLS = 1 << 20  # over all heads; 5.6 MB of page
+NOTEBOOK_CELLS = 1 << 17
+NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
 _LARGEST_SIDE, _SMALLEST_SIDE = 1024, 16
-_FRAME = 640  # pixels
-_NO_MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+Tokens = Sequence[str] | None
 
 
-def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: int = _CELLS) -> str:
-    """The page: a heatmap with tokens, exact weights under the pointer, and a choice of heads."""
-    heads = max(math.prod(matrix.shape[:-2]), 1)
-    side = min(max(math.isqrt(cells // heads), _SMALLEST_SIDE), _LARGEST_SIDE)
-    data = page_data(matrix, pooled(matrix, side, side, how=how), how, title)
-    script, style = _asset("page.js"), _asset("page.css")
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    name = html.escape(token_label(title) if title else "Attention")
-    block = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).translate(_NO_MARKUP)
-    return (
-        "<!DOCTYPE html>\n"
-        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="referrer" content="no-referrer">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-        f'<script type="application/json" id="data">{block}</script>\n<script>{script}</script>\n</body>\n</html>\n'
-    )
+@dataclass(frozen=True, eq=False)
+class PageLayer:
+    """A layer of the page: what it is called, its heads in cells or the reason why there are none, and its tokens."""
+
+    name: str
+    heads: Sequence[str]
+    found: Pooled | None
+    query_tokens: Tokens = None
+    key_tokens: Tokens = None
+    reason: str = ""
+
+
+def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: int = CELLS) -> str:
+    """The page of a matrix: a heatmap with tokens, and a choice of heads."""
+    side = side_for(math.prod(matrix.shape[:-2]), cells)
+    found = pooled(matrix, side, side, how=how)
+    layer = PageLayer("", found.names, found, matrix.query_tokens, matrix.key_tokens)
+    return document(page_data([layer], how, title), title)
 
 
 def notebook(matrix: AttentionMatrix) -> str:
-    """The page in a frame that can do nothing but draw; for a matrix too long to be gone through unasked, its name."""
+    """The page in a frame; for a matrix too long to be gone through unasked, its name."""
     pairs = math.prod(matrix.shape)
-    if not pairs or pairs > _NOTEBOOK_PAIRS:
+    if not pairs or pairs > NOTEBOOK_PAIRS:
         more = "; A.show() and A.save() draw it" if pairs else ""
         return f"<code>{html.escape(repr(matrix))}</code>{more}"
-    content = html.escape(page(matrix, cells=_NOTEBOOK_CELLS), quote=True)
-    style = f"width:100%;height:{_FRAME}px;border:0"
-    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{content}"></iframe>'
+    return framed(page(matrix, cells=NOTEBOOK_CELLS))
 
 
-def page_data(matrix: AttentionMatrix, found: Pooled, how: str, title: str) -> dict[str, Any]:
+def side_for(heads: int, cells: int) -> int:
+    """Cells at a side of each of so many heads."""
+    return min(max(math.isqrt(cells // max(heads, 1)), _SMALLEST_SIDE), _LARGEST_SIDE)
+
+
+def page_data(layers: Sequence[PageLayer], how: str, title: str) -> dict[str, Any]:
     """What the page's script reads. Weights are float32 in base64, a hidden cell is −∞."""
-    rows, columns = found.starts
-    hows = ["max"] if found.exact else [how, *({"max", "mean"} - {how})]
-    views = [_view(found, each) for each in hows]
+    shown = [layer.found for layer in layers if layer.found is not None]
+    hows = ["max"] if all(found.exact for found in shown) else [how, *({"max", "mean"} - {how})]
+    texts: list[tuple[str, ...]] = []
+    for layer in layers:
+        for tokens in (layer.query_tokens, layer.key_tokens):
+            if layer.found is not None and tokens is not None and tuple(tokens) not in texts:
+                texts.append(tuple(tokens))
     return {
         "title": token_label(title) if title else "",
-        "names": list(found.names),
-        "sizes": found.sizes,
-        "exact": found.exact,
-        "rows": [*rows, found.sizes[0]],
-        "columns": [*columns, found.sizes[1]],
-        "queryTokens": None if matrix.query_tokens is None else [token_label(token) for token in matrix.query_tokens],
-        "keyTokens": None if matrix.key_tokens is None else [token_label(token) for token in matrix.key_tokens],
-        "views": views,
+        "texts": [_text(tokens) for tokens in texts],
+        "views": [_view(shown, each) for each in hows],
+        "layers": [_layer(layer, hows, texts) for layer in layers],
         "ramp": RAMP,
     }
 
 
-def _view(found: Pooled, how: str) -> dict[str, Any]:
-    values = found.by(how)
-    seen = values[found.visible]
-    limits = grids.limits(Grid([]), [seen.tolist()])
-    cells = np.where(found.visible, values, -np.inf).astype("<f4")
+def _text(tokens: Sequence[str]) -> dict[str, Any]:
+    """The tokens, and where each word starts and what it is, if any has several."""
+    words = words_of(tokens)
+    several = len(words.starts) < len(tokens)
     return {
-        "name": "weight" if found.exact else "largest weight" if how == "max" else "mean weight",
-        "note": found.note(how),
-        "limits": [limits.low, limits.high, limits.power],
-        "cells": base64.b64encode(cells.tobytes()).decode("ascii"),
+        "tokens": [token_label(token) for token in tokens],
+        "starts": words.edges(len(tokens)) if several else None,
+        "words": [token_label(word) for word in words.texts] if several else None,
     }
 
 
-@cache
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+def _view(shown: Sequence[Pooled], how: str) -> dict[str, Any]:
+    """What cells show, and the scale that all heads share."""
+    limits = grids.limits(Grid([]), [found.by(how)[found.visible].tolist() for found in shown])
+    exact = all(found.exact for found in shown)
+    return {
+        "name": "weight" if exact else "largest weight" if how == "max" else "mean weight",
+        "limits": [limits.low, limits.high, limits.power],
+    }
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    found = layer.found
+    if found is None:
+        return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
+    rows, columns = found.starts
+    return {
+        "name": token_label(layer.name) if layer.name else "",
+        "heads": list(layer.heads),
+        "refused": "",
+        "exact": found.exact,
+        "rows": [*rows, found.sizes[0]],
+        "columns": [*columns, found.sizes[1]],
+        "queries": None if layer.query_tokens is None else texts.index(tuple(layer.query_tokens)),
+        "keys": None if layer.key_tokens is None else texts.index(tuple(layer.key_tokens)),
+        "cells": [_cells(found, how) for how in hows],
+        "notes": [found.note(how) for how in hows],
+    }
+
+
+def _cells(found: Pooled, how: str) -> str:
+    cells = np.where(found.visible, found.by(how), -np.inf).astype("<f4")
+    return base64.b64encode(cells.tobytes()).decode("ascii")

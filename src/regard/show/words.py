@@ -1,0 +1,160 @@
+"""Words made of sub-words: which tokens belong together, and weights between words instead of tokens.
+
+The weight from one word to another is the mean over the first word's tokens of the sum over the second word's: rows
+that added up to 1 still do. A pair of words is hidden where all pairs of their tokens are.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.inspection.matrix.array import LIMIT
+from regard.inspection.matrix.handle import AttentionMatrix
+
+_SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+\d*>|<\|.*\|>|<0x[0-9A-F]{2}>", re.DOTALL)
+_STARTS = ("Ġ", "▁", " ")  # of byte-level and SentencePiece vocabularies, and of tokens that are decoded
+_GOES_ON = "##"  # of WordPiece
+_BLANK = "ĊĠĉč"  # line break, space, tab and return as byte-level vocabularies write them
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of a text: the number of the first token of each, and their texts."""
+
+    starts: tuple[int, ...]
+    texts: tuple[str, ...]
+
+    def edges(self, tokens: int) -> list[int]:
+        """Where each word starts, and where the last ends."""
+        return [*self.starts, tokens]
+
+
+def words_of(tokens: Sequence[str]) -> Words:
+    """The words of a text by the marks of its tokens: Ġ, ▁ or a space where a word begins, ## where one goes on.
+
+    Special tokens, line breaks, punctuation, and characters of scripts without spaces are words of their own. Without
+    marks every token is a word. Byte-level tokens are turned back into the text they stand for.
+    """
+    mark = next((mark for mark in _STARTS if any(t.startswith(mark) and t.strip(mark) for t in tokens)), None)
+    if mark is None or (mark == " " and any(map(_continues, tokens))):
+        return _grouped(tokens, lambda n: not _continues(tokens[n]), lambda text: text.removeprefix(_GOES_ON))
+    if mark == "Ġ":
+        return _grouped(_decoded(tokens), lambda n: _is_new(tokens, n, mark), str)
+    return _grouped(tokens, lambda n: _is_new(tokens, n, mark), lambda text: text.replace(mark, " "))
+
+
+def _grouped(tokens: Sequence[Any], is_new: Callable[[int], bool], plain: Callable[[str], str]) -> Words:
+    starts = [n for n in range(len(tokens)) if n == 0 or is_new(n)]
+    parts = [tokens[start:stop] for start, stop in pairwise([*starts, len(tokens)])]
+    return Words(tuple(starts), tuple(_trimmed(_text(part, plain)) for part in parts))
+
+
+def _text(part: Sequence[Any], plain: Callable[[str], str]) -> str:
+    if any(isinstance(token, bytes) for token in part):
+        return b"".join(t if isinstance(t, bytes) else t.encode() for t in part).decode("utf-8", "replace")
+    return "".join(map(plain, part))
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(" ") or text
+
+
+def _continues(token: str) -> bool:
+    return token.startswith(_GOES_ON) and len(token) > len(_GOES_ON)
+
+
+def _is_new(tokens: Sequence[str], number: int, mark: str) -> bool:
+    token, before = tokens[number], tokens[number - 1]
+    if token.startswith(mark) or _stands_alone(token) or _stands_alone(before):
+        return True
+    if mark == "Ġ":
+        data, last = _bytes(token), _bytes(before)
+        if data is not None and data and 0x80 <= data[0] < 0xC0:
+            return False  # the rest of a character
+        token = (data or b"").decode("utf-8", "replace") or token
+        before = (last or b"").decode("utf-8", "replace") or before
+    if not token or not before.strip(mark):
+        return False
+    return _kind(token[0]) != _kind(before[-1]) or _kind(token[0]) == "unspaced"
+
+
+def _stands_alone(token: str) -> bool:
+    return _SPECIAL.fullmatch(token) is not None or (bool(token) and (token.isspace() or not token.strip(_BLANK)))
+
+
+def _kind(character: str) -> str:
+    """A letter or digit, a character of a script without spaces, or anything else."""
+    category = unicodedata.category(character)
+    if category[0] not in "LMN":
+        return "other"
+    unspaced = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+    return "unspaced" if unicodedata.name(character, "").startswith(unspaced) else "letter"
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letter that byte-level vocabularies write for each byte: itself if it prints, else one from 256 on."""
+    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_LETTERS = _byte_letters()
+
+
+def _bytes(token: str) -> bytes | None:
+    """What a byte-level token stands for; None for a token in plain text."""
+    if _SPECIAL.fullmatch(token) or any(letter not in _LETTERS for letter in token):
+        return None
+    return bytes(_LETTERS[letter] for letter in token)
+
+
+def _decoded(tokens: Sequence[str]) -> list[bytes | str]:
+    return [token if (data := _bytes(token)) is None else data for token in tokens]
+
+
+def words(matrix: AttentionMatrix) -> AttentionMatrix:
+    """The weights between words, with the words as its tokens; hidden pairs are weights of 0 in it.
+
+    It is as large as words × words: refused above 2**26 numbers.
+    """
+    tokens = matrix.query_tokens, matrix.key_tokens
+    if tokens[0] is None and tokens[1] is None:
+        raise ValueError("words are made of tokens, and this matrix has none: pass query_tokens and key_tokens")
+    down, right = (None if each is None else words_of(each) for each in tokens)
+    lead, (queries, keys) = matrix.shape[:-2], matrix.shape[-2:]
+    rows, columns = _edges(down, queries), _edges(right, keys)
+    count = int(np.prod(lead)) * (len(rows) - 1) * (len(columns) - 1)
+    if count > LIMIT:
+        raise ValueError(f"this would build {count:,} weights between words, more than {LIMIT:,}; choose a head")
+    found = torch.zeros(*lead, len(rows) - 1, len(columns) - 1, dtype=matrix.dtype)
+    step = max(1, (1 << 22) // max(1, int(np.prod(lead)) * keys))
+    first = 0
+    while first < len(rows) - 1:
+        last = max(first + 1, int(np.searchsorted(rows, rows[first] + step, "right")) - 1)
+        block = matrix[..., rows[first] : rows[last], :].detach().cpu()
+        found[..., first:last, :] = merged(block, [edge - rows[first] for edge in rows[first : last + 1]], columns)
+        first = last
+    return AttentionMatrix.from_weights(
+        found, down.texts if down is not None else None, right.texts if right is not None else None
+    )
+
+
+def _edges(found: Words | None, count: int) -> list[int]:
+    return list(range(count + 1)) if found is None else found.edges(count)
+
+
+def merged(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
+    """Weights (…, query, key) between the words that start at these rows and columns: mean down, sum across."""
+    down, right = (torch.as_tensor(np.diff(edges)) for edges in (rows, columns))
+    across = torch.zeros(*weights.shape[:-1], len(right), dtype=weights.dtype)
+    across.index_add_(-1, torch.arange(len(right)).repeat_interleave(right), weights)
+    found = torch.zeros(*weights.shape[:-2], len(down), len(right), dtype=weights.dtype)
+    found.index_add_(-2, torch.arange(len(down)).repeat_interleave(down), across)
+    return found / down.unsqueeze(-1).to(weights.dtype)
