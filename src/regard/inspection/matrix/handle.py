@@ -230,11 +230,30 @@ class AttentionMatrix(Array):
 
         print_attention(self, how=how, color=color, title=title)
 
-    def save(self, path: str | os.PathLike[str], *, how: Literal["max", "mean"] = "max", title: str = "") -> None:
-        """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv."""
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        how: Literal["max", "mean"] = "max",
+        title: str = "",
+        kind: Literal["map", "lines", "alignment"] = "map",
+    ) -> None:
+        """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv; or,
+        with safetensors, queries, keys and the spec of their weights, which `regard.load` opens.
+
+        `kind` is that of a figure: a map, lines from token to token, or a map of two texts with the strongest key of
+        each query marked.
+        """
+        if str(path).lower().endswith(".safetensors"):
+            from regard.inspection.saved.load import save_matrix
+
+            if (how, title, kind) != ("max", "", "map"):
+                raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")
+            save_matrix(self, path)
+            return
         from regard.show.matrix_file import save_attention
 
-        save_attention(self, path, how=how, title=title)
+        save_attention(self, path, how=how, title=title, kind=kind)
 
     def _repr_html_(self) -> str:
         from regard.show.page import notebook
