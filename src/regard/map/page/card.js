@@ -1,0 +1,110 @@
+// The card of what is pinned: the exact cell, what its query reads from, and who reads its key.
+
+import { iconButton, make } from "./dom.js";
+import { multiple, position, weight } from "./format.js";
+
+const SHOWN = 6;
+
+export class Card {
+  constructor(app, stage, row, column) {
+    this.app = app;
+    this.row = row;
+    this.column = column;
+    this.root = make("aside", stage, { name: "card", "aria-label": "Pinned row and column" });
+    this.root.hidden = true;
+    this.cell = null;
+    this.abort = null;
+  }
+
+  get busy() {
+    return this.abort !== null;
+  }
+
+  // CSS pixels at the right of the stage that the card hides; on narrow screens it lies at the bottom.
+  covers() {
+    return this.root.hidden || this.app.room.narrow ? 0 : this.root.offsetWidth + 28;
+  }
+
+  // Another cell, or another head: its exact weight is asked for.
+  async change() {
+    const { app } = this, q = app.state.get("row"), k = app.state.get("column");
+    this.abort?.abort();
+    this.abort = null;
+    this.cell = null;
+    this.draw();
+    if (q === null || k === null) return;
+    const abort = new AbortController();
+    this.abort = abort;
+    try {
+      const cell = await app.transport.call("cell", { ...app.place(), q, k }, abort.signal);
+      if (abort.signal.aborted) return;
+      this.cell = cell;
+      const told = cell.hidden ? "hidden" : `weight ${weight(cell.weight)}, rank ${position(cell.rank)}`;
+      app.announce(`query ${position(q)}, key ${position(k)}: ${told}`);
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      this.cell = { error: error.message };
+    }
+    this.abort = null;
+    this.draw();
+  }
+
+  draw() {
+    const { app, root } = this, q = app.state.get("row"), k = app.state.get("column");
+    root.hidden = q === null && k === null;
+    app.stage.classList.toggle("carded", !root.hidden);
+    app.stage.classList.toggle("profiled", k !== null);
+    root.replaceChildren();
+    if (root.hidden) return;
+    const close = iconButton("close", root, "Unpin", "Escape");
+    close.classList.add("close");
+    close.addEventListener("click", () => app.pin(null, null));
+    if (q !== null && k !== null) this.drawCell();
+    if (q !== null) this.drawSide(this.row, "query", q, "reads from", "k", "key");
+    if (k !== null) this.drawSide(this.column, "key", k, "is read by", "q", "query");
+  }
+
+  drawCell() {
+    const box = make("section", this.root, { name: "cell" }), { cell } = this;
+    Object.assign(this.root.dataset, { weight: cell?.weight ?? "", rank: cell?.rank ?? "" });
+    if (!cell) make("p", box, { name: "soft", text: "…" });
+    else if (cell.error) make("p", box, { name: "soft", text: cell.error });
+    else if (cell.hidden) make("p", box, { name: "soft", text: "Hidden: this query does not see this key." });
+    else {
+      make("p", box, { name: "big", text: weight(cell.weight) });
+      const rank = `rank ${position(cell.rank)} of ${position(cell.visible)} keys`;
+      make("p", box, { text: `${multiple(cell.weight * cell.visible)} uniform` });
+      make("p", box, { name: "soft", text: rank });
+    }
+  }
+
+  drawSide(profile, axis, at, verb, other, otherAxis) {
+    const { app } = this, box = make("section", this.root), heading = make("h2", box);
+    make("span", heading, { text: `${axis} ${position(at)}` });
+    const token = app.tokens.label(app.state.get("sheet"), axis, at);
+    if (token) make("span", heading, { name: "token", text: token });
+    if (profile.failed) make("p", box, { name: "soft", text: profile.failed });
+    const found = profile.found;
+    if (!found) return;
+    for (const text of this.summary(axis, found)) make("p", box, { name: "soft", text });
+    if (!found.top?.length) return;
+    make("h3", box, { text: verb });
+    const list = make("ol", box), most = found.top[0].weight || 1;
+    for (const each of found.top.slice(0, SHOWN)) {
+      const button = make("button", make("li", list), { name: "entry" });
+      const bar = make("span", button, { name: "bar" });
+      bar.style.setProperty("--part", `${Math.max((100 * each.weight) / most, 1)}%`);
+      make("span", button, { name: "token", text: each.token != null ? app.label(each.token) : otherAxis });
+      make("span", button, { name: "number", text: position(each[other]) });
+      make("span", button, { name: "value", text: Number(each.weight.toPrecision(3)).toString() });
+      const target = other === "k" ? { q: at, k: each.k } : { q: each.q, k: at };
+      button.addEventListener("click", () => app.goToCell(target));
+    }
+  }
+
+  summary(axis, found) {
+    const seen = position(found.visible);
+    if (axis === "key") return [`seen by ${seen} queries, receives ${Number(found.sum.toPrecision(4))} in all`];
+    return [`sees ${seen} keys`, `entropy ${found.entropy.toFixed(2)} nats, like ${position(Math.exp(found.entropy))} equal keys`];
+  }
+}

@@ -1,0 +1,175 @@
+// Layers × heads as small maps with one statistic of each head in words; the thumbnails also fill the map until tiles come.
+
+import { decodeThumbs } from "./codec.js";
+import { iconButton, make } from "./dom.js";
+
+const SIZE = 64;
+
+class Thumb {
+  // A cell stands for `side` × `side` weights.
+  constructor(bytes, sheet) {
+    Object.assign(this, bytes);
+    this.side = 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(sheet.queries, sheet.keys) / this.size)));
+    this.painted = null;
+  }
+
+  image(statistic, palette) {
+    if (this.painted?.palette !== palette || this.painted.statistic !== statistic) {
+      this.painted = { palette, statistic, canvas: palette.paint(this[statistic], this.size) };
+    }
+    return this.painted.canvas;
+  }
+}
+
+export class Heads {
+  constructor(app, stage) {
+    this.app = app;
+    this.thumbs = new Map();
+    this.statistics = new Map();
+    this.pending = 0;
+    this.root = make("aside", stage, { name: "picker", "aria-label": "Layers and heads" });
+    this.root.hidden = true;
+    this.root.id = "regard-heads";
+    const top = make("div", this.root, { name: "picker-top" });
+    make("h2", top, { text: "Layers and heads" });
+    const label = make("label", top, { name: "soft", text: "show " });
+    this.column = make("select", label, { "aria-label": "Statistic under each head" });
+    this.column.addEventListener("change", () => this.captions());
+    const close = iconButton("close", top, "Close", "Escape");
+    close.addEventListener("click", () => this.toggle(false));
+    this.list = make("div", this.root, { name: "layers" });
+    this.detail = make("p", this.root, { name: "soft detail" });
+    this.rows = null;
+  }
+
+  get open() {
+    return !this.root.hidden;
+  }
+
+  get busy() {
+    return this.pending > 0;
+  }
+
+  thumb({ sheet, batch, head }) {
+    return this.thumbs.get(`${sheet}.${batch}`)?.[head] ?? null;
+  }
+
+  toggle(open = !this.open) {
+    if (open === this.open) return;
+    this.root.hidden = !open;
+    this.app.chip.setAttribute("aria-expanded", String(open));
+    if (!open) return this.app.plot.canvas.focus();
+    if (!this.rows) this.build();
+    this.draw();
+    this.current()?.button.focus();
+    this.current()?.button.scrollIntoView({ block: "nearest" });
+  }
+
+  build() {
+    const { app } = this, seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) if (entry.isIntersecting) this.load(Number(entry.target.dataset.sheet));
+    }, { root: this.list, rootMargin: "200px" });
+    this.rows = app.info.sheets.map((sheet, n) => {
+      const row = make("div", this.list, { name: "layer", "data-sheet": n });
+      make("h3", row, { text: app.label(sheet.name) });
+      const grid = make("div", row, { name: "grid", role: "group", "aria-label": sheet.name });
+      const heads = Array.from({ length: sheet.heads }, (_, head) => this.cell(grid, n, head));
+      seen.observe(row);
+      return heads;
+    });
+  }
+
+  cell(grid, sheet, head) {
+    const button = make("button", grid, { name: "head", "aria-label": this.app.headName(sheet, head) });
+    const canvas = make("canvas", button), caption = make("span", button, { text: String(head) });
+    button.addEventListener("click", () => this.app.choose({ sheet, head }));
+    const tell = () => this.tell(sheet, head);
+    button.addEventListener("focus", tell);
+    button.addEventListener("pointerenter", tell);
+    button.addEventListener("keydown", (event) => this.walk(event, sheet, head));
+    return { button, canvas, caption };
+  }
+
+  // Arrow keys go from head to head.
+  walk(event, sheet, head) {
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const row = this.rows[sheet + step[0]];
+    row?.[Math.min(head + step[1], row.length - 1)]?.button.focus();
+  }
+
+  // `what` of all heads of a sheet, once per batch row.
+  async fetch(what, kept, sheet, body, read) {
+    const batch = Math.min(this.app.state.get("batch"), this.app.info.sheets[sheet].batch - 1), key = `${sheet}.${batch}`;
+    if (kept.has(key)) return;
+    kept.set(key, null);
+    this.pending++;
+    try {
+      kept.set(key, read(await this.app.transport.call(what, { sheet, batch, ...body })));
+    } catch {
+      kept.delete(key);
+    }
+    this.pending--;
+    this.app.invalidate();
+    if (this.open) this.draw();
+  }
+
+  async load(sheet) {
+    const thumbs = (buffer) => decodeThumbs(buffer).map((each) => new Thumb(each, this.app.info.sheets[sheet]));
+    await this.fetch("thumbs", this.thumbs, sheet, { size: SIZE }, thumbs);
+    if (this.open) await this.fetch("heads", this.statistics, sheet, {}, (table) => table);
+  }
+
+  current() {
+    return this.rows?.[this.app.state.get("sheet")]?.[this.app.state.get("head")];
+  }
+
+  draw() {
+    if (!this.open || !this.rows) return;
+    const { app } = this, statistic = app.state.get("statistic"), palette = app.palette();
+    this.rows.forEach((heads, sheet) => heads.forEach((each, head) => {
+      each.button.setAttribute("aria-pressed", String(sheet === app.state.get("sheet") && head === app.state.get("head")));
+      const thumb = this.thumb({ sheet, batch: app.state.get("batch"), head });
+      if (thumb) this.paint(each.canvas, thumb, app.info.sheets[sheet], statistic, palette);
+    }));
+    this.captions();
+  }
+
+  paint(canvas, thumb, sheet, statistic, palette) {
+    const of = [thumb, statistic, palette];
+    if (canvas.of?.every((each, n) => each === of[n])) return;
+    canvas.of = of;
+    const cells = (length) => Math.max(length / thumb.side, 1);
+    const wide = cells(sheet.keys), high = cells(sheet.queries), most = Math.max(wide, high);
+    canvas.width = canvas.height = 112;
+    const context = canvas.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    context.drawImage(thumb.image(statistic, palette), 0, 0, wide, high, 0, 0, (112 * wide) / most, (112 * high) / most);
+  }
+
+  captions() {
+    const tables = [...this.statistics.values()].filter(Boolean);
+    if (tables.length && !this.column.options.length) {
+      make("option", this.column, { text: "heads", value: "" });
+      for (const name of tables[0].columns) make("option", this.column, { text: name, value: name });
+    }
+    this.column.parentElement.hidden = !tables.length;
+    this.rows?.forEach((heads, sheet) => heads.forEach(({ caption }, head) => {
+      const value = this.read(sheet, head).find(([name]) => name === this.column.value)?.[1];
+      caption.textContent = value ?? this.app.info.sheets[sheet].head_names?.[head] ?? String(head);
+    }));
+  }
+
+  read(sheet, head) {
+    const table = this.statistics.get(`${sheet}.${this.app.state.get("batch")}`), row = table?.rows[head];
+    const text = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value === null ? "–" : String(value));
+    return row ? table.columns.map((name, n) => [name, text(row[n])]) : [];
+  }
+
+  tell(sheet, head) {
+    const words = this.read(sheet, head).map(([name, value]) => `${name} ${value}`).join(" · ");
+    this.detail.textContent = `${this.app.headName(sheet, head)}${words ? `: ${words}` : ""}`;
+  }
+}

@@ -1,0 +1,133 @@
+// What is under the pointer: the drawn value at once, the exact weight and rank when they have come.
+
+import { valueOf } from "./codec.js";
+import { make } from "./dom.js";
+import { multiple, position, weight } from "./format.js";
+import { sideOf } from "./geometry.js";
+import { debounce } from "./state.js";
+
+export class Hover {
+  constructor(app, stage) {
+    this.app = app;
+    this.tip = make("div", stage, { name: "tip" });
+    this.tip.hidden = true;
+    this.at = null;
+    this.abort = null;
+    this.ask = debounce(80, () => this.exact());
+    const canvas = app.plot.canvas;
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    canvas.addEventListener("pointerleave", () => this.leave());
+  }
+
+  get busy() {
+    return this.ask.busy() || this.abort !== null;
+  }
+
+  move(event) {
+    if (event.buttons || event.pointerType === "touch") return this.leave();
+    const box = this.app.plot.canvas.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top, sheet = this.app.sheet();
+    const exact = this.app.view.at(x, y), q = Math.floor(exact.q), k = Math.floor(exact.k);
+    if (q < 0 || k < 0 || q >= sheet.queries || k >= sheet.keys) return this.leave();
+    if (this.at?.q !== q || this.at?.k !== k) {
+      this.at = { q, k };
+      this.cancel();
+      this.show(null);
+      this.ask();
+      this.app.invalidate();
+    }
+    this.place(x, y);
+  }
+
+  leave() {
+    if (!this.at) return;
+    this.at = null;
+    this.cancel();
+    this.tip.hidden = true;
+    this.app.invalidate();
+  }
+
+  // After a move of the map or a change of head, what is shown no longer lies under the pointer.
+  forget() {
+    this.leave();
+  }
+
+  cancel() {
+    this.ask.cancel();
+    this.abort?.abort();
+    this.abort = null;
+  }
+
+  async exact() {
+    if (!this.at) return;
+    const at = this.at, abort = new AbortController();
+    this.abort = abort;
+    try {
+      const found = await this.app.transport.call("cell", { ...this.app.place(), ...at }, abort.signal);
+      if (this.at === at) this.show(found);
+    } catch (error) {
+      if (!abort.signal.aborted) this.show({ error: error.message });
+    }
+    if (this.abort === abort) this.abort = null;
+  }
+
+  show(found) {
+    const { app, tip } = this, { q, k } = this.at, sheet = app.sheet();
+    tip.replaceChildren();
+    tip.hidden = false;
+    Object.assign(tip.dataset, { q, k, state: found ? "exact" : "drawn", weight: found?.weight ?? "", rank: found?.rank ?? "" });
+    this.line("query", q, found?.query_token, "query");
+    this.line("key", k, found?.key_token, "key");
+    const { value, side, empty } = this.drawn(sheet);
+    const told = make("div", tip, { name: "told" });
+    if (found?.error) told.textContent = found.error;
+    else if (found?.hidden) told.textContent = "hidden: this query does not see this key";
+    else if (found) {
+      make("strong", told, { text: weight(found.weight) });
+      make("span", told, { text: ` ${multiple(found.weight * found.visible)} uniform` });
+      const rank = Number.isFinite(found.rank) ? `rank ${position(found.rank)} of ${position(found.visible)} keys` : "";
+      make("div", tip, { name: "more", text: rank });
+    } else told.textContent = value === null ? (empty ? "hidden" : "…") : side === 1 ? `≈ ${multiple(2 ** value)} uniform` : "…";
+    if (side > 1 && value !== null) {
+      const how = app.state.get("statistic") === "max" ? "largest" : "mean";
+      const size = `${position(side)} × ${position(side)}`;
+      make("div", tip, { name: "more", text: `${how} of ${size} here ≈ ${multiple(2 ** value)}` });
+    }
+  }
+
+  line(name, at, token, axis) {
+    const row = make("div", this.tip, { name: "where" });
+    make("span", row, { name: "axis", text: name });
+    make("span", row, { name: "number", text: position(at) });
+    const text = this.app.tokens.label(this.app.state.get("sheet"), axis, at) ?? (token ? this.app.label(token) : "");
+    if (text) make("span", row, { name: "token", text });
+  }
+
+  // The value of the dot under the pointer, from the tile in memory.
+  drawn(sheet) {
+    const z = this.app.plot.level(sheet), side = sideOf(sheet, z);
+    const row = Math.floor(this.at.q / side), column = Math.floor(this.at.k / side);
+    const tile = this.app.store.get(this.app.place(), { z, y: row >> 8, x: column >> 8 });
+    if (!tile || tile.empty) return { value: null, side, empty: Boolean(tile) };
+    const byte = tile[this.app.state.get("statistic")][(row & 255) * 256 + (column & 255)];
+    return { value: valueOf(byte, this.app.coding()), side, empty: byte === 0 };
+  }
+
+  place(x, y) {
+    const { offsetLeft, offsetTop } = this.app.plot.canvas, stage = this.tip.parentElement;
+    const wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
+    const left = offsetLeft + x + 16 + wide > stage.clientWidth ? offsetLeft + x - wide - 14 : offsetLeft + x + 16;
+    const top = offsetTop + y + 16 + high > stage.clientHeight ? offsetTop + y - high - 14 : offsetTop + y + 16;
+    this.tip.style.transform = `translate(${Math.max(Math.round(left), 4)}px, ${Math.max(Math.round(top), 4)}px)`;
+  }
+
+  scene(frame, theme) {
+    if (!this.at) return [];
+    const { scale, offset } = this.app.view, { q, k } = this.at, side = Math.max(scale, 1);
+    const x = frame.x + k * scale + offset.x, y = frame.y + q * scale + offset.y;
+    return [
+      { kind: "box", x: frame.left - 4, y, width: 4, height: side, fill: theme.ink },
+      { kind: "box", x, y: frame.top - 4, width: side, height: 4, fill: theme.ink },
+    ].filter((each) => each.x >= frame.left - 4 && each.y >= frame.top - 4);
+  }
+}

@@ -1,0 +1,42 @@
+// The keyboard: everything a pointer can do. Keys are read where no text is being written.
+
+const STEP = 96, ZOOM = 1.5; // CSS pixels; times
+
+export function listen(app) {
+  const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  const acts = {
+    "+": () => app.view.zoomBy(ZOOM), "=": () => app.view.zoomBy(ZOOM),
+    "-": () => app.view.zoomBy(1 / ZOOM), "_": () => app.view.zoomBy(1 / ZOOM),
+    0: () => app.jump(() => app.view.goHome()),
+    1: () => app.jump(() => app.view.glide({ ...app.view.place(), scale: 1 / app.plot.ratio })),
+    f: () => app.search.focus("Find a token"), "/": () => app.search.focus("Find a token"),
+    g: () => app.search.focus("Query, key"),
+    s: () => app.strongest.menu.toggle(),
+    n: () => app.search.step(1), p: () => app.search.step(-1),
+    h: () => app.heads.toggle(),
+    "[": () => app.nextHead(-1), "]": () => app.nextHead(1),
+    "{": () => app.nextLayer(-1), "}": () => app.nextLayer(1),
+    m: () => app.state.set({ statistic: app.state.get("statistic") === "max" ? "mean" : "max" }),
+    l: () => app.state.set({ scale: app.state.get("scale") === "log" ? "linear" : "log" }),
+    c: () => app.nextColors(),
+    "<": () => app.moveThreshold(-0.5), ">": () => app.moveThreshold(0.5),
+    t: () => app.switchTheme(),
+    e: () => app.save("png"), E: () => app.save("svg"),
+    "?": () => app.help.toggle(),
+    Enter: () => app.pinMiddle(),
+    Escape: () => app.escape(),
+  };
+  app.root.addEventListener("keydown", (event) => {
+    const writes = event.target.matches("input[type=text], select, textarea");
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.key === "Escape") { acts.Escape(); return event.preventDefault(); }
+    if (writes) return;
+    const arrow = arrows[event.key], within = event.target.matches("button, a, input");
+    if (within && (arrow || event.key === "Enter" || event.key === " ")) return;
+    if (arrow && event.shiftKey) app.movePin(arrow[1], arrow[0]);
+    else if (arrow) app.view.panBy(arrow[0] * STEP, arrow[1] * STEP);
+    else if (Object.hasOwn(acts, event.key)) acts[event.key]();
+    else return;
+    event.preventDefault();
+  });
+}

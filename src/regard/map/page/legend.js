@@ -1,0 +1,103 @@
+// What a dot means, what a color means, and the switches that change either.
+
+import { make, segmented } from "./dom.js";
+import { multiple, position } from "./format.js";
+import { RAMPS } from "./colors.js";
+import { sideOf } from "./geometry.js";
+
+const BAR = 260; // CSS pixels
+const DECADE = Math.log2(10);
+
+export class Legend {
+  constructor(app, parent) {
+    this.app = app;
+    this.root = make("footer", parent, { name: "legend" });
+    this.meaning = make("p", this.root, { name: "meaning" });
+    const scale = make("div", this.root, { name: "scale" });
+    this.bar = make("canvas", scale, { role: "img" });
+    this.slider = make("input", scale, { type: "range", min: "0", max: "1", step: "0.005", "aria-label": "Hide weights below" });
+    this.ticks = make("div", scale, { name: "ticks", "aria-hidden": "true" });
+    this.slider.addEventListener("input", () => {
+      const part = Number(this.slider.value);
+      app.state.set({ threshold: part === 0 ? null : valueAt(app.palette(), part) });
+    });
+    const switches = make("div", this.root, { name: "switches" });
+    const statistics = [
+      { value: "max", text: "Largest", title: "Each dot is the largest of its weights (m)" },
+      { value: "mean", text: "Mean", title: "Each dot is the mean of its weights (m)" },
+    ];
+    const scales = [
+      { value: "log", text: "Log", title: "Colors follow the logarithm (l)" },
+      { value: "linear", text: "Linear", title: "Colors follow the weight; full color is the largest in view (l)" },
+    ];
+    this.pressStatistic = segmented(switches, "Each dot shows", statistics, (statistic) => app.state.set({ statistic }));
+    this.pressScale = segmented(switches, "Color scale", scales, (scale) => app.state.set({ scale }));
+    this.ramp = make("select", switches, { "aria-label": "Colors", title: "Colors (c)" });
+    for (const name of Object.keys(RAMPS)) make("option", this.ramp, { text: name, value: name });
+    this.ramp.addEventListener("change", () => app.state.set({ ramp: this.ramp.value }));
+    this.drawn = null;
+  }
+
+  // "each dot = the largest of 16 × 16 weights"
+  says() {
+    const { app } = this, sheet = app.sheet(), side = sideOf(sheet, app.plot.level(sheet));
+    const pixels = app.view.scale * side, across = app.state.get("statistic") === "max" ? "the largest" : "the mean";
+    if (side === 1) return `1 square = 1 weight, ${pixels >= 9.5 ? Math.round(pixels) : Number(pixels.toPrecision(2))} pixels wide`;
+    return `1 dot = ${position(side)} × ${position(side)} weights, ${across} shown`;
+  }
+
+  draw(palette, theme) {
+    const { app } = this, text = this.says(), { state } = app;
+    if (this.meaning.textContent !== text) this.meaning.textContent = text;
+    const of = [palette, theme, app.plot.ratio];
+    if (this.drawn && of.every((each, n) => each === this.drawn[n])) return;
+    this.drawn = of;
+    this.pressStatistic(state.get("statistic"));
+    this.pressScale(state.get("scale"));
+    this.ramp.value = state.get("ramp");
+    this.colors(palette, theme);
+    const threshold = state.get("threshold");
+    this.slider.value = threshold === null ? 0 : partOf(palette, threshold);
+    const said = threshold === null ? "nothing is hidden" : `below ${multiple(2 ** threshold)} uniform is hidden`;
+    this.slider.setAttribute("aria-valuetext", said);
+    this.slider.title = `Threshold: ${said}`;
+  }
+
+  colors(palette, theme) {
+    const ratio = this.app.plot.ratio, width = Math.round(BAR * ratio);
+    this.bar.width = width;
+    this.bar.height = 1;
+    const context = this.bar.getContext("2d");
+    for (let x = 0; x < width; x++) {
+      const value = valueAt(palette, (x + 0.5) / width), below = palette.threshold !== null && value < palette.threshold;
+      context.fillStyle = below ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
+      context.fillRect(x, 0, 1, 1);
+    }
+    const marks = ticks(palette);
+    this.bar.setAttribute("aria-label", `Colors from ${marks[0].text} to ${marks[marks.length - 1].text} uniform`);
+    this.ticks.replaceChildren();
+    for (const { part, text } of marks) make("span", this.ticks, { text }).style.left = `${100 * part}%`;
+  }
+}
+
+// The value (log2) at a part of the bar, and back.
+export function valueAt({ scale: { low, high, linear } }, part) {
+  return linear ? Math.log2(Math.max(part, 1e-9)) + high : low + part * (high - low);
+}
+
+export function partOf({ scale: { low, high, linear } }, value) {
+  return linear ? 2 ** (value - high) : (value - low) / (high - low);
+}
+
+export function ticks({ scale: { low, high, linear } }) {
+  if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high) }));
+  const first = Math.ceil(low / DECADE - 1e-9), last = Math.floor(high / DECADE + 1e-9), step = last - first > 4 ? 2 : 1;
+  const found = [];
+  for (let power = first; power <= last; power++) {
+    if (power % step) continue;
+    found.push({ part: (power * DECADE - low) / (high - low), text: power === 0 ? "uniform" : short(power) });
+  }
+  return found;
+}
+
+const short = (power) => (power < 0 ? `1/${position(10 ** -power)}×` : `${position(10 ** power)}×`);

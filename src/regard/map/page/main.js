@@ -1,0 +1,19 @@
+// The page of the local server.
+
+import { start } from "./start.js";
+import { httpTransport } from "./transport.js";
+
+const route = {
+  read: () => location.hash,
+  replace: (hash) => history.replaceState(null, "", hash === "#" ? location.pathname + location.search : hash),
+  push: () => history.pushState(null, "", location.href),
+  title: (text) => { document.title = text; },
+  listen(call) {
+    window.addEventListener("popstate", call);
+    return () => window.removeEventListener("popstate", call);
+  },
+};
+
+const token = document.querySelector('meta[name="regard-token"]')?.content || "";
+const { map } = await start(document.getElementById("map"), httpTransport(token), route);
+window.regardMap = map;

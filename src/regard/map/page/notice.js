@@ -1,0 +1,73 @@
+// What has to be said about what is on screen: estimates and how far the exact levels are, or that nobody answers.
+
+import { make } from "./dom.js";
+
+const EVERY = 700, SLOW = 4000; // milliseconds
+
+export class Notice {
+  constructor(app, stage) {
+    this.app = app;
+    this.root = make("div", stage, { name: "notice", role: "status" });
+    this.root.hidden = true;
+    this.hatch = make("span", this.root, { name: "hatch", "aria-hidden": "true" });
+    this.text = make("span", this.root);
+    this.bar = make("progress", this.root, { max: "1", "aria-label": "Exact levels" });
+    this.corner = make("div", stage, { name: "estimate-corner", "aria-hidden": "true" });
+    this.corner.hidden = true;
+    this.estimate = false;
+    this.state = "";
+    this.part = 0;
+    this.timer = 0;
+    this.turn = 0;
+  }
+
+  get exact() {
+    return this.state === "exact";
+  }
+
+  // The head has changed: its progress is followed until it is exact. Asking is what starts the work.
+  follow() {
+    clearTimeout(this.timer);
+    this.state = "";
+    this.part = 0;
+    this.poll(++this.turn);
+  }
+
+  async poll(turn) {
+    const { app } = this, place = app.place();
+    let wait = EVERY;
+    try {
+      const { state, done, total } = await app.transport.call("progress", place);
+      if (turn !== this.turn) return;
+      if (state === "exact" && this.state !== "exact") {
+        app.store.expectExact(place);
+        app.ask();
+      }
+      this.state = state;
+      this.part = total ? done / total : 0;
+    } catch {
+      wait = SLOW;
+    }
+    if (turn !== this.turn) return;
+    app.invalidate();
+    if (!this.exact) this.timer = setTimeout(() => this.poll(turn), wait);
+  }
+
+  draw({ estimate }) {
+    const { store } = this.app, trouble = store.trouble;
+    this.estimate = estimate;
+    this.root.hidden = !estimate && !trouble;
+    this.corner.hidden = !estimate;
+    this.root.classList.toggle("trouble", Boolean(trouble));
+    this.hatch.hidden = this.bar.hidden = Boolean(trouble);
+    const percent = this.part > 0 ? `, ${Math.floor(100 * this.part)} % exact` : "";
+    const text = trouble ? `No answer, trying again: ${trouble}` : `Estimate${percent}`;
+    if (this.text.textContent !== text) this.text.textContent = text;
+    this.bar.value = this.part;
+  }
+
+  end() {
+    this.turn++;
+    clearTimeout(this.timer);
+  }
+}

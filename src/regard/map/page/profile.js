@@ -1,0 +1,108 @@
+// The profile of a pinned row or column along the edge of the map, on the scale of the colors.
+
+import { fraction } from "./colors.js";
+import { debounce } from "./state.js";
+
+const THICK = 58;
+const BIN = 2; // CSS pixels
+
+export class Profile {
+  constructor(app, axis, told) {
+    this.app = app;
+    this.axis = axis;
+    this.row = axis === "row";
+    this.told = told;
+    this.found = null;
+    this.failed = "";
+    this.abort = null;
+    this.again = debounce(120, () => this.load());
+  }
+
+  get pinned() {
+    return this.app.state.get(this.axis);
+  }
+
+  get busy() {
+    return this.again.busy() || this.abort !== null;
+  }
+
+  clear() {
+    this.found = null;
+    this.failed = "";
+    this.again.cancel();
+    this.abort?.abort();
+    this.abort = null;
+  }
+
+  // The part of the row or column that is on screen.
+  part() {
+    const box = this.app.view.box(), sheet = this.app.sheet();
+    const [low, high, length] = this.row ? [box.k0, box.k1, sheet.keys] : [box.q0, box.q1, sheet.queries];
+    const from = Math.min(Math.max(Math.floor(low), 0), length - 1), to = Math.max(Math.min(Math.ceil(high), length), from + 1);
+    const bins = Math.max(Math.min(Math.floor(((to - from) * this.app.view.scale) / BIN), to - from, 2048), 1);
+    return { from, to, bins };
+  }
+
+  async load() {
+    if (this.pinned === null) return;
+    this.abort?.abort();
+    const abort = new AbortController(), part = this.part();
+    this.abort = abort;
+    try {
+      const body = { ...this.app.place(), [this.row ? "q" : "k"]: this.pinned, ...part };
+      const found = await this.app.transport.call(this.axis, body, abort.signal);
+      if (abort.signal.aborted) return;
+      this.found = { ...found, ...part };
+      this.failed = "";
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      this.failed = error.message;
+    }
+    this.abort = null;
+    this.told();
+    this.app.invalidate();
+  }
+
+  scene(frame, theme) {
+    if (this.pinned === null) return [];
+    const { view } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
+    const start = this.row ? frame.left : frame.top, end = this.row ? frame.right : frame.bottom;
+    const base = this.row ? frame.top + THICK : this.side(frame), tip = this.row ? frame.top : base + THICK;
+    const toward = Math.sign(tip - base), turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a]));
+    const strip = [[start, tip], [end, tip], [end, base], [start, base]];
+    const scene = [{ kind: "path", points: turned(strip), fill: theme.paper, opacity: 0.88 }];
+    if (this.found) {
+      const { from, to, bins } = this.found, values = this.found[this.app.state.get("statistic")];
+      const scale = this.app.palette().scale, size = (to - from) / bins, points = [];
+      values.forEach((value, n) => {
+        const part = value > 0 ? fraction(Math.log2(value), scale) : 0;
+        const low = Math.max(along + (from + n * size) * view.scale, start);
+        const high = Math.min(along + (from + (n + 1) * size) * view.scale, end);
+        if (high > low) points.push([low, base + toward * part * (THICK - 6)], [high, base + toward * part * (THICK - 6)]);
+      });
+      if (points.length) {
+        const closed = [[points[0][0], base], ...points, [points[points.length - 1][0], base]];
+        scene.push({ kind: "path", points: turned(closed), fill: theme.mark });
+      }
+    }
+    const [[x1, y1], [x2, y2]] = turned([[start, base], [end, base]]);
+    return [...scene, { kind: "line", x1, y1, x2, y2, stroke: theme.mark, opacity: 0.5 }];
+  }
+
+  // A column's profile stands right of the matrix where there is room, else at the right end of what can be seen.
+  side(frame) {
+    return Math.min(frame.right + 1, frame.width - this.app.card.covers() - THICK);
+  }
+
+  // The pinned row or column itself, over the map.
+  marks(frame, theme) {
+    if (this.pinned === null) return [];
+    const { scale, offset } = this.app.view;
+    const low = (this.row ? frame.y + offset.y : frame.x + offset.x) + this.pinned * scale, high = low + scale;
+    const [start, end] = this.row ? [frame.top, frame.bottom] : [frame.left, frame.right];
+    const line = (at) => (this.row
+      ? { kind: "line", x1: frame.left - 6, y1: at, x2: frame.right, y2: at, stroke: theme.mark, width: 1.25 }
+      : { kind: "line", x1: at, y1: frame.top - 6, x2: at, y2: frame.bottom, stroke: theme.mark, width: 1.25 });
+    return (scale < 4 ? [(low + high) / 2] : [low, high]).filter((at) => at >= start && at <= end).map(line);
+  }
+}

@@ -1,0 +1,43 @@
+// Token text by range, in chunks, asked for when an axis has room for it.
+
+import { tokenLabel } from "./format.js";
+
+const CHUNK = 256, KEPT = 400;
+
+export class Tokens {
+  constructor(transport, info, changed) {
+    this.transport = transport;
+    this.info = info;
+    this.changed = changed;
+    this.chunks = new Map();
+    this.pending = 0;
+  }
+
+  has(sheet, axis) {
+    return Boolean(this.info.sheets[sheet][`${axis}_tokens`]);
+  }
+
+  // The label at a position, or null: not there, or not yet (then it is asked for and `changed` is called).
+  label(sheet, axis, at) {
+    if (!this.has(sheet, axis)) return null;
+    const start = Math.floor(at / CHUNK) * CHUNK, key = `${sheet}.${axis}.${start}`, chunk = this.chunks.get(key);
+    if (!chunk) this.load(sheet, axis, start, key);
+    return chunk?.[at - start] ?? null;
+  }
+
+  async load(sheet, axis, start, key) {
+    const length = this.info.sheets[sheet][axis === "query" ? "queries" : "keys"];
+    this.chunks.set(key, []);
+    if (this.chunks.size > KEPT) this.chunks.delete(this.chunks.keys().next().value);
+    this.pending++;
+    try {
+      const { tokens } = await this.transport.call("tokens", { sheet, axis, from: start, to: Math.min(start + CHUNK, length) });
+      this.chunks.set(key, tokens.map((token) => (token === null ? null : tokenLabel(token))));
+    } catch {
+      setTimeout(() => this.chunks.delete(key), 2000);
+    } finally {
+      this.pending--;
+    }
+    this.changed();
+  }
+}

@@ -1,0 +1,62 @@
+// How the page asks: over HTTP from the local server, or over a notebook's comm. Both answer call(name, body, signal)
+// with an object or an ArrayBuffer, and throw Failure, or the signal's AbortError.
+
+export class Failure extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function httpTransport(token) {
+  const headers = { "Content-Type": "application/json", ...(token ? { "X-Regard-Token": token } : {}) };
+  return {
+    async call(name, body, signal) {
+      const options = { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "same-origin" };
+      const answer = await fetch(`api/${name}`, options);
+      if (!answer.ok) {
+        const told = await answer.json().catch(() => ({}));
+        throw new Failure(told.error || `${name}: the server answered ${answer.status}`, answer.status);
+      }
+      const json = (answer.headers.get("Content-Type") || "").startsWith("application/json");
+      return json ? answer.json() : answer.arrayBuffer();
+    },
+    close() {},
+  };
+}
+
+export function commTransport(model) {
+  const open = new Map();
+  let last = 0;
+  const hear = (message, buffers) => {
+    const waiting = open.get(message.id);
+    if (!waiting) return;
+    open.delete(message.id);
+    if (!message.ok) waiting.fail(new Failure(message.body?.error || "the kernel could not answer", 500));
+    else if (buffers?.length) waiting.done(plainBuffer(buffers[0]));
+    else waiting.done(message.body);
+  };
+  model.on("msg:custom", hear);
+  return {
+    call(name, body, signal) {
+      return new Promise((done, fail) => {
+        if (signal?.aborted) return fail(signal.reason);
+        const id = ++last;
+        open.set(id, { done, fail });
+        signal?.addEventListener("abort", () => {
+          if (open.delete(id)) model.send({ cancel: id });
+          fail(signal.reason);
+        });
+        model.send({ id, name, body });
+      });
+    },
+    close() {
+      model.off("msg:custom", hear);
+    },
+  };
+}
+
+function plainBuffer(view) {
+  if (view instanceof ArrayBuffer) return view;
+  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+}

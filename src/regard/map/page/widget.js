@@ -1,0 +1,19 @@
+// The map in a notebook: anywidget calls render; questions and tiles travel over the widget's comm.
+
+import { make } from "./dom.js";
+import { start } from "./start.js";
+import { commTransport } from "./transport.js";
+
+function memory() {
+  let hash = "";
+  return { read: () => hash, replace: (now) => { hash = now; }, push() {}, title() {}, listen: () => () => {} };
+}
+
+async function render({ model, el }) {
+  const root = make("div", el, { name: "regard-map framed" });
+  root.style.height = `${model.get("height") || 640}px`;
+  const { app } = await start(root, commTransport(model), memory());
+  return () => app.end();
+}
+
+export default { render };
