@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 
@@ -79,6 +80,15 @@ class Sheet:
         starts = source.request.plane.starts
         return int(starts[0] if starts.numel() == 1 else starts[min(batch, starts.numel() - 1)])
 
+    def length(self, axis: str) -> int:
+        """Of an axis, "query" or "key"."""
+        return self.queries if axis == "query" else self.keys
+
+    def word(self, axis: str, place: int) -> str | None:
+        """One of the words at an axis."""
+        words = self.tokens(axis)
+        return None if words is None else words[place]
+
     def tokens(self, axis: str) -> tuple[str, ...] | None:
         """The words at an axis, "query" or "key"."""
         found = self.matrix.query_tokens if axis == "query" else self.matrix.key_tokens
@@ -87,10 +97,12 @@ class Sheet:
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
-    """Sheets under one title."""
+    """Sheets under one title. `folder` is where their coarse levels are kept, None the usual place."""
 
     sheets: tuple[Sheet, ...]
     title: str = "attention"
+    capture: Capture | None = None
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.sheets:
@@ -103,7 +115,7 @@ class Atlas:
             return shown
         if isinstance(shown, Capture):
             names = [name for name in shown.layers if name not in shown.refused]
-            return cls(tuple(Sheet(name, shown[name]) for name in names), title or "capture")
+            return cls(tuple(Sheet(name, shown[name]) for name in names), title or "capture", shown)
         if isinstance(shown, AttentionMatrix):
             return cls((Sheet("attention", shown),), title or "attention")
         if isinstance(shown, Sequence) and shown and all(isinstance(part, AttentionMatrix) for part in shown):

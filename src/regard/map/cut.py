@@ -47,6 +47,21 @@ class Call:
         )
         return Call(native, inputs)
 
+    def gathered(self, rows: list[int], seen: Tensor) -> "Call":
+        """Single queries, and which of the first keys each sees, (row, key); for biases that know no positions."""
+        query, key, value, tau, table, dense, sink, weights = self.inputs
+        assert self.native.slopes is None
+        assert table is None
+        keys = slice(0, seen.shape[1])
+        mask = masks.Dense(seen[None, None])
+        small = replace(self.native.plane, queries=len(rows), keys=seen.shape[1])
+        if dense is not None:
+            dense = dense if dense.shape[-2] == 1 else dense[:, :, rows]
+            dense = dense if dense.shape[-1] == 1 else dense[..., keys]
+        native = replace(self.native, plane=small, mask=mask, program=program(mask, small))
+        inputs = (query[:, :, rows], key[:, :, keys], value[:, :, keys], tau, table, dense, sink, weights)
+        return Call(native, inputs)
+
     def rectangle(self, rows: slice, columns: slice) -> "Call":
         """Some queries and some keys, where they stand."""
         query, key, value, tau, table, dense, sink, weights = self.inputs

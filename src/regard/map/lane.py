@@ -1,5 +1,6 @@
 """Lane: one head of one batch row, and the weights of any rectangle of it, times the keys that each row sees."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.grid import Grid
 from regard.inspection.matrix.source import Computed
+from regard.map.fingerprint import of_source
 from regard.map.visible import hull, look, seen_keys
 
 CELLS = 1 << 20  # weights that are held at once
@@ -20,6 +22,9 @@ class Lane(Protocol):
     queries: int
     keys: int
 
+    def fingerprint(self) -> str | None:
+        """A text that changes with the weights; None if they depend on what cannot be read."""
+
     def seen(self, rows: slice) -> Tensor:
         """How many keys each of these rows sees, (row,)."""
 
@@ -29,8 +34,14 @@ class Lane(Protocol):
     def weights(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
 
+    def lines(self, rows: Sequence[int]) -> Tensor:
+        """The weights of whole rows, (row, key); −1 where a pair is hidden."""
+
     def grid(self, rows: slice, columns: slice, side: int) -> Grid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
+
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+        """The same of single rows, each a row of cells."""
 
 
 class Plain:
@@ -41,6 +52,10 @@ class Plain:
         self._source, self._lane = matrix._source, int(matrix._lanes)
         self.queries, self.keys = matrix.shape
         self._seen: dict[int, Tensor] = {}
+
+    def fingerprint(self) -> str | None:
+        """A text that changes with the weights; None if they depend on a function."""
+        return of_source(self._source, self._lane)
 
     def seen(self, rows: slice) -> Tensor:
         """How many keys each of these rows sees, (row,)."""
@@ -79,8 +94,7 @@ class Plain:
 
     def grid(self, rows: slice, columns: slice, side: int) -> Grid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
-        size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
-        whole = Grid(torch.zeros(size).double(), torch.zeros(size).double(), torch.zeros(size, dtype=torch.int64))
+        whole = blank((-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side)))
         seen = self.hull(rows, columns)
         if seen.start == seen.stop:
             return whole
@@ -93,11 +107,33 @@ class Plain:
             for first in range(left, seen.stop, width):
                 right = slice(first, min(columns.stop, first + width))
                 part = pooled(self.weights(down, right).double(), counts, side)
-                at = ((top - rows.start) // side, (first - columns.start) // side)
-                place = tuple(slice(a, a + n) for a, n in zip(at, part.sum.shape, strict=True))
-                for into, found in ((whole.sum, part.sum), (whole.max, part.max), (whole.pairs, part.pairs)):
-                    into[place] = found
+                put(whole, part, (top - rows.start) // side, (first - columns.start) // side)
         return whole
+
+    def lines(self, rows: Sequence[int]) -> Tensor:
+        """The weights of whole rows, (row, key); −1 where a pair is hidden."""
+        return torch.cat([self.weights(slice(row, row + 1), slice(0, self.keys)) for row in rows])
+
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+        """The same of single rows, each a row of cells."""
+        return stacked([self.grid(slice(row, row + 1), columns, side) for row in rows])
+
+
+def blank(size: tuple[int, int]) -> Grid:
+    """Cells without a visible pair."""
+    return Grid(*(torch.zeros(size, dtype=kind) for kind in (torch.float64, torch.float64, torch.int64)))
+
+
+def put(whole: Grid, part: Grid, row: int, column: int) -> None:
+    """Write cells into a larger grid, from this row and column on."""
+    high, wide = part.sum.shape
+    place = (slice(row, row + high), slice(column, column + wide))
+    whole.sum[place], whole.max[place], whole.pairs[place] = part.sum, part.max, part.pairs
+
+
+def stacked(grids: Sequence[Grid]) -> Grid:
+    """Grids of one width, one below the other."""
+    return Grid(*(torch.cat([getattr(grid, name) for grid in grids]) for name in ("sum", "max", "pairs")))
 
 
 def pooled(weights: Tensor, counts: Tensor, side: int) -> Grid:

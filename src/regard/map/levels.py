@@ -83,12 +83,14 @@ class Levels:
 
     def coded(self, grid: Grid) -> tuple[Bytes, Bytes]:
         """Mean and largest of every cell as bytes; 0 where nothing is visible."""
-        return self.byte(grid.mean, grid.pairs), self.byte(grid.max, grid.pairs)
+        hidden = grid.pairs == 0
+        largest = self.byte(grid.max, hidden)
+        return largest if grid.sum is grid.max else self.byte(grid.mean, hidden), largest
 
-    def byte(self, relative: Tensor, pairs: Tensor) -> Bytes:
+    def byte(self, relative: Tensor, hidden: Tensor) -> Bytes:
         """Weights times visible keys to bytes: 255 is 2 to the `top`, each step below 1/8 of a power of two less."""
-        steps = (self.top - relative.double().log2()).mul_(1 / STEP).round_().nan_to_num_(nan=254.0)
-        coded = (255 - steps).clamp_(1, 255).masked_fill_(pairs == 0, 0)
+        steps = relative.to(torch.float32, copy=True).log2_().sub_(self.top).mul_(1 / STEP).nan_to_num_(nan=-254.0)
+        coded = steps.round_().add_(255).clamp_(1, 255).masked_fill_(hidden, 0)
         found: Bytes = coded.to(torch.uint8).numpy()
         return found
 

@@ -1,6 +1,8 @@
 """A head on the native engine: rows become known strip by strip, and a second pass pools any rectangle of them."""
 
 import threading
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +17,9 @@ from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.grid import Grid
 from regard.inspection.matrix.source import Computed
 from regard.map.cut import Call
-from regard.map.visible import hull, seen_keys
+from regard.map.fingerprint import of_call
+from regard.map.lane import blank, put
+from regard.map.visible import hull, look, seen_keys
 
 STRIP = 1024  # rows whose state is found together
 MOST = 4096  # of them at once
@@ -52,6 +56,10 @@ class Native:
         self._counts = torch.zeros(plane.queries, dtype=torch.int64)
         self._known = torch.zeros(-(-plane.queries // STRIP), dtype=torch.bool)
         self._lock = threading.Lock()
+
+    def fingerprint(self) -> str | None:
+        """A text that changes with the weights."""
+        return of_call(self._call)
 
     def seen(self, rows: slice) -> Tensor:
         """How many keys each of these rows sees, (row,)."""
@@ -117,29 +125,74 @@ class Native:
     def grid(self, rows: slice, columns: slice, side: int) -> Grid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
-        whole = Grid(*(torch.zeros(size, dtype=kind) for kind in (torch.float64, torch.float64, torch.int64)))
         seen = self.hull(rows, columns)
         if seen.start == seen.stop:
-            return whole
+            return blank(size)
         self.ready(rows)
         left = columns.start + (seen.start - columns.start) // side * side
         right = min(columns.stop, left + -(-(seen.stop - left) // side) * side)
+        whole = None
         for down in _even(rows, side):
             for across in _even(slice(left, right), side):
-                top, first = (down.start - rows.start) // side, (across.start - columns.start) // side
                 part = self._pooled(down, across, side)
-                high, wide = part.sum.shape
-                place = (slice(top, top + high), slice(first, first + wide))
-                whole.sum[place], whole.max[place], whole.pairs[place] = part.sum, part.max, part.pairs
+                if part.sum.shape == size:
+                    return part
+                whole = blank(size) if whole is None else whole
+                put(whole, part, (down.start - rows.start) // side, (across.start - columns.start) // side)
+        assert whole is not None
         return whole
+
+    def lines(self, rows: Sequence[int]) -> Tensor:
+        """The weights of whole rows, (row, key), −1 where a pair is hidden; nothing of it is kept."""
+        found = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype)
+        for own, alone in self._alone(rows):
+            plane = alone.call.native.plane
+            size = (slice(0, plane.queries), slice(0, plane.keys))
+            found[own, : plane.keys] = tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
+        return found
+
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+        """The same of single rows, each a row of cells; nothing of it is kept."""
+        whole = blank((len(rows), -(-(columns.stop - columns.start) // side)))
+        for own, alone in self._alone(rows):
+            state = alone.state.clone()
+            state[1] /= alone.counts().clamp(min=1)
+            plane = alone.call.native.plane
+            for across in _even(slice(columns.start, min(plane.keys, columns.stop)), side):
+                part = alone.call.rectangle(slice(0, plane.queries), across)
+                cells = (plane.queries, max(1, (across.stop - across.start) // side))
+                given = visited(part.native, part.inputs, state, Wanted(grid=cells))
+                found = Grid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+                put(whole, found, own.start, (across.start - columns.start) // side)
+        return whole
+
+    def _alone(self, rows: Sequence[int]) -> Iterator[tuple[slice, "_Alone"]]:
+        """Calls of just these rows, several in one unless a bias looks at positions; rows that see nothing are none."""
+        native = self._call.native
+        together = native.slopes is None and self._call.inputs[4] is None
+        step = max(1, CELLS // self.keys) if together else 1
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            seen = [look(native.mask, native.plane, slice(row, row + 1), slice(0, self.keys))[0, 0, 0] for row in some]
+            table = torch.cat([row.expand(1, self.keys) for row in seen])
+            last = _last(table)
+            if last:
+                call = self._call.gathered(list(some), table[:, :last]) if together else self._one(some[0], last)
+                with torch.no_grad():
+                    state = forward_rows(call.native, call.inputs)["state"]
+                yield slice(start, start + len(some)), _Alone(call, state, table)
+
+    def _one(self, row: int, last: int) -> Call:
+        return self._call.rectangle(slice(row, row + 1), slice(0, last))
 
     def _pooled(self, rows: slice, columns: slice, side: int) -> Grid:
         """Of a rectangle that is a whole number of cells down and across, or less than one."""
         state = self._relative(rows)
         if side == 1:
             found = self._tile(rows, columns, state)
-            relative = found.clamp(min=0)
-            return Grid(relative, relative, (found >= 0).long())
+            seen = found >= 0
+            relative = found.clamp_(min=0)
+            return Grid(relative, relative, seen)
         part = self._call.rectangle(rows, columns)
         cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
         given = visited(part.native, part.inputs, state, Wanted(grid=(cells[0], cells[1])))
@@ -150,3 +203,25 @@ def _even(axis: slice, side: int) -> list[slice]:
     """The whole cells of an axis, and what is left at its end."""
     cut = axis.start + (axis.stop - axis.start) // side * side
     return [part for part in (slice(axis.start, cut), slice(cut, axis.stop)) if part.start < part.stop]
+
+
+class _Alone(NamedTuple):
+    """Some rows on their own: the call, their state, and which keys the mask lets them see."""
+
+    call: Call
+    state: Tensor
+    seen: Tensor
+
+    def counts(self) -> Tensor:
+        """How many keys each row sees."""
+        if not self.call.native.bias_hides:
+            return self.seen.sum(-1)
+        plane = self.call.native.plane
+        size = (slice(0, plane.queries), slice(0, plane.keys))
+        return (tile(self.call.native, self.call.inputs, self.state, *size)[0, 0] >= 0).sum(-1)
+
+
+def _last(seen: Tensor) -> int:
+    """One past the last key that any row sees."""
+    places = seen.any(0).nonzero()
+    return int(places[-1]) + 1 if len(places) else 0

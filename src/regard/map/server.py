@@ -25,8 +25,6 @@ from regard.map.stop import Stop, Stopped
 from regard.map.viewer import Answer, Viewer
 from regard.map.work import Work
 
-QUICK = {"info", "tokens", "progress"}  # answered at once: nothing is computed
-
 
 def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
     """The whole server as one ASGI application."""
@@ -42,7 +40,11 @@ def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
         try:
             body = await _body(request)
             name = request.url.path.removeprefix("/api/")
-            found = viewer.answer(name, body, Stop()) if name in QUICK else await _computed(request, viewer, name, body)
+            found = (
+                viewer.answer(name, body, Stop())
+                if name in viewer.quick
+                else await _computed(request, viewer, name, body)
+            )
         except Refused as refused:
             return _json({"error": str(refused)}, refused.status)
         return _json(found) if isinstance(found, dict) else Response(found, media_type="application/octet-stream")
@@ -154,12 +156,18 @@ class Running:
         """Where the map is, with the token."""
         return f"http://127.0.0.1:{self.port}/?token={self.secret.token}"
 
+    @property
+    def started(self) -> bool:
+        """Whether it answers."""
+        return bool(self._server.started)
+
     def run(self) -> None:
         """Serve until the process is interrupted or `stop` is called."""
         try:
             self._server.run(sockets=[self._sock])
         finally:
             self.work.close()
+            self.viewer.close()
 
     def stop(self) -> None:
         """End `run`."""
@@ -172,6 +180,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first word."""
         super().connection_made(transport)
+        self.access_log = False  # the first address holds the token
         self._patience = self.loop.call_later(limits.IDLE, self._silent)
 
     def _silent(self) -> None:

@@ -5,8 +5,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from regard.map.builder import Key
+from regard.map.estimate import estimated
 from regard.map.lane import Lane
-from regard.map.levels import TILE, Levels, Place, padded
+from regard.map.levels import TILE, Bytes, Levels, Place, padded
+from regard.map.pyramid import Planes
 from regard.map.stop import Stop
 
 EMPTY, ESTIMATE = 1, 2
@@ -20,60 +23,101 @@ class Tile(NamedTuple):
     planes: tuple[bytes, ...] = ()
 
 
+class Band(NamedTuple):
+    """Tiles that touch in a row: their level and row, the first column and one past the last."""
+
+    z: int
+    y: int
+    first: int
+    past: int
+
+
 class Tiles:
-    """Tiles of all heads, the last that were looked at kept."""
+    """Tiles of all heads; the last that were looked at are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[tuple[int, int, int], Place], Tile] = OrderedDict()
+        self._kept: OrderedDict[tuple[Key, Place, bool], Tile] = OrderedDict()
         self._lock = threading.Lock()
 
     def take(
-        self, key: tuple[int, int, int], lane: Lane, levels: Levels, places: Sequence[Place], stop: Stop
+        self, key: Key, lane: Lane, levels: Levels, places: Sequence[Place], planes: Planes | None, stop: Stop
     ) -> dict[Place, Tile]:
-        """All these tiles of a head; those that touch in a row are computed at once."""
+        """All these tiles of a head; `planes` are its coarse levels, if they are ready."""
         found: dict[Place, Tile] = {}
-        missing: list[Place] = []
         for place in dict.fromkeys(places):
-            tile = self._known(key, place)
-            if tile is None and _empty(lane, levels, place):
-                tile = Tile(EMPTY)
-            if tile is None:
-                missing.append(place)
-            else:
-                found[place] = tile
-        for z, y, first, past in bands(missing):
+            coarse = place.z < levels.exact_from
+            if _empty(lane, levels, place):
+                found[place] = Tile(EMPTY)
+            elif coarse and planes is not None:
+                found[place] = _read(planes, levels, place)
+            elif (kept := self._known(key, place, coarse)) is not None:
+                found[place] = kept
+        missing = [place for place in dict.fromkeys(places) if place not in found]
+        for band in bands(missing):
             stop.check()
-            rows, columns = levels.bounds(z, (y, y + 1), (first, past))
-            mean, largest = levels.coded(lane.grid(rows, columns, levels.side(z)))
-            for x in range(first, past):
-                own = slice((x - first) * TILE, (x - first + 1) * TILE)
-                tile = Tile(0, tuple(padded(part[:, own]).tobytes() for part in (mean, largest)))
-                found[Place(z, y, x)] = tile
-                self._keep(key, Place(z, y, x), tile)
+            coarse = band.z < levels.exact_from
+            made = self._guessed(lane, levels, band, stop) if coarse else _computed(lane, levels, band)
+            for place, tile in made.items():
+                self._keep(key, place, coarse, tile)
+            found |= made
         return found
 
-    def _known(self, key: tuple[int, int, int], place: Place) -> Tile | None:
+    @staticmethod
+    def _guessed(lane: Lane, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
+        """All tiles of a row, since every row that is looked at needs all of its keys."""
+        whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
+        rows, _ = _bounds(levels, whole)
+        return _cut(levels.coded(estimated(lane, rows, levels.side(band.z), stop)), whole, ESTIMATE)
+
+    def _known(self, key: Key, place: Place, estimate: bool) -> Tile | None:
         with self._lock:
-            tile = self._kept.get((key, place))
+            tile = self._kept.get((key, place, estimate))
             if tile is not None:
-                self._kept.move_to_end((key, place))
+                self._kept.move_to_end((key, place, estimate))
             return tile
 
-    def _keep(self, key: tuple[int, int, int], place: Place, tile: Tile) -> None:
+    def _keep(self, key: Key, place: Place, estimate: bool, tile: Tile) -> None:
         with self._lock:
-            self._kept[key, place] = tile
+            self._kept[key, place, estimate] = tile
             while len(self._kept) * 2 * TILE * TILE > KEPT:
                 self._kept.popitem(last=False)
 
 
-def bands(places: Sequence[Place]) -> Iterator[tuple[int, int, int, int]]:
-    """Level, row, first column and one past the last of tiles that touch each other."""
+def bands(places: Sequence[Place]) -> Iterator[Band]:
+    """Tiles that touch each other in a row, together."""
     order = sorted(places, key=lambda place: (place.z, place.y, place.x))
     start = 0
-    for number, (place, after) in enumerate(zip(order, [*order[1:], None], strict=True)):
-        if after is None or after != Place(place.z, place.y, place.x + 1):
-            yield place.z, place.y, order[start].x, place.x + 1
+    for number, place in enumerate(order):
+        if number + 1 == len(order) or order[number + 1] != Place(place.z, place.y, place.x + 1):
+            yield Band(place.z, place.y, order[start].x, place.x + 1)
             start = number + 1
+
+
+def _bounds(levels: Levels, band: Band) -> tuple[slice, slice]:
+    return levels.bounds(band.z, (band.y, band.y + 1), (band.first, band.past))
+
+
+def _computed(lane: Lane, levels: Levels, band: Band) -> dict[Place, Tile]:
+    return _cut(levels.coded(lane.grid(*_bounds(levels, band), levels.side(band.z))), band, 0)
+
+
+def _cut(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:
+    """The cells of a band as its tiles."""
+    found = {}
+    for x in range(band.first, band.past):
+        own = slice((x - band.first) * TILE, (x - band.first + 1) * TILE)
+        found[Place(band.z, band.y, x)] = Tile(flags, tuple(padded(part[:, own]).tobytes() for part in coded))
+    return found
+
+
+def _read(planes: Planes, levels: Levels, place: Place) -> Tile:
+    side = levels.side(place.z)
+    cells = (slice(at * TILE, (at + 1) * TILE) for at in (place.y, place.x))
+    rows, columns = (
+        slice(part.start, min(part.stop, size)) for part, size in zip(cells, levels.cells(place.z), strict=True)
+    )
+    parts = (planes.read(f"{name}.{side}", rows, columns) for name in ("mean", "max"))
+    return Tile(0, tuple(padded(part).tobytes() for part in parts))
 
 
 def _empty(lane: Lane, levels: Levels, place: Place) -> bool:

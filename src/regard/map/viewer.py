@@ -1,35 +1,54 @@
 """Viewer: answers the page's questions about an atlas, whoever carries them: HTTP or a notebook."""
 
+import hashlib
 import struct
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from regard.map import overview, profile, statistics
 from regard.map.ask import Ask, Refused
 from regard.map.atlas import Atlas, Sheet
+from regard.map.builder import Builder, Key
 from regard.map.lane import Lane, Plain
-from regard.map.levels import STEP, TILE, Place
+from regard.map.levels import STEP, TILE, Levels, Place
+from regard.map.native import native_lane
+from regard.map.shelf import Shelf, usual
 from regard.map.stop import Stop
 from regard.map.tiles import Tiles
 
 Answer = dict[str, Any] | bytes
-MOST_TILES, MOST_TOKENS = 64, 4096
+TILES, TOKENS, BINS, FOUND, STRONGEST, LETTERS = 64, 4096, 4096, 1000, 64, 200  # most of each in one question
+AXES = ("query", "key")
 
 
 class Viewer:
     """Every question by name: `answer(name, body, stop)`."""
 
+    quick = frozenset({"info", "tokens", "progress"})  # answered without computing
+
     def __init__(self, atlas: Atlas) -> None:
         self.atlas = atlas
-        self._lanes: dict[tuple[int, int, int], Lane] = {}
+        self._lanes: dict[Key, Lane] = {}
         self._lock = threading.Lock()
+        self._running = 0
         self._tiles = Tiles()
+        shelf = Shelf(atlas.folder or usual())
+        self._builder = Builder(self._found, shelf, lambda: self._running > 0)
+        self._thumb = lru_cache(1024)(self._thumbnail)
         self._answers: dict[str, Callable[[Ask, Stop], Answer]] = {
             "info": self._info,
             "tiles": self._tile_list,
             "progress": self._progress,
             "cell": self._cell,
+            "row": self._row,
+            "column": self._column,
             "tokens": self._tokens,
+            "find": self._find,
+            "strongest": self._strongest,
+            "thumbs": self._thumbs,
+            "heads": self._heads,
         }
 
     @property
@@ -41,19 +60,37 @@ class Viewer:
         """A dictionary that JSON can hold, or bytes."""
         if name not in self._answers:
             raise Refused(f"there is no question {name[:40]!r}", 404)
-        return self._answers[name](Ask(body), stop)
+        if name in self.quick:
+            return self._answers[name](Ask(body), stop)
+        with self._lock:
+            self._running += 1
+        try:
+            return self._answers[name](Ask(body), stop)
+        finally:
+            with self._lock:
+                self._running -= 1
 
-    def _sheet(self, ask: Ask) -> Sheet:
-        return self.atlas.sheets[ask.number("sheet", 0, len(self.atlas.sheets) - 1)]
+    def close(self) -> None:
+        """End what goes on in the background."""
+        self._builder.close()
 
-    def _place(self, ask: Ask) -> tuple[Sheet, tuple[int, int, int], Lane]:
+    def _sheet(self, ask: Ask) -> tuple[int, Sheet]:
         number = ask.number("sheet", 0, len(self.atlas.sheets) - 1)
-        sheet = self.atlas.sheets[number]
-        key = (number, ask.number("batch", 0, sheet.batch - 1, 0), ask.number("head", 0, sheet.heads - 1))
+        return number, self.atlas.sheets[number]
+
+    def _key(self, ask: Ask) -> tuple[Sheet, Key]:
+        number, sheet = self._sheet(ask)
+        return sheet, (number, ask.number("batch", 0, sheet.batch - 1, 0), ask.number("head", 0, sheet.heads - 1))
+
+    def _lane(self, key: Key) -> Lane:
         with self._lock:
             if key not in self._lanes:
-                self._lanes[key] = Plain(sheet.head(*key[1:]))
-            return sheet, key, self._lanes[key]
+                matrix = self.atlas.sheets[key[0]].head(*key[1:])
+                self._lanes[key] = native_lane(matrix) or Plain(matrix)
+            return self._lanes[key]
+
+    def _found(self, key: Key) -> tuple[Lane, Levels]:
+        return self._lane(key), self.atlas.sheets[key[0]].levels
 
     def _info(self, ask: Ask, stop: Stop) -> Answer:
         sheets = [
@@ -73,15 +110,17 @@ class Viewer:
             }
             for sheet in self.atlas.sheets
         ]
-        return {"title": self.atlas.title, "tile": TILE, "step": STEP, "sheets": sheets}
+        title = self.atlas.title
+        name = hashlib.blake2b(repr((title, sheets)).encode(), digest_size=8).hexdigest()
+        return {"id": name, "title": title, "version": 1, "tile": TILE, "step": STEP, "sheets": sheets}
 
     def _tile_list(self, ask: Ask, stop: Stop) -> Answer:
-        sheet, key, lane = self._place(ask)
-        places = [Place(*triple) for triple in ask.triples("tiles", MOST_TILES)]
+        sheet, key = self._key(ask)
+        places = [Place(*triple) for triple in ask.triples("tiles", TILES)]
         for place in places:
             if not sheet.levels.holds(place):
-                raise Refused(f"there is no tile {place.z}, {place.y}, {place.x}")
-        found = self._tiles.take(key, lane, sheet.levels, places, stop)
+                raise Refused("there is no such tile at these levels")
+        found = self._tiles.take(key, self._lane(key), sheet.levels, places, self._builder.get(key), stop)
         parts = [b"RGT1", struct.pack("<I", len(places))]
         for place in places:
             tile = found[place]
@@ -90,28 +129,90 @@ class Viewer:
         return b"".join(parts)
 
     def _progress(self, ask: Ask, stop: Stop) -> Answer:
-        self._place(ask)
-        return {"state": "exact", "done": 1, "total": 1}
+        sheet, key = self._key(ask)
+        if sheet.levels.exact_from == 0:
+            return {"state": "exact", "done": 1, "total": 1}
+        return self._builder.progress(key)
 
     def _cell(self, ask: Ask, stop: Stop) -> Answer:
-        sheet, _, lane = self._place(ask)
+        sheet, key = self._key(ask)
         q, k = ask.number("q", 0, sheet.queries - 1), ask.number("k", 0, sheet.keys - 1)
-        row = lane.weights(slice(q, q + 1), slice(0, sheet.keys))[0]
+        row = profile.row(self._lane(key), q)
         own = float(row[k])
-        words = {axis: sheet.tokens(axis) for axis in ("query", "key")}
         return {
             "weight": max(0.0, own),
             "rank": None if own < 0 else int((row > own).sum()) + 1,
             "visible": int((row >= 0).sum()),
             "hidden": own < 0,
-            "query_token": None if words["query"] is None else words["query"][q],
-            "key_token": None if words["key"] is None else words["key"][k],
+            "query_token": sheet.word("query", q),
+            "key_token": sheet.word("key", k),
         }
 
+    def _row(self, ask: Ask, stop: Stop) -> Answer:
+        sheet, key = self._key(ask)
+        q = ask.number("q", 0, sheet.queries - 1)
+        asked = _part(ask, sheet.keys)
+        return profile.told(profile.row(self._lane(key), q), *asked, "k", sheet.tokens("key"))
+
+    def _column(self, ask: Ask, stop: Stop) -> Answer:
+        sheet, key = self._key(ask)
+        k = ask.number("k", 0, sheet.keys - 1)
+        asked = _part(ask, sheet.queries)
+        return profile.told(profile.column(self._lane(key), k, stop), *asked, "q", sheet.tokens("query"))
+
     def _tokens(self, ask: Ask, stop: Stop) -> Answer:
-        sheet, axis = self._sheet(ask), ask.word("axis", ("query", "key"))
-        count = sheet.queries if axis == "query" else sheet.keys
+        _, sheet = self._sheet(ask)
+        axis = ask.word("axis", AXES)
+        count = sheet.length(axis)
         first = ask.number("from", 0, count)
-        last = ask.number("to", first, min(count, first + MOST_TOKENS))
+        last = ask.number("to", first, min(count, first + TOKENS))
         words = sheet.tokens(axis)
         return {"tokens": None if words is None else list(words[first:last])}
+
+    def _find(self, ask: Ask, stop: Stop) -> Answer:
+        _, sheet = self._sheet(ask)
+        words = sheet.tokens(ask.word("axis", AXES)) or ()
+        text, limit = ask.text("text", LETTERS).casefold(), ask.number("limit", 1, FOUND, FOUND)
+        places = [place for place, word in enumerate(words) if text in word.casefold()]
+        return {"positions": places[:limit], "total": len(places)}
+
+    def _strongest(self, ask: Ask, stop: Stop) -> Answer:
+        sheet, key = self._key(ask)
+        count = ask.number("count", 1, STRONGEST, 16)
+        lane = self._lane(key)
+        view = overview.seen(lane, sheet.levels, TILE, self._builder.get(key), stop, 2)
+        return {"cells": overview.strongest(lane, view, count, stop), "exact": view.exact}
+
+    def _thumbs(self, ask: Ask, stop: Stop) -> Answer:
+        number, sheet = self._sheet(ask)
+        batch = ask.number("batch", 0, sheet.batch - 1, 0)
+        size = ask.number("size", overview.SIZES[0], overview.SIZES[-1], 32)
+        if size not in overview.SIZES:
+            raise Refused(f"size must be one of {', '.join(map(str, overview.SIZES))}, got {size}")
+        found = []
+        for head in range(sheet.heads):
+            stop.check()
+            key = (number, batch, head)
+            found.append(self._thumb(key, size, self._builder.get(key) is not None))
+        flags = bytes(0 if exact else 1 for exact, _ in found)
+        return b"".join([b"RGH1", struct.pack("<II", len(found), size), flags, *(cells for _, cells in found)])
+
+    def _thumbnail(self, key: Key, size: int, ready: bool) -> tuple[bool, bytes]:
+        """One head; `ready` only tells what is kept from what must be looked at again."""
+        view = overview.seen(self._lane(key), self.atlas.sheets[key[0]].levels, size, self._builder.get(key), Stop())
+        return view.exact, b"".join(overview.square(part, size) for part in (view.mean, view.max))
+
+    def _heads(self, ask: Ask, stop: Stop) -> Answer:
+        number, sheet = self._sheet(ask)
+        batch = ask.number("batch", 0, sheet.batch - 1, 0)
+        whole = statistics.all_rows(sheet, batch, self.atlas.capture)
+        if whole is not None:
+            return whole
+        return statistics.some_rows(sheet, [self._lane((number, batch, head)) for head in range(sheet.heads)], stop)
+
+
+def _part(ask: Ask, count: int) -> tuple[int, int, int]:
+    """From, to and the number of bins of a profile."""
+    first = ask.number("from", 0, count - 1, 0)
+    past = ask.number("to", first + 1, count, count)
+    return first, past, ask.number("bins", 1, min(BINS, past - first), min(BINS, past - first))

@@ -1,0 +1,115 @@
+"""Shelf: where pyramids are kept between visits: one file for each head, named after its content."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from regard.inspection.files import beside
+from regard.map.levels import Bytes, Levels
+from regard.map.pyramid import shapes
+
+FORMAT = "regard map 1"
+CHUNK = 1 << 20
+MOST = 4 << 30  # bytes that a shelf keeps; the oldest files go first
+
+
+def usual() -> Path:
+    """The folder for matrices that are in no file: `REGARD_CACHE`, or the place this system has for such files."""
+    chosen = os.environ.get("REGARD_CACHE")
+    return (Path(chosen).expanduser().absolute() if chosen else _cache()) / "maps"
+
+
+def beside_file(file: Path) -> Path:
+    """The folder for a saved capture."""
+    return file.with_name(file.name + ".map")
+
+
+class Stored:
+    """Planes in a file, read where they are looked at."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, name: str, rows: slice, columns: slice) -> Bytes:
+        """Some cells."""
+        found: Bytes = self._file.get_slice(name)[rows, columns]
+        return found
+
+
+class Shelf:
+    """A folder of pyramids."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, fingerprint: str, levels: Levels) -> Stored | None:
+        """The pyramid of this content; None if there is none, or a damaged one."""
+        path = self._path(fingerprint)
+        try:
+            file: Any = safe_open(path, "np")
+            about = file.metadata() or {}
+            wanted = shapes(levels)
+            whole = (
+                about.get("format") == FORMAT
+                and about.get("content") == fingerprint
+                and set(file.keys()) == set(wanted)
+                and all(tuple(file.get_slice(name).get_shape()) == size for name, size in wanted.items())
+                and about.get("digest") == _digest_of_file(path)
+            )
+        except (OSError, SafetensorError, ValueError):
+            return None
+        return Stored(file) if whole else None
+
+    def put(self, fingerprint: str, planes: Mapping[str, Bytes]) -> None:
+        """Keep a pyramid; the file is there whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        arrays = {name: np.ascontiguousarray(plane) for name, plane in sorted(planes.items())}
+        about = {"format": FORMAT, "content": fingerprint, "digest": _digest(arrays)}
+        with beside(self._path(fingerprint)) as part:
+            save_file(arrays, part, about)
+        self._trim()
+
+    def _path(self, fingerprint: str) -> Path:
+        return self._folder / f"{fingerprint}.safetensors"
+
+    def _trim(self) -> None:
+        files = sorted(self._folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
+        total = 0
+        for file in files:
+            total += file.stat().st_size
+            if total > MOST:
+                file.unlink(missing_ok=True)
+
+
+def _digest(arrays: Mapping[str, Bytes]) -> str:
+    """Of the planes as the file has them, one after the other."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        found.update(arrays[name].data)
+    return found.hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    """The same of the bytes behind the file's head; read piece by piece, so that they do not stay in memory."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        while piece := file.read(CHUNK):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "regard" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "regard"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "")  # a relative one is to be ignored, says the XDG specification
+    return (base if base.is_absolute() else Path.home() / ".cache") / "regard"

@@ -1,0 +1,144 @@
+"""What the tests of the map share: a cache folder of their own, a small atlas, and its server in this process."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import anyio
+import pytest
+import torch
+
+from regard.inspection.matrix import matrix
+from regard.map.atlas import Atlas, Sheet
+from regard.map.guard import Secret
+from regard.map.server import application
+from regard.map.viewer import Viewer
+from regard.map.work import Work
+
+PORT = 8123
+HOST = f"127.0.0.1:{PORT}"
+
+
+@pytest.fixture(autouse=True)
+def _own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+
+
+@pytest.fixture
+def atlas() -> Atlas:
+    """Two sheets: causal with words (some of them HTML), and one of other sizes without."""
+    draw = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 2, 300, 8, generator=draw)
+    words = [f"w{number}" for number in range(300)]
+    words[7] = '<img src=x onerror="alert(1)">'
+    first = matrix(query, key, mask="causal", query_tokens=words, key_tokens=words)
+    second = matrix(query[..., :20, :], key[..., :33, :])
+    return Atlas((Sheet("layer 0", first), Sheet("layer 1", second)), "a small atlas")
+
+
+@pytest.fixture
+def viewer(atlas: Atlas) -> Iterator[Viewer]:
+    found = Viewer(atlas)
+    yield found
+    found.close()
+
+
+class Answer:
+    """A status, headers and a body."""
+
+    def __init__(self, messages: list[Any]) -> None:
+        start, *parts = messages
+        assert start["type"] == "http.response.start"
+        assert [part["type"] for part in parts] == ["http.response.body"] * len(parts)
+        self.status: int = start["status"]
+        self.headers = [(name.decode(), value.decode()) for name, value in start["headers"]]
+        self.content = b"".join(part.get("body", b"") for part in parts)
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a header."""
+        return [value for own, value in self.headers if own == name]
+
+    def __getitem__(self, name: str) -> str:
+        (found,) = self.all(name)
+        return found
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.content)
+
+
+Headers = dict[str, str] | list[tuple[str, str]]
+
+
+class Client:
+    """The server without a socket; headers are those of our own page unless told."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        self.viewer, self.secret, self.work = viewer, Secret(), Work()
+        self.app = application(viewer, self.secret, PORT, self.work)
+        self.cookie = f"regard-map-{PORT}={self.secret.token}"
+        self.headers = {"host": HOST, "x-regard-token": self.secret.token, "cookie": self.cookie}
+
+    def send(self, requests: Sequence[tuple[str, str, Headers, bytes]]) -> list[Answer]:
+        """The answers to (method, raw path, headers, body), one after the other."""
+
+        async def run() -> list[Answer]:
+            return [await self._one(*request) for request in requests]
+
+        return anyio.run(run)
+
+    async def _one(self, method: str, path: str, headers: Headers, body: bytes) -> Answer:
+        raw, _, query = path.partition("?")
+        listed = headers.items() if isinstance(headers, dict) else headers
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(raw),
+            "raw_path": raw.encode("latin-1"),
+            "query_string": query.encode("latin-1"),
+            "root_path": "",
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in listed],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", PORT),
+        }
+        sent: list[Any] = []
+        left = [{"type": "http.request", "body": body, "more_body": False}]
+        gone = asyncio.Event()
+
+        async def receive() -> Any:
+            if left:
+                return left.pop()
+            await gone.wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return Answer(sent)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        """One answer to a GET."""
+        return self.send([("GET", path, self.headers | headers, b"")])[0]
+
+    def ask(self, name: str, body: object, **headers: str) -> Answer:
+        """One answer to a question."""
+        asked = self.headers | {"content-type": "application/json"} | headers
+        return self.send([("POST", f"/api/{name}", asked, json.dumps(body).encode())])[0]
+
+
+@pytest.fixture
+def client(viewer: Viewer) -> Iterator[Client]:
+    found = Client(viewer)
+    yield found
+    found.work.close()
+
+
+def place(**more: Any) -> dict[str, Any]:
+    """A question about the first head."""
+    return {"sheet": 0, "batch": 0, "head": 0, **more}
