@@ -1,0 +1,68 @@
+"""Where trainings are kept, and what makes two of them the same."""
+
+import hashlib
+import inspect
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.lab.training.task import Task
+
+PACKAGE = Path(__file__).parents[2]
+THROUGH = ("spec", "engine", "nn", "lab/training")  # folders whose code every training runs through
+
+
+def folder(task: Task) -> Path:
+    """The folder of a training: another one for other settings, versions or code. It need not exist yet."""
+    decides = {"settings": settings(task), "versions": versions(), "code": _code(inspect.getfile(type(task)))}
+    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return _cache() / "trainings" / f"{task.name.replace(' ', '-')}-{key[:16]}"
+
+
+def settings(task: Task) -> dict[str, Any]:
+    """The task by name and fields."""
+    return {"task": f"{type(task).__module__}.{type(task).__qualname__}", **asdict(task)}
+
+
+def versions() -> dict[str, str]:
+    """Of what computes the numbers. The lab may not import the package it is part of, so it asks for the loaded one."""
+    return {"regard": str(sys.modules["regard"].__version__), "torch": torch.__version__}
+
+
+def machine() -> dict[str, str | int]:
+    """Where a training ran."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or 0,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+    }
+
+
+@cache
+def _code(file: str) -> str:
+    """A digest of the code that a training runs through, and of the folder of its task."""
+    found = hashlib.sha256()
+    for place in (*(PACKAGE / name for name in THROUGH), Path(file).parent):
+        for path in sorted(place.rglob("*.py")):
+            found.update(path.relative_to(place).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _cache() -> Path:
+    """`REGARD_CACHE`, or the place this system has for such files."""
+    if chosen := os.environ.get("REGARD_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "regard" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "regard"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "")  # a relative one is to be ignored, says the XDG specification
+    return (base if base.is_absolute() else Path.home() / ".cache") / "regard"

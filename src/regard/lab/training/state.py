@@ -1,0 +1,84 @@
+"""State: a training between two steps, as one file. Weights, optimizer, random numbers and curve cannot disagree."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from regard.inspection.files import beside
+from regard.lab.training.trained import Point
+
+
+@dataclass
+class State:
+    """What the next step needs: `since` is the sum of the losses after the last point of the curve."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    step: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+    curve: list[Point] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        """Write everything; the file is there whole or not at all."""
+        tensors = {f"model/{name}": tensor.detach() for name, tensor in named(self.model).items()}
+        for name, parameter in self.model.named_parameters():
+            for part, tensor in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{name}/{part}"] = tensor
+        tensors["random/generator"], tensors["random/torch"] = self.generator.get_state(), torch.get_rng_state()
+        told = {"step": self.step, "since": self.since, "seconds": self.seconds, "curve": self.curve}
+        write(path, tensors, told)
+
+    def load(self, path: Path) -> None:
+        """Go on from a file that `save` wrote."""
+        tensors, told = read(path)
+        fill(self.model, path, tensors)
+        for name, parameter in self.model.named_parameters():
+            head = f"optimizer/{name}/"
+            parts = {key.removeprefix(head): tensor for key, tensor in tensors.items() if key.startswith(head)}
+            if parts:
+                self.optimizer.state[parameter] = parts
+        self.generator.set_state(tensors["random/generator"])
+        torch.set_rng_state(tensors["random/torch"])
+        self.step, self.since, self.seconds = told["step"], told["since"], told["seconds"]
+        self.curve = told["curve"]
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, each once, however many layers share it."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def fill(model: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
+    """Give the model the weights of a file."""
+    wanted = named(model)
+    found = {key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")}
+    if {name: tensor.shape for name, tensor in wanted.items()} != {name: each.shape for name, each in found.items()}:
+        raise ValueError(f"the weights of {path} are not those of this model; delete the file")
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(found[name])
+
+
+def write(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
+    """A safetensors file with JSON in its header."""
+    with beside(path) as part:
+        save_file(tensors, part, {"regard": json.dumps(told)})
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write` wrote, in memory of its own."""
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            told: dict[str, Any] = json.loads(file.metadata()["regard"])
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it, and the training begins anew") from error
+    return tensors, told

@@ -1,0 +1,54 @@
+"""Task: what is trained and how. Its fields are the settings; with the versions they decide every number."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.checks import whole
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """Fields must be what JSON can hold: they are hashed, and kept in the record.
+
+    `rate` is the highest learning rate: it rises over the first twentieth of the steps and falls to 0 along a cosine.
+    The curve has `looks` points.
+    """
+
+    seed: int
+    steps: int
+    rate: float
+    looks: int
+
+    def __post_init__(self) -> None:
+        whole("steps", self.steps, least=1)
+        whole("looks", self.looks, least=1)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What progress and files call it."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """The untrained model; torch's own generator has been seeded."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, generator: torch.Generator) -> Tensor:
+        """The loss on a batch that the generator draws."""
+
+    def look(self, model: nn.Module) -> dict[str, float]:
+        """What a point of the curve holds besides its step and the loss; it may draw no random numbers."""
+        return {}
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        rising = min(1.0, (step + 1) / max(1.0, self.steps / 20))
+        return self.rate * rising * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+    def looked_at(self, step: int) -> bool:
+        """Whether the curve has a point after so many steps."""
+        return step == self.steps or step % max(1, self.steps // self.looks) == 0
