@@ -17,8 +17,9 @@ class Weights:
         weights: Sequence[torch.Tensor | regard.AttentionMatrix | None],
         tokens: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
+        heads: Sequence[int] | None = None,
     ) -> None:
-        self._weights, self._tokens = weights, tokens
+        self._weights, self._tokens, self._heads = weights, tokens, heads
         self.layers = tuple(names or (f"blocks.{n}.attention" for n in range(len(weights))))
         self.refused = {
             self.layers[n]: "its weights cannot be computed again" for n, each in enumerate(weights) if each is None
@@ -31,6 +32,10 @@ class Weights:
         assert found is not None
         tokens = [self._tokens if self._tokens and len(self._tokens) == size else None for size in found.shape[-2:]]
         return regard.AttentionMatrix.from_weights(found, *tokens)
+
+    def numbers(self, layer: int, /) -> tuple[int, ...]:
+        """As chosen, or all."""
+        return tuple(self._heads or range(self[layer].shape[-3]))
 
     def heads(self) -> Tidy:
         """Entropy and share of the first key of each head, and the text of another column."""

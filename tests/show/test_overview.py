@@ -19,8 +19,8 @@ def test_small_layers_are_their_weights(captured: Made, softmax: Made) -> None:
     given = [softmax(3, 6, seed=1), softmax(3, 6, seed=2)]
     found = overview(captured(given), title="two layers")
     assert [(layer.number, layer.name, layer.heads) for layer in found.layers] == [
-        (0, "blocks.0.attention", 3),
-        (1, "blocks.1.attention", 3),
+        (0, "blocks.0.attention", (0, 1, 2)),
+        (1, "blocks.1.attention", (0, 1, 2)),
     ]
     for layer, weights in zip(found.layers, given, strict=True):
         np.testing.assert_allclose(values_of(layer, "max"), weights[0], rtol=1e-6)
@@ -50,9 +50,9 @@ def test_long_layers_are_pooled_over_what_is_visible(captured: Made, how: str) -
 def test_layers_that_differ_or_are_refused_stay_in_their_rows(captured: Made, softmax: Made) -> None:
     given = captured([softmax(2, 5), None, softmax(4, 3, 7), softmax(1, 1)])
     found = overview(given)
-    assert [layer.heads for layer in found.layers] == [2, 0, 4, 1]
+    assert [len(layer.heads) for layer in found.layers] == [2, 0, 4, 1]
     assert found.layers[1].reason == "its weights cannot be computed again"
-    assert found.heads == 4
+    assert found.heads == [0, 1, 2, 3]
     assert found.note == "each map: queries (rows) × keys (columns), 1 × 1, 3 × 7, 5 × 5; 1 layer refused: left blank"
     axes = draw_overview(found).axes[0]
     assert len(axes.images) == 7
@@ -66,6 +66,14 @@ def test_a_row_of_the_batch_can_be_chosen(captured: Made, softmax: Made) -> None
         np.testing.assert_allclose(values_of(layer, "max"), weights[batch], rtol=1e-6)
     with pytest.raises(ValueError, match="batch is a row of the batch, one of 0 to 2; got 3"):
         overview(captured([weights]), batch=3)
+
+
+def test_chosen_heads_keep_their_numbers(captured: Made, softmax: Made) -> None:
+    found = overview(captured([softmax(2, 4), softmax(2, 4)], heads=(3, 7)))
+    assert found.heads == [3, 7]
+    axes = draw_overview(found).axes[0]
+    assert {"3", "7"} <= {text.get_text() for text in axes.texts}
+    assert len({tuple(image.get_extent()) for image in axes.images}) == 4
 
 
 def test_too_many_heads_say_what_to_do(captured: Made) -> None:

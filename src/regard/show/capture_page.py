@@ -26,7 +26,7 @@ def capture_page(capture: Layers, *, how: str = "max", title: str = "", batch: i
             layers.append(PageLayer(label, (), None, reason=reason))
             continue
         found = pooled(matrix, side, side, how=how)
-        names = [str(head) for head in range(len(found.names))]
+        names = [str(head) for head in capture.numbers(number)]
         layers.append(PageLayer(label, names, found, matrix.query_tokens, matrix.key_tokens))
     return document(page_data(layers, how, title), title)
 

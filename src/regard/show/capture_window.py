@@ -77,7 +77,7 @@ def capture_text(
         raise ValueError(f"how says what a cell of several weights shows, max or mean; got {how!r}")
     depth = chosen_depth(color)
     shapes = {number: matrix.shape for number, _, matrix, _ in matrices(capture, batch) if matrix is not None}
-    heads = max((math.prod(shape[:-2]) for shape in shapes.values()), default=1)
+    heads = max(len({head for number in shapes for head in capture.numbers(number)}), 1)
     longest = max((max(shape[-2:]) for shape in shapes.values()), default=1)
     count, around = len(capture.layers), 5
     while True:
@@ -121,10 +121,13 @@ def _block(found: Overview, room: _Fit, width: int, depth: Depth) -> Block:
     limits = grids.limits(Grid([]), whole)
     margin = len(str(len(found.layers) - 1)) + 1
     shape = _shape(depth)
-    heads = "".join(f"{number:<{room.side + _GAP}}" for number in range(room.heads)) if room.side > 2 else ""
+    heads = "".join(f"{number:<{room.side + _GAP}}" for number in found.heads[: room.heads])
     lines: list[Line] = [*paragraph(found.title, width, depth), [Span(" " * margin + heads.rstrip())]]
     for number in room.layers:
-        lines += _layer(found.layers[number], maps[number], room, margin, shape, limits, width, depth)
+        placed = dict(zip(found.layers[number].heads, maps[number], strict=True))
+        lines += _layer(
+            found.layers[number], [placed.get(head) for head in found.heads], room, margin, shape, limits, width, depth
+        )
     lines += color_scale(whole, shape, limits, width, depth)
     return [*lines, *paragraph(_note(found, room), width, depth)]
 
@@ -133,8 +136,8 @@ def _note(found: Overview, room: _Fit) -> str:
     some = ""
     if len(room.layers) < len(found.layers):
         some = f" These are {len(room.layers)} of {len(found.layers)} layers."
-    if room.heads < found.heads:
-        some += f" These are {room.heads} of {found.heads} heads."
+    if room.heads < len(found.heads):
+        some += f" These are {room.heads} of {len(found.heads)} heads."
     return f"Rows: layers, columns: heads; {found.note}; one scale for all.{some} c[3].show() shows a layer."
 
 
@@ -144,7 +147,7 @@ def _cells(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> list[
 
 def _layer(
     layer: LayerMaps,
-    maps: Sequence[Cells],
+    maps: Sequence[Cells | None],
     room: _Fit,
     margin: int,
     shape: Layout,
@@ -156,12 +159,14 @@ def _layer(
     if layer.found is None:
         reason = f"refused: {layer.reason}" if layer.reason else "empty"
         return [[Span(edges[0] + fit(prose(reason, depth), width - margin))], []]
-    high, wide = grids.shape(maps[0])
+    high, wide = layer.found.max.shape[1:]
+    blank = [[None] * wide] * high
     after = Span(" " * (room.side - wide * shape.cell + _GAP))
     lines: list[Line] = []
     for start in range(0, high, shape.stacked):
         line = [Span(edges[start > 0])]
         for values in maps[: room.heads]:
+            values = values or blank
             line += [*cell_line(values[start : start + shape.stacked], shape, limits, depth), after]
         lines.append(line[:-1])
     return [*lines, []]

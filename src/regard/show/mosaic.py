@@ -69,7 +69,7 @@ def bands_of(layers: int, heads: int) -> int:
 def draw_overview(found: Overview, scale: str = "shared") -> Figure:
     """All maps; their colors on one scale for all ("shared") or on one for each ("own")."""
     names, naming = layer_names(found.layers)
-    heads = max(found.heads, 1)
+    heads = max(len(found.heads), 1)
     bands = bands_of(len(found.layers), heads)
     left = max(max(map(display_width, names)) * _LETTER + 0.2, display_width(found.axes[0]) * _LETTER + 0.15)
     side = (_PAGE - bands * (left + _BAND_GAP)) / (bands * heads * (1 + _GAP))
@@ -89,7 +89,7 @@ def draw_overview(found: Overview, scale: str = "shared") -> Figure:
     for layer in range(len(found.layers)):
         _draw_layer(axes, found, layer, places, colors, norm if scale == "shared" else None)
     axes.set(xlim=(0, width), ylim=(height, 0))  # images change them
-    _write_edges(axes, places, names, found.axes)
+    _write_edges(axes, places, names, found)
     if found.title:
         axes.text(places.size[0] / 2, 0.18, visible(found.title), ha="center", va="center", fontsize=12)
     for line, text in enumerate(note):
@@ -146,8 +146,8 @@ def _draw_layer(
         text = fit(visible(text), int(across / 0.05))
         axes.text(x + 0.06, y + places.side / 2, text, va="center", fontsize=6.5, color="#666666")
         return
-    for head, (values, wide, high) in enumerate(_tiles(layer, found.how, places.side)):
-        x, y = places.corner(number, head)
+    for head, (values, wide, high) in zip(layer.heads, _tiles(layer, found.how, places.side), strict=True):
+        x, y = places.corner(number, found.heads.index(head))
         x, y = x + (places.side - wide) / 2, y + (places.side - high) / 2
         axes.add_patch(Rectangle((x, y), wide, high, facecolor=_HIDDEN, linewidth=0))
         own = norm or _own(values)
@@ -177,7 +177,7 @@ def _own(values: "np.ndarray[Any, Any]") -> PowerNorm:
     return PowerNorm(limits.power, limits.low, limits.high)
 
 
-def _write_edges(axes: Axes, places: _Places, names: Sequence[str], what: tuple[str, str]) -> None:
+def _write_edges(axes: Axes, places: _Places, names: Sequence[str], found: Overview) -> None:
     """Numbers of heads over each band, of layers beside it."""
     font = min(max(places.side * 20, 5.0), 8.5)
     soft = "#666666"
@@ -186,13 +186,13 @@ def _write_edges(axes: Axes, places: _Places, names: Sequence[str], what: tuple[
         layer = band * places.rows
         if layer >= len(names):
             continue
-        for head in range(0, places.columns, step):
-            x, y = places.corner(layer, head)
+        for column, head in list(enumerate(found.heads))[::step]:
+            x, y = places.corner(layer, column)
             axes.text(x + places.side / 2, places.above - 0.07, str(head), ha="center", va="center", fontsize=font)
         x, y = places.corner(layer, 0)
         middle = x + (places.columns * places.step - places.side * _GAP) / 2
-        axes.text(middle, places.above - 0.25, what[1], ha="center", va="center", fontsize=8, color=soft)
-        axes.text(x - 0.08, places.above - 0.25, what[0], ha="right", va="center", fontsize=8, color=soft)
+        axes.text(middle, places.above - 0.25, found.axes[1], ha="center", va="center", fontsize=8, color=soft)
+        axes.text(x - 0.08, places.above - 0.25, found.axes[0], ha="right", va="center", fontsize=8, color=soft)
     for layer, name in enumerate(names):
         x, y = places.corner(layer, 0)
         axes.text(x - 0.08, y + places.side / 2, name, ha="right", va="center", fontsize=font)

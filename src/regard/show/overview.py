@@ -29,20 +29,19 @@ class Layers(Protocol):
     def __getitem__(self, layer: int, /) -> AttentionMatrix:
         """The weights of a layer, (batch, head, query, key)."""
 
+    def numbers(self, layer: int, /) -> tuple[int, ...]:
+        """The numbers that the heads of a layer have in the model."""
+
 
 @dataclass(frozen=True, eq=False)
 class LayerMaps:
-    """One layer: its number, its name, and its heads in small maps, or why it has none."""
+    """One layer: its number, its name, its heads in small maps and their numbers, or why it has none."""
 
     number: int
     name: str
     found: Pooled | None
+    heads: Sequence[int] = ()
     reason: str = ""
-
-    @property
-    def heads(self) -> int:
-        """How many maps there are."""
-        return 0 if self.found is None else len(self.found.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +55,9 @@ class Overview:
     axes: tuple[str, str] = ("layers", "heads")
 
     @property
-    def heads(self) -> int:
-        """The most heads of a layer."""
-        return max((layer.heads for layer in self.layers), default=0)
+    def heads(self) -> list[int]:
+        """The numbers of all heads that some layer has: the columns."""
+        return sorted({head for layer in self.layers for head in layer.heads})
 
 
 def matrices(capture: Layers, batch: int = 0) -> Iterator[tuple[int, str, AttentionMatrix | None, str]]:
@@ -92,9 +91,9 @@ def overview(
         )
     side = side or next(side for most, side in _SIDES if count <= most)
     layers = [
-        LayerMaps(number, name, None, reason)
+        LayerMaps(number, name, None, reason=reason)
         if matrix is None or not all(matrix.shape)
-        else LayerMaps(number, name, pooled(matrix, side, side, how=how))
+        else LayerMaps(number, name, pooled(matrix, side, side, how=how), capture.numbers(number))
         for number, name, matrix, reason in every
     ]
     return Overview(layers, how, title, _note(layers, how))
@@ -109,7 +108,7 @@ def stacked(found: Pooled, shape: tuple[int, int], how: str, title: str = "") ->
         some = replace(
             found, names=found.names[part], max=found.max[part], mean=found.mean[part], visible=found.visible[part]
         )
-        layers.append(LayerMaps(row, "", some))
+        layers.append(LayerMaps(row, "", some, range(columns)))
     return Overview(layers, how, title, _note(layers, how), ("first index", "second index"))
 
 

@@ -139,6 +139,7 @@
 
   function chooser(label, options, changed) {
     const select = make("select", make("label", bar, label));
+    select.name = label;
     options.forEach(([value, text, off]) => {
       const option = make("option", select, text);
       option.value = value;
@@ -260,7 +261,19 @@
   const number = (value) => Number.isFinite(value) ? String(Number(value.toPrecision(3))) : String(value);
   const exact = (value) => Number.isFinite(value) ? (value === 0 ? "0" : value.toPrecision(6)) : String(value);
   const short = (text, most) => { const letters = Array.from(text); return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : text; };
-  const labels = (axis) => Array.from({ length: axis.count }, (_, n) => short(axis.label(n), 18));
+
+  // Labels of an axis, and the room they take; kept, because the map is drawn at every step of the pointer.
+  function labels(axis) {
+    if (axis.labels) return axis;
+    const context = map.getContext("2d");
+    context.font = `12px ${font}`;
+    const widest = (texts) => Math.ceil(texts.reduce((most, text) => Math.max(most, context.measureText(text).width), 0));
+    axis.labels = Array.from({ length: axis.count }, (_, n) => short(axis.label(n), 18));
+    axis.room = widest(axis.labels.slice(0, 2000));
+    axis.beyond = widest(axis.labels.slice(-3));
+    return axis;
+  }
+
   let place = { left: 0, top: 0, side: 1 };
   let kept = { of: "", canvas: null };
 
@@ -271,12 +284,8 @@
     if (!layer || layer.refused) { note.textContent = "No layer can be shown."; return; }
     const rows = layer.down.count, columns = layer.across.count, scale = limits(layer, state.head);
     const style = getComputedStyle(root), ink = style.getPropertyValue("--ink"), mark = style.getPropertyValue("--mark");
-    const context = map.getContext("2d");
-    context.font = `12px ${font}`;
-    const rowLabels = labels(layer.down), columnLabels = labels(layer.across);
-    const widest = (texts) => texts.slice(0, 2000).reduce((most, text) => Math.max(most, context.measureText(text).width), 0);
-    const left = Math.ceil(widest(rowLabels)) + 30, top = Math.ceil(widest(columnLabels) * 0.87) + 34;
-    const beyond = Math.min(Math.ceil(widest(columnLabels.slice(-3)) * 0.5) + 6, 90);
+    const context = map.getContext("2d"), down = labels(layer.down), across = labels(layer.across);
+    const left = down.room + 30, top = Math.ceil(across.room * 0.87) + 34, beyond = Math.min(across.beyond / 2 + 6, 90);
     const room = Math.max(main.clientWidth - left - beyond, 120) / Math.max(columns, 1);
     const tall = Math.max(window.innerHeight - map.getBoundingClientRect().top - window.scrollY - top - 90, 240) / Math.max(rows, 1);
     // as large as the window allows; tokens stay readable, and never less than a dot: a strong weight must not be lost
@@ -284,6 +293,7 @@
     const side = clamp(Math.min(room, Math.max(tall, Math.min(room, 14))), least, 36);
     const wide = columns * side, deep = rows * side;
     place = { left, top, side };
+    Object.assign(map.dataset, place);
     map.width = Math.ceil((left + wide + beyond) * ratio());
     map.height = Math.ceil((top + deep + 8) * ratio());
     map.style.width = `${map.width / ratio()}px`;
@@ -303,7 +313,7 @@
     for (let n = 0; n < rows; n++) {
       if (!write(n, state.at && state.at.row)) continue;
       context.fillStyle = state.at && state.at.row === n ? mark : ink;
-      context.fillText(rowLabels[n], left - 6, top + (n + 0.5) * side);
+      context.fillText(down.labels[n], left - 6, top + (n + 0.5) * side);
     }
     context.textAlign = "left";
     for (let n = 0; n < columns; n++) {
@@ -312,7 +322,7 @@
       context.translate(left + (n + 0.5) * side, top - 5);
       context.rotate(-Math.PI / 3);
       context.fillStyle = state.at && state.at.column === n ? mark : ink;
-      context.fillText(columnLabels[n], 0, 0);
+      context.fillText(across.labels[n], 0, 0);
       context.restore();
     }
     context.fillStyle = style.getPropertyValue("--soft");
