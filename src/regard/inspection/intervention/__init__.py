@@ -2,6 +2,7 @@
 
 from regard.inspection.intervention.block import Intervention, intervene
 from regard.inspection.intervention.change import Change
+from regard.inspection.intervention.effect import effect
 from regard.inspection.intervention.outputs import Ablate, Average
 from regard.inspection.intervention.weights import Forbid, Mask, Pattern, Previous, Temperature, Uniform
 
@@ -16,5 +17,6 @@ __all__ = [
     "Previous",
     "Temperature",
     "Uniform",
+    "effect",
     "intervene",
 ]

@@ -120,7 +120,8 @@ def _replaced(tensor: Tensor, new: Tensor, heads: Tensor) -> Tensor:
         return new.to(tensor.dtype).reshape(tensor.shape)
     index = heads.nonzero().squeeze(1).to(tensor.device)
     chosen = new.index_select(1, index).to(tensor.dtype)
-    return tensor.index_copy(-3, index, chosen.reshape(*tensor.shape[:-3], -1, *tensor.shape[-2:]))
+    chosen = chosen.reshape(*tensor.shape[:-3], -1, *tensor.shape[-2:])
+    return tensor.clone().index_copy_(-3, index, chosen)  # a clone lies in memory as the tensor does
 
 
 def _four(tensor: Tensor, draft: Draft) -> Tensor:
