@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import regard.hf
-from regard.inspection.capture import capture
+from regard.inspection.capture import Capture, capture
+from regard.inspection.capture.growing import Growing
+from regard.inspection.saved import load
 
 PLAIN: dict[str, Any] = {
     "hidden_size": 24,
@@ -212,3 +215,132 @@ def test_other_precisions(name: str, dtype: torch.dtype, padded: bool) -> None:
     c = capture(model, **given)
     assert torch.equal(c.output[0], want)
     assert c.refused == {}
+
+
+SETTINGS: dict[str, Any] = {"max_new_tokens": 14, "min_new_tokens": 14, "do_sample": False, "pad_token_id": 0}
+
+
+def again(name: str, given: dict[str, Any], seen: Tensor, ids: Tensor) -> dict[str, Any]:
+    """What gives the weights of a generation in one call."""
+    if FAMILIES[name][0] != CAUSAL:
+        repeated = {key: value.repeat_interleave(len(ids) // len(value), 0) for key, value in given.items()}
+        return {**repeated, "decoder_input_ids": nn.functional.pad(ids, (15 - ids.shape[1], 0))[:, :-1]}
+    seen = torch.cat([seen, torch.ones(2, 13, dtype=torch.long)], 1).repeat_interleave(len(ids) // 2, 0)
+    places = {} if name == "opt" else {"position_ids": (seen.cumsum(1) - 1).clamp(min=0)}
+    return {"input_ids": ids[:, :-1], "attention_mask": seen, **places}
+
+
+def there(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Without the rows of padding."""
+    if mask is None or weights.shape[-2] != mask.shape[-1]:
+        return weights
+    return weights * mask.bool()[:, None, :, None]
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2", "opt", "t5"])
+@torch.no_grad()
+def test_a_cache_of_fixed_size(name: str, implementation: str) -> None:
+    if implementation == "sdpa" and name in NO_SDPA:
+        pytest.skip("transformers has no sdpa for it")
+    given, seen = inputs(name)
+    given.pop("decoder_input_ids", None)
+    model = made(name, implementation)
+    want = model.generate(**given, **SETTINGS, cache_implementation="static")
+    with capture(model) as c:
+        ids = model.generate(**given, **SETTINGS, cache_implementation="static")
+    assert torch.equal(ids, want)
+    once = again(name, given, seen, ids)
+    weights = returned(name, once)
+    assert len(c) == len(weights)
+    mask = once["attention_mask"] if FAMILIES[name][0] == CAUSAL else None
+    for found, theirs in zip(c, weights, strict=True):
+        assert_close(there(found.dense(), mask), there(theirs, mask), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])
+@torch.no_grad()
+def test_beams(name: str, implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, seen = inputs(name)
+    given.pop("decoder_input_ids", None)
+    model = made(name, implementation)
+    options = {**SETTINGS, "num_beams": 3, "num_return_sequences": 3}
+    want = model.generate(**given, **options)
+    with capture(model) as c:
+        ids = model.generate(**given, **options)
+    assert torch.equal(ids, want)
+    once = again(name, given, seen, ids)
+    weights = returned(name, once)
+    assert len(c) == len(weights)
+    mask = once["attention_mask"] if FAMILIES[name][0] == CAUSAL else None
+    for row in range(len(ids)):  # each text that was found is the history of some beam, in all layers
+        near = torch.zeros(6)
+        for found, theirs in zip(c, weights, strict=True):
+            if len(found) == len(ids):
+                ours, rows = there(found.dense(), mask), there(theirs, mask)
+                near = torch.maximum(near, (ours - rows[row]).abs().flatten(1).amax(1))
+        assert float(near.min()) < 1e-5
+    monkeypatch.setattr(Growing, "order", lambda self, tensor: None)
+    with capture(model) as broken:
+        model.generate(**given, **options)
+    assert len(broken) > len(c)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+@torch.no_grad()
+def test_a_model_that_gives_no_numbers(name: str) -> None:
+    """Left padding in float64 makes transformers' eager models NaN: what is seen is what they compute."""
+    model, given = made(name, "eager").double(), inputs(name)[0]
+    want = model(**given)[0]
+    c = capture(model, **given)
+    assert torch.equal(c.output[0].isnan(), want.isnan())
+    assert bool(want[1].isnan().all())
+    assert c.refused == {}
+    assert not bool(c[1].dense()[0].isnan().any())
+    assert bool(c[1].dense()[1].isnan().all())
+
+
+def through(c: Capture, path: Path) -> Capture:
+    """Saved and loaded."""
+    c.save(path)
+    found = load(path)
+    assert isinstance(found, Capture)
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_family_in_a_file(name: str, tmp_path: Path) -> None:
+    c = capture(made(name, "eager" if name in NO_SDPA else "sdpa"), **inputs(name)[0])
+    found = through(c, tmp_path / "run.safetensors")
+    assert repr(found) == repr(c)
+    assert (found.layers, found.model, found.grids) == (c.layers, c.model, c.grids)
+    for ours, theirs in zip(found, c, strict=True):
+        assert torch.equal(ours.dense(), theirs.dense())
+        assert torch.equal(ours.entropy(), theirs.entropy())
+
+
+@torch.no_grad()
+def test_grouped_heads_are_small(tmp_path: Path) -> None:
+    """Six heads over two: the keys that the model repeats are in the file once."""
+    c = capture(made("llama", "sdpa"), **inputs("llama")[0])
+    kept: Any = through(c, tmp_path / "run.safetensors")._layers[0]
+    assert (kept.query.shape[1], kept.key.shape[1]) == (6, 2)
+
+
+@torch.no_grad()
+def test_a_generation_with_tokens(tmp_path: Path) -> None:
+    model, given = made("t5", "sdpa"), inputs("t5")[0]
+    del given["decoder_input_ids"]
+    with capture(model) as c:
+        model.generate(**given, max_new_tokens=5, min_new_tokens=5)
+    rows = [[f"{row}{n}" for n in range(9)] for row in "ab"]
+    c.tokens = {"encoder": rows, "decoder": list("vwxyz")}
+    found = through(c, tmp_path / "run.safetensors")
+    assert found.tokens == c.tokens == {"encoder": rows, "decoder": list("vwxyz")}
+    assert found.cross[0][1, 2].key_tokens == tuple(rows[1])
+    assert found.cross[0].query_tokens == tuple("vwxyz")
+    assert [part.layers for part in (found.encoder, found.decoder)] == [c.encoder.layers, c.decoder.layers]
+    assert torch.equal(found.cross[0].dense(), c.cross[0].dense())
+    assert found.output is None

@@ -26,10 +26,12 @@ def compare(call: Call) -> None:
         found = [0.0]
         for first in range(0, theirs.shape[-2], height):
             rows = slice(first, first + height)
-            wrong = (ours[(..., rows, slice(None))] - theirs[..., rows, :] * (1.0 - call.rate)).abs()
+            own, given = ours[(..., rows, slice(None))], theirs[..., rows, :]
+            wrong = (own - given * (1.0 - call.rate)).abs()
             if call.rate:
-                wrong = torch.where(theirs[..., rows, :] == 0, 0.0, wrong)
-            wrong = torch.where(_blind(call, rows), 0.0, wrong)
+                wrong = torch.where(given == 0, 0.0, wrong)
+            # where a model has no numbers any more, we need not have any either
+            wrong = torch.where(_blind(call, rows) | (own.isnan() & given.isnan()), 0.0, wrong)
             found += [float(wrong.max())] if wrong.numel() else []
         worst = float(torch.tensor(found).max())  # NaN if one is
         if not worst <= (allowed := _allowed(call)):

@@ -66,6 +66,7 @@ def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str,
         "key": tensors.add(f"{name}key", layer.key),
         "spec": {part: encoded(value, name + part, tensors) for part, value in spec.items()},
         "heads": layer.heads,
+        "heads in all": layer.total,
         "shown": layer.shown,
         "kind": layer.kind,
         "grid": layer.grid,
@@ -85,7 +86,7 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Re
         tensor(record["query"], tensors),
         tensor(record["key"], tensors),
         spec,
-        _numbers(record["heads"]),
+        *_heads(record),
         None if record["shown"] is None else _numbers(record["shown"]),
         _text(record["kind"]),
         None if grid is None else Grid(*_numbers(grid)),
@@ -99,6 +100,13 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Re
     if grid is not None and (min(grid) < 0 or grid[0] * grid[1] + grid[2] != layer.keys):
         raise ValueError(f"{layer.name} has {layer.keys} keys, which are not a grid of {grid}")
     return layer
+
+
+def _heads(record: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
+    heads, count = _numbers(record["heads"]), record["heads in all"]
+    if type(count) is not int or not all(0 <= head < count for head in heads):
+        raise ValueError(f"heads {heads} are not among {count}")
+    return heads, count
 
 
 def _text(value: Any) -> str:

@@ -23,11 +23,12 @@ TABLES = {masks.Dense: "tensor", biases.Dense: "tensor", masks.Blocks: "layout"}
 
 
 class Chosen(NamedTuple):
-    """A call of some heads. `heads` are the numbers they have in the model, `shown` their places in the call, if it has
-    others too."""
+    """A call of some heads. `heads` are the numbers they have in the model, which has `total`; `shown` are their places
+    in the call, if it has others too."""
 
     call: Call
     heads: tuple[int, ...]
+    total: int
     shown: tuple[int, ...] | None = None
 
 
@@ -35,20 +36,20 @@ def chosen(call: Call, wanted: tuple[int, ...] | None) -> Chosen:
     """The heads of these numbers. A call whose spec cannot be cut by heads stays whole, and shows just these."""
     count = call.query.shape[-3] if call.query.ndim > 2 else 1
     if wanted is None or wanted == tuple(range(count)):
-        return Chosen(call, tuple(range(count)))
+        return Chosen(call, tuple(range(count)), count)
     if wanted[-1] >= count:
         raise ValueError(f"heads: it has {count} heads, numbered from 0, and none is number {wanted[-1]}")
     try:
         spec: Any = {name: _cut(part, count, wanted, name) for name, part in call.spec.items()}
     except NotImplementedError:
-        return Chosen(call, wanted, wanted)
+        return Chosen(call, wanted, count, wanted)
     group = count // (call.key.shape[-3] if call.key.ndim > 2 else 1)
     owners = [head // group for head in wanted]
     needed = sorted(set(owners))
     if len({owners.count(owner) for owner in needed}) > 1:  # groups of different sizes: each head has its own keys
         needed = owners
     query, key = call.query[..., list(wanted), :, :], call.key[..., needed, :, :]
-    return Chosen(replace(call, query=query, key=key, spec=spec), wanted)
+    return Chosen(replace(call, query=query, key=key, spec=spec), wanted, count)
 
 
 def _cut(part: Any, count: int, wanted: tuple[int, ...], name: str) -> Any:

@@ -11,7 +11,7 @@ from regard.engine.request import Spec
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.spec.normalizers import Softmax
 
-ROWS = 16  # of a layer that the self-check adds up
+ROWS, RUN = 16, 4  # of a layer that the self-check adds up, and how many of them stand together
 
 
 class Grid(NamedTuple):
@@ -40,9 +40,9 @@ class Refused:
 class Kept:
     """query: (batch, head, query, width), key: (batch, kv head, key, width), as they meet in the score.
 
-    `heads` are the numbers that the heads have in the model, `shown` their places among those stored, where these are
-    more. `rounded` is how far a weight was seen to move when queries and keys were rounded to be stored; None if they
-    were not. `checked` is the self-check, if it was made before.
+    `heads` are the numbers that the heads have in the model, which has `total`; `shown` are their places among those
+    stored, where these are more. `rounded` is how far a weight was seen to move when queries and keys were rounded to
+    be stored; None if they were not. `checked` is the self-check, if it was made before.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Kept:
     key: Tensor
     spec: Spec
     heads: tuple[int, ...]
+    total: int
     shown: tuple[int, ...] | None = None
     kind: str = "encoder"
     grid: Grid | None = None
@@ -97,5 +98,8 @@ class Kept:
 
 
 def sampled(queries: int) -> list[int]:
-    """Rows spread over all of them."""
-    return list(range(0, queries, max(1, queries // ROWS)))
+    """Rows spread over all of them, in short runs, which cost little more than single ones."""
+    if queries <= ROWS:
+        return list(range(queries))
+    starts = [place * (queries - RUN) // (ROWS // RUN - 1) for place in range(ROWS // RUN)]
+    return sorted({start + row for start in starts for row in range(RUN)})

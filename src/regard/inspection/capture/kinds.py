@@ -3,6 +3,8 @@
 import re
 
 from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.source import Computed
+from regard.spec.masks import Causal
 
 KINDS = ("encoder", "decoder", "cross")
 # of the modules on a layer's path, as they are called in torch, transformers and here
@@ -37,5 +39,8 @@ def looks_back(found: AttentionMatrix) -> bool:
     first = keys - queries
     if queries < 2 or first < 0:
         return False
+    source = found._source
+    if isinstance(source, Computed) and isinstance(source.request.mask, Causal):
+        return bool((source.request.plane.starts == first).all())
     rows = sorted({queries // 2, queries - 2})
     return not any(bool((found[(..., row, slice(first + row + 1, keys))] != 0).any()) for row in rows)

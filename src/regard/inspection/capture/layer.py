@@ -47,7 +47,7 @@ class Layer:
         self.name, self.mechanism = name, found.call.mechanism
         self.rounded: float | None = None
         self.query, self.key = Growing(found.call.query), Growing(found.call.key)
-        self._heads, self._shown = found.heads, found.shown
+        self._heads, self._total, self._shown = found.heads, found.total, found.shown
         self._steps = [Step(found.call.query.shape[-2], found.call.spec, 0, found.call.key.shape[-2])]
 
     @property
@@ -93,7 +93,8 @@ class Layer:
         spec: Any = self._steps[0].spec
         if len(self._steps) > 1:
             spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
-        found = Kept(self.name, self.mechanism, query, key, spec, self._heads, self._shown, rounded=self.rounded)
+        chosen = (self._heads, self._total, self._shown)
+        found = Kept(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded)
         stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
         return replace(found, kind=kind_of(self.name, found.matrix, stays))
 

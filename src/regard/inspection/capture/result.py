@@ -191,7 +191,7 @@ class Capture:
 
 def _places(asked: Any, layer: Kept) -> Any:
     """The places of heads by their numbers in the model."""
-    if layer.heads == tuple(range(len(layer.heads))):
+    if len(layer.heads) == layer.total:
         return asked
     kept = ", ".join(map(str, layer.heads))
     listed = asked if isinstance(asked, list | tuple | range) else [asked]

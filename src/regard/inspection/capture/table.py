@@ -31,7 +31,4 @@ def table(model: str, layers: Sequence[Kept | Refused]) -> str:
 
 def _heads(layer: Kept) -> str:
     """Their count, or their numbers where some were left out."""
-    count = len(layer.heads)
-    if layer.heads == tuple(range(count)) and layer.shown is None:
-        return str(count)
-    return ",".join(map(str, layer.heads))
+    return str(layer.total) if len(layer.heads) == layer.total else ",".join(map(str, layer.heads))
