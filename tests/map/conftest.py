@@ -112,9 +112,9 @@ class Client:
         gone = asyncio.Event()
 
         async def receive() -> Any:
-            if left:
-                return left.pop()
-            await gone.wait()
+            if not left:
+                await gone.wait()
+            return left.pop()
 
         async def send(message: Any) -> None:
             sent.append(message)

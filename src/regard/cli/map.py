@@ -1,29 +1,66 @@
 """`regard map`: an attention matrix in the browser, panned and zoomed like a street map."""
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 
-from regard.map import Atlas, demo, serve
+from regard.cli import reading
+from regard.map import Atlas, serve
+from regard.map.shelf import beside_file
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What to show and where."""
-    parser.add_argument("--demo", type=int, metavar="N", help="heads of known structure over N tokens")
-    parser.add_argument("--port", type=int, default=0, help="any that is free if left out")
+    reading.arguments(parser)
+    parser.add_argument("--demo", type=int, metavar="N", help="no model: heads of known structure over N tokens")
+    parser.add_argument("--layer", type=int, default=0, metavar="N", help="which layer is shown first (0)")
+    parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")
+    parser.add_argument("--port", type=int, default=0, help="where the page is (any port that is free)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
-    serve(_atlas(args), args.port, False if args.no_browser else None, told)
+    atlas = _atlas(args)
+    layers, sheet = len(atlas.sheets), args.layer
+    if not -layers <= sheet < layers:
+        raise ValueError(f"there is no layer {sheet}: there are {layers}, 0 to {layers - 1}")
+    heads = atlas.sheets[sheet].heads
+    if not -heads <= args.head < heads:
+        raise ValueError(f"there is no head {args.head} in layer {sheet}: it has {heads}, 0 to {heads - 1}")
+    first = (sheet % layers, args.head % heads)
+    serve(atlas, args.port, False if args.no_browser else None, first=first, told=_told)
     return 0
 
 
-def told(address: str) -> None:
-    """The address, once."""
+def _told(address: str) -> None:
     print(f"the map is at {address}\n(Ctrl-C stops it)", flush=True)
 
 
 def _atlas(args: argparse.Namespace) -> Atlas:
-    if args.demo is None:
-        raise ValueError("say what to show: --demo 4000")
-    return demo.atlas(args.demo)
+    if args.demo is not None:
+        if args.text is not None or args.file is not None:
+            raise ValueError("--demo shows heads of its own; leave the text out")
+        from regard.map import demo
+
+        return demo.atlas(args.demo)
+    if args.text is not None and args.file is None:
+        path = Path(args.text)
+        if path.suffix == reading.SAVED:
+            return _saved(path)
+        if len(args.text) < 1024 and path.is_file():
+            args.file, args.text = args.text, None
+    if args.text is None and args.file is None:
+        raise ValueError(
+            'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
+        )
+    name = args.text if args.file is None else Path(args.file).name
+    title = f"{Path(args.model).name}: {name[:60]}"
+    return Atlas.of(reading.captured(args), title)
+
+
+def _saved(path: Path) -> Atlas:
+    """A capture or a matrix that was saved; its coarse levels are kept beside it."""
+    from regard.inspection.saved import load
+
+    return replace(Atlas.of(load(path), path.name), folder=beside_file(path.absolute()))

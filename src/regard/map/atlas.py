@@ -20,6 +20,7 @@ class Sheet:
 
     name: str
     matrix: AttentionMatrix
+    head_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.matrix.shape[-2] or not self.matrix.shape[-1] or not self._lead.numel():

@@ -4,14 +4,14 @@ Every number depends on the length alone. With n queries and keys, causal:
 
 | head | what its rows look at |
 | --- | --- |
-| band | the keys just before them: a peak at distance 0, half of the weight within about 8 |
+| band | the keys just before them: a peak at distance 0, most of the weight within 8 |
 | stripes | the keys behind earlier copies of their own token, in a text that repeats after `period(n)`: induction |
 | sink | the first key takes about 3/4 of every row, the rest is even |
 | needle | all keys about evenly, but row `needle(n)[0]`, which gives nearly all its weight to key `needle(n)[1]` |
 | documents | the keys of their own document; documents start at `documents(n)` |
 | columns | every `COLUMN`-th key, a delimiter |
 | even | all keys about evenly |
-| mixed | a third each: the first key, the band, the own document |
+| mixed | the first key and the band, about half each |
 """
 
 import math
@@ -58,7 +58,7 @@ def atlas(n: int) -> Atlas:
         fill(name, query[0, head], key[0, head])
     words = tokens(n)
     shown = matrix(query, key, mask="causal", query_tokens=words, key_tokens=words)
-    return Atlas((Sheet(f"demo ({', '.join(HEADS)})", shown),), f"demo, {n:,} tokens")
+    return Atlas((Sheet("demo", shown, HEADS),), f"demo, {n:,} tokens")
 
 
 def tokens(n: int) -> list[str]:
@@ -82,25 +82,29 @@ def fill(name: str, query: Tensor, key: Tensor) -> None:
     place = torch.arange(n)
     if name in ("band", "mixed"):
         waves = _waves(n)
-        strength = 14.0 if name == "band" else 14.0 + math.log(3)
-        query[:, :32], key[:, :32] = waves * own * strength / 16, waves
+        query[:, :32], key[:, :32] = waves * own * _strength(n) / 16, waves
     if name == "stripes":
         content = torch.nn.functional.normalize(torch.randn(period(n), 48, generator=draw), dim=-1)
         query[:, :48] = content[place % period(n)] * own * 24.0
         key[:, :48] = content[(place - 1) % period(n)]
-    if name in ("sink", "mixed"):
-        query[:, 32] = own * (place + 1).float().log() + own * (math.log(3) if name == "sink" else 0.0)
-        key[0, 32] = 1.0
+    if name == "sink":
+        query[:, 32], key[0, 32] = own * ((place + 1).float().log() + math.log(3)), 1.0
+    if name == "mixed":
+        query[:, 32], key[0, :33] = own * (_strength(n) + 0.3), torch.eye(33)[32]
     if name == "needle":
         row, column = needle(n)
         query[row, 40], key[column, 40] = own * (math.log(n) + 5), 1.0
-    if name in ("documents", "mixed"):
+    if name == "documents":
         starts = torch.tensor(documents(n))
         number = torch.searchsorted(starts, place, right=True) - 1
-        strength = math.log(n) + (4.0 if name == "documents" else 0.0)
-        query[place, 34 + number], key[place, 34 + number] = own * strength, 1.0
+        query[place, 34 + number], key[place, 34 + number] = own * (math.log(n) + 4), 1.0
     if name == "columns":
         query[:, 33], key[::COLUMN, 33] = own * 9.0, 1.0
+
+
+def _strength(n: int) -> float:
+    """The logit of a peak that n others together do not outweigh."""
+    return math.log(n) + 8
 
 
 def _waves(n: int) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.map.estimate import estimated
 from regard.map.lane import Lane
-from regard.map.levels import Bytes, Levels
+from regard.map.levels import TILE, Bytes, Levels
 from regard.map.pyramid import BASE, Planes
 from regard.map.stop import Stop
 
@@ -25,8 +25,8 @@ class Seen(NamedTuple):
 
 
 def seen(lane: Lane, levels: Levels, size: int, planes: Planes | None, stop: Stop, rows: int = ROWS) -> Seen:
-    """The head in at most size × size cells, whose side is a power of two."""
-    side = 1 << max(0, (-(-max(levels.queries, levels.keys) // size) - 1).bit_length())
+    """The square of tile 0 in size × size cells, as far as the head goes."""
+    side = levels.side(0) * TILE // size
     everything = (slice(0, levels.queries), slice(0, levels.keys))
     if planes is not None and side >= BASE:
         cells = tuple(slice(0, -(-count // side)) for count in (levels.queries, levels.keys))
@@ -59,6 +59,6 @@ def strongest(lane: Lane, view: Seen, count: int, stop: Stop) -> list[dict[str, 
         cells = lane.grid(rows, columns, 1).max
         at, own = divmod(int(cells.argmax()), cells.shape[1])
         q, k = rows.start + at, columns.start + own
-        relative = float(cells[at, own])
-        found.append((relative, {"q": q, "k": k, "weight": relative / max(1, int(lane.seen(slice(q, q + 1))[0]))}))
+        relative, visible = float(cells[at, own]), int(lane.seen(slice(q, q + 1))[0])
+        found.append((relative, {"q": q, "k": k, "weight": relative / max(1, visible), "visible": visible}))
     return [cell for _, cell in sorted(found, key=lambda pair: -pair[0])]

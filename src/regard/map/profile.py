@@ -29,14 +29,19 @@ def column(lane: Lane, k: int, stop: Stop) -> Tensor:
     return found
 
 
-def told(weights: Tensor, first: int, past: int, bins: int, name: str, words: tuple[str, ...] | None) -> dict[str, Any]:
-    """What the page draws; `name` is what the places are called, "k" or "q"."""
+def told(
+    weights: Tensor, visible: Tensor, first: int, past: int, bins: int, name: str, words: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """What the page draws: bins of weights times `visible`, the keys that their rows see, and the largest weights.
+
+    `name` is what the places are called, "k" or "q".
+    """
     seen = weights >= 0
     shown = torch.where(seen, weights, 0.0)
     values, places = shown.topk(min(TOP, int(seen.sum())))
     total = float(shown.sum())
     share = shown / total if total > 0 else shown
-    largest, mean = binned(weights[first:past], bins)
+    largest, mean = binned(torch.where(seen, weights * visible, -1.0)[first:past], bins)
     return {
         "max": largest,
         "mean": mean,
@@ -51,7 +56,7 @@ def told(weights: Tensor, first: int, past: int, bins: int, name: str, words: tu
 
 
 def binned(weights: Tensor, bins: int) -> tuple[list[float | None], list[float | None]]:
-    """Largest and mean of the visible weights in each bin, None where there is none; bin b starts at b · n // bins."""
+    """Largest and mean of what is not below 0 in each bin, None where there is none; bin b starts at b · n // bins."""
     number = ((torch.arange(len(weights)) + 1) * bins - 1) // max(1, len(weights))
     seen = weights >= 0
     counts = torch.zeros(bins, dtype=torch.float64).index_add_(0, number, seen.double())

@@ -4,6 +4,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from regard import checks
@@ -18,11 +19,14 @@ def serve(
     shown: "Atlas | Capture | AttentionMatrix | Iterable[AttentionMatrix]",
     port: int = 0,
     open_browser: bool | None = None,
+    *,
+    first: tuple[int, int] = (0, 0),
     told: Callable[[str], object] = print,
 ) -> None:
     """Serve a map on this machine until Ctrl-C; `told` gets the address once.
 
-    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal.
+    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal. `first` are the sheet
+    and the head that are shown first.
     """
     atlas = Atlas.of(shown)
     if not 0 <= checks.whole("port", port) < 1 << 16:
@@ -30,10 +34,13 @@ def serve(
     server_module = _server()
     with listening(port) as sock:
         running = server_module.Running(atlas, sock)
-        told(running.address)
+        named = (f"{name}={number}" for name, number in zip(("sheet", "head"), first, strict=True) if number)
+        address = "#".join([running.address, *filter(None, ["&".join(named)])])
+        told(address)
         if open_browser or (open_browser is None and sys.stdout.isatty()):
-            webbrowser.open(running.address)
-        running.run()
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):  # the way to end it
+            running.run()
 
 
 def listening(port: int) -> socket.socket:

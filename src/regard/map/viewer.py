@@ -37,6 +37,7 @@ class Viewer:
         shelf = Shelf(atlas.folder or usual())
         self._builder = Builder(self._found, shelf, lambda: self._running > 0)
         self._thumb = lru_cache(1024)(self._thumbnail)
+        self._statistics: dict[tuple[int, int], dict[str, Any]] = {}
         self._answers: dict[str, Callable[[Ask, Stop], Answer]] = {
             "info": self._info,
             "tiles": self._tile_list,
@@ -107,6 +108,7 @@ class Viewer:
                 "query_tokens": sheet.tokens("query") is not None,
                 "key_tokens": sheet.tokens("key") is not None,
                 "query_start": sheet.query_start(),
+                "head_names": None if sheet.head_names is None else list(sheet.head_names),
             }
             for sheet in self.atlas.sheets
         ]
@@ -151,14 +153,16 @@ class Viewer:
     def _row(self, ask: Ask, stop: Stop) -> Answer:
         sheet, key = self._key(ask)
         q = ask.number("q", 0, sheet.queries - 1)
-        asked = _part(ask, sheet.keys)
-        return profile.told(profile.row(self._lane(key), q), *asked, "k", sheet.tokens("key"))
+        weights = profile.row(self._lane(key), q)
+        seen = (weights >= 0).sum()
+        return profile.told(weights, seen, *_part(ask, sheet.keys), "k", sheet.tokens("key"))
 
     def _column(self, ask: Ask, stop: Stop) -> Answer:
         sheet, key = self._key(ask)
         k = ask.number("k", 0, sheet.keys - 1)
-        asked = _part(ask, sheet.queries)
-        return profile.told(profile.column(self._lane(key), k, stop), *asked, "q", sheet.tokens("query"))
+        lane, part = self._lane(key), _part(ask, sheet.queries)
+        weights = profile.column(lane, k, stop)
+        return profile.told(weights, lane.seen(slice(0, lane.queries)), *part, "q", sheet.tokens("query"))
 
     def _tokens(self, ask: Ask, stop: Stop) -> Answer:
         _, sheet = self._sheet(ask)
@@ -205,10 +209,13 @@ class Viewer:
     def _heads(self, ask: Ask, stop: Stop) -> Answer:
         number, sheet = self._sheet(ask)
         batch = ask.number("batch", 0, sheet.batch - 1, 0)
-        whole = statistics.all_rows(sheet, batch, self.atlas.capture)
-        if whole is not None:
-            return whole
-        return statistics.some_rows(sheet, [self._lane((number, batch, head)) for head in range(sheet.heads)], stop)
+        if (number, batch) not in self._statistics:
+            found = statistics.all_rows(sheet, batch, self.atlas.capture)
+            if found is None:
+                lanes = [self._lane((number, batch, head)) for head in range(sheet.heads)]
+                found = statistics.some_rows(sheet, lanes, stop)
+            self._statistics[number, batch] = found
+        return self._statistics[number, batch]
 
 
 def _part(ask: Ask, count: int) -> tuple[int, int, int]:

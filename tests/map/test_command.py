@@ -1,0 +1,133 @@
+"""`regard map`: what it shows, what it says, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.cli import main
+from regard.map import Atlas
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Atlas, dict[str, Any]]]:
+    """What would be served."""
+    found: list[tuple[Atlas, dict[str, Any]]] = []
+
+    def serve(atlas: Atlas, port: int, open_browser: bool | None, **more: Any) -> None:
+        found.append((atlas, {"port": port, "open_browser": open_browser, **more}))
+
+    monkeypatch.setattr("regard.cli.map.serve", serve)
+    return found
+
+
+def test_the_demo(shown: list[tuple[Atlas, dict[str, Any]]]) -> None:
+    assert main(["map", "--demo", "64", "--port", "8999", "--no-browser", "--head", "-1"]) == 0
+    ((atlas, options),) = shown
+    assert atlas.title == "demo, 64 tokens"
+    assert (options["port"], options["open_browser"], options["first"]) == (8999, False, (0, 7))
+
+
+def test_a_saved_capture_and_a_saved_matrix(shown: list[tuple[Atlas, dict[str, Any]]], tmp_path: Path) -> None:
+    model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(1, 12, 16)
+    found = regard.capture(model, x, x, x)
+    found.save(tmp_path / "run.safetensors")
+    found[0].save(tmp_path / "layer.safetensors")
+    for name in ("run", "layer"):
+        assert main(["map", str(tmp_path / f"{name}.safetensors")]) == 0
+        atlas, options = shown[-1]
+        assert atlas.title == f"{name}.safetensors"
+        assert atlas.folder == tmp_path / f"{name}.safetensors.map"
+        assert (atlas.sheets[0].heads, atlas.sheets[0].keys) == (4, 12)
+        assert options["open_browser"] is None
+
+
+def test_a_text_and_a_file_that_a_model_reads(shown: list[tuple[Atlas, dict[str, Any]]], tmp_path: Path) -> None:
+    regard.models.get("minilm")
+    file = tmp_path / "cat.txt"
+    file.write_text("The cat sleeps on the mat")
+    for words, title in ((["The cat sleeps"], "minilm: The cat sleeps"), ([str(file)], "minilm: cat.txt")):
+        assert main(["map", *words, "--layer", "2", "--head", "3"]) == 0
+        atlas, options = shown[-1]
+        assert atlas.title == title
+        assert len(atlas.sheets) == 6
+        assert atlas.sheets[0].word("key", 2) == "cat"
+        assert options["first"] == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([], "say what to show"),
+        (["--demo", "3"], "the demo has 16 to 1,048,576 tokens, got 3"),
+        (["--demo", "64", "text"], "leave the text out"),
+        (["--demo", "64", "--head", "8"], "there is no head 8 in layer 0: it has 8, 0 to 7"),
+        (["--demo", "64", "--layer", "1"], "there is no layer 1: there are 1, 0 to 0"),
+        (["none.safetensors"], "none.safetensors"),
+    ],
+)
+def test_mistakes_are_one_line(
+    shown: list[tuple[Atlas, dict[str, Any]]], capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    assert main(["map", *arguments]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("regard map: ")
+    assert text in told
+    assert told.count("\n") == 1
+    assert shown == []
+
+
+def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    """The address is printed once, opens the page, and Ctrl-C ends it quietly."""
+    source = Path(regard.__file__).parents[1]
+    env = os.environ | {"PYTHONPATH": str(source), "REGARD_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "regard", "map", "--demo", "64", "--no-browser", "--head", "2"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            address = line.removeprefix("the map is at ").strip()
+            assert address.startswith("http://127.0.0.1:")
+            assert address.endswith("#head=2")
+            until = time.monotonic() + 20
+            while True:
+                try:
+                    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+                    page = opener.open(address.partition("#")[0], timeout=20).read()
+                    break
+                except urllib.error.URLError:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+            assert b"<!doctype html" in page.lower()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+            assert process.stdout.read() == "(Ctrl-C stops it)\n"
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_a_browser_is_opened_only_if_asked_or_someone_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.map import server
+    from regard.map.demo import atlas
+    from regard.map.serve import serve
+
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
+    monkeypatch.setattr(server.Running, "run", lambda self: None)
+    addresses: list[str] = []
+    for asked in (False, None, True):
+        serve(atlas(16), 0, asked, told=addresses.append)
+    assert len(addresses) == 3
+    assert opened == addresses[-1:]
