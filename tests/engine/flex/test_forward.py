@@ -18,7 +18,6 @@ from regard.testing import (
     TEMPERATURES,
     Case,
     Sizes,
-    assert_within,
     error,
     mechanisms,
 )
@@ -111,7 +110,10 @@ def test_lower_precision_stays_within_the_formulas_error(case: Case, dtype: torc
     assert aux.lse is not None
     assert other.lse is not None
     assert truth.lse is not None
-    assert_within(aux.lse, other.lse, truth.lse, "lse")
+    # the lse comes in base 2 and is turned to nats
+    finite = truth.lse[truth.lse.isfinite()]
+    allowed = 3 * torch.finfo(torch.float32).eps * (1.0 + float(finite.abs().amax() if finite.numel() else 0.0))
+    assert error(aux.lse, truth.lse) <= max(2 * error(other.lse, truth.lse), allowed)
 
 
 STARTS = [-7, 0, 3, 1 << 40, torch.tensor([5, -2]), torch.tensor([2**61, -(2**61)])]

@@ -5,6 +5,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import count
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask
 
 KERNELS = 256  # structures that are kept compiled
+BACKEND = "inductor"  # torch's compiler
 HALVES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -70,13 +72,14 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Found:
 
 @lru_cache(KERNELS)
 def _kernel(structure: tuple[Any, ...]) -> Callable[..., Found]:
-    """The function compiled for one structure, with code of its own: torch counts compilations by code, and gives up
-    after eight."""
-    own = types.FunctionType(_attention.__code__.replace(), globals(), "flex_attention")
-    found: Callable[..., Found] = torch.compile(own, fullgraph=True)
+    """The function compiled for one structure. Its code is its own and has a name of its own: torch counts compilations
+    by code, and gives up after eight; what it found to differ between calls it remembers by name."""
+    code = _attention.__code__.replace(co_name=f"flex_attention_{next(_number)}")
+    found: Callable[..., Found] = torch.compile(types.FunctionType(code, globals()), fullgraph=True, backend=BACKEND)
     return found
 
 
+_number = count()
 _switch = Lock()
 
 
