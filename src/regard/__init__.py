@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
     from regard.engine.sdpa import sdpa
+    from regard.inspection import intervention as interventions
     from regard.inspection.capture import Capture, capture
     from regard.inspection.explain import explain
+    from regard.inspection.intervention import effect, intervene
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
+    from regard.inspection.saved import load
     from regard.spec import positions
 
 __version__ = "0.1.0"
@@ -30,9 +33,13 @@ __all__ = [
     "attend",
     "biases",
     "capture",
+    "effect",
     "explain",
     "hf",
+    "intervene",
+    "interventions",
     "lab",
+    "load",
     "masks",
     "matrix",
     "models",
@@ -51,9 +58,13 @@ _LATER = {
     "Capture": "regard.inspection.capture",
     "accelerating": "regard.engine.accelerating",
     "capture": "regard.inspection.capture",
+    "effect": "regard.inspection.intervention",
     "explain": "regard.inspection.explain",
     "hf": "regard.hf",
+    "intervene": "regard.inspection.intervention",
+    "interventions": "regard.inspection.intervention",
     "lab": "regard.lab",
+    "load": "regard.inspection.saved",
     "matrix": "regard.inspection.matrix",
     "models": "regard.models",
     "nn": "regard.nn",
