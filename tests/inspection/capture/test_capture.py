@@ -121,6 +121,21 @@ def test_nothing_yet_and_done() -> None:
         pass
 
 
+def test_looked_at_while_it_is_open() -> None:
+    torch.manual_seed(0)
+    model = regard.nn.LanguageModel(23, layers=2, d_model=16, heads=4).eval()
+    with torch.inference_mode(), capture(model) as c:
+        cache = regard.nn.KVCache()
+        model(torch.tensor([[1, 2, 3]]), cache=cache)
+        assert (len(c), c[1].shape) == (2, (1, 4, 3, 3))
+        model(torch.tensor([[4]]), cache=cache)
+        assert (len(c), c[1].shape) == (2, (1, 4, 4, 4))
+        model(torch.tensor([[5]]), cache=cache)
+    assert (len(c), c[1].shape) == (2, (1, 4, 5, 5))
+    assert c[1] is c[1]
+    assert not c[1].dense().is_inference()
+
+
 def test_inside_accelerating() -> None:
     with regard.accelerating(), pytest.raises(RuntimeError, match="capture outside the block"):
         capture(encoder(), torch.randn(3, 6, 16))

@@ -38,7 +38,7 @@ class Recorder:
         if not self._choice.wants(number, place.path):
             return
         try:
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 call = read()
                 compare(call)
                 self._keep(place, grouped(call))

@@ -39,6 +39,7 @@ class Capture:
     ) -> None:
         assert self._session is not None
         session, self._session = self._session, None
+        self._matrices.clear()
         self._kept = session.end(self._labels, failed=kind is not None)
 
     @property
@@ -142,7 +143,7 @@ class Capture:
             part: AttentionMatrix = found[(*(slice(None),) * (found.ndim - 3), places)]
             return part
         layer = self._shown(asked)
-        if layer.name not in self._matrices:
+        if layer.name not in self._matrices or self._session is not None:  # it may have grown
             self._matrices[layer.name] = self._labels.put(layer)
         return self._matrices[layer.name]
 

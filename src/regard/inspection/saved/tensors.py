@@ -12,6 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from regard.inspection.matrix.progress import Progress
+
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -71,10 +73,11 @@ def write(path: Path, texts: dict[str, str], tensors: dict[str, Tensor]) -> None
     text += b" " * (-(len(text) + 8) % ALIGNED)
     if len(text) > LONGEST:
         raise ValueError(f"the tokens and names take {len(text):,} bytes, more than the {LONGEST:,} of a header")
-    with path.open("wb") as file:
+    with path.open("wb") as file, Progress() as progress:
         file.write(struct.pack("<Q", len(text)) + text)
         for name in order:
             put(file, tensors[name])
+            progress(header[name]["data_offsets"][1], end)
 
 
 def put(file: BinaryIO, tensor: Tensor) -> None:
