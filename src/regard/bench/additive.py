@@ -74,6 +74,8 @@ def no_keras(case: Case) -> str | None:
     """Why Keras' layer is not tried: it has one head, tanh, and Keras must be there, on torch."""
     if phi_of(case) != "tanh" or case.shape.heads != 1:
         return "Keras adds under tanh, with one head"
+    if case.shape.device != "cpu":
+        return "Keras is timed on the processor only"
     if importlib.util.find_spec("keras") is None:
         return "Keras is not installed"
     return too_large(case)

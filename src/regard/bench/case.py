@@ -32,6 +32,7 @@ class Shape:
     wider: int = 1  # values are so many times as wide as keys
     batch: int = 1
     dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     @property
     def d_value(self) -> int:
@@ -91,7 +92,7 @@ class Case:
     def inputs(self, seed: int = 0) -> Inputs:
         """Random inputs, the same for every contender."""
         found = self.draw(self.shape, torch.Generator().manual_seed(seed))
-        return tuple(tensor.requires_grad_(self.backward) for tensor in found)
+        return tuple(tensor.to(self.shape.device).requires_grad_(self.backward) for tensor in found)
 
     def mask(self) -> Mask:
         """The mask as a value."""
@@ -106,7 +107,8 @@ class Case:
     def plane(self) -> Plane:
         """All pairs of the call."""
         shape = self.shape
-        return plane_of(self.mask(), shape.rows, shape.n, shape.batch, shape.heads, shape.n - shape.rows)
+        plane = plane_of(self.mask(), shape.rows, shape.n, shape.batch, shape.heads, shape.n - shape.rows)
+        return replace(plane, device=torch.device(shape.device))
 
     def flops(self) -> float:
         """Useful operations: two per multiply-add over the visible pairs; five more products backward."""

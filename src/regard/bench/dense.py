@@ -37,3 +37,8 @@ def buckets(case: Case, inputs: Inputs) -> Tensor:
     pairs = case.plane().all
     bias: T5 = case.spec(case.shape, inputs)["bias"]
     return bias.bucket(pairs.i - pairs.j)
+
+
+def offsets(case: Case) -> Tensor:
+    """Every i − j there is, from the last key before the first query to the last query before the first key."""
+    return torch.arange(1 - case.shape.n, case.shape.rows, device=case.shape.device)

@@ -7,15 +7,16 @@ import torch
 from torch import Tensor
 
 from regard.bench.case import Case, Inputs, Work
+from regard.bench.dense import offsets
 from regard.spec import biases, masks
 
 LONGEST = 8192  # its block mask is made from all pairs
 
 
 def refuses(case: Case) -> str | None:
-    """Why FlexAttention cannot run this on a CPU."""
+    """Why FlexAttention cannot run this; on a CPU it has no gradients."""
     spec = case.spec(case.shape, case.inputs_like())
-    if case.backward:
+    if case.backward and case.shape.device == "cpu":
         return "it cannot train on a CPU"
     if "dropout" in spec:
         return "it has no dropout"
@@ -33,13 +34,13 @@ def prepare(case: Case, inputs: Inputs) -> Work:
     mask = case.mask()
     block = None
     if not isinstance(mask, masks.Full):
-        block = create_block_mask(_mask_mod(mask), None, None, shape.rows, shape.n, device="cpu")
+        block = create_block_mask(_mask_mod(mask), None, None, shape.rows, shape.n, device=shape.device)
     compiled: Any = torch.compile(flex_attention, dynamic=False)
-    score_mod = _score_mod(spec.get("bias"))
+    score_mod_of = _score_mod(case, spec.get("bias"))
 
     def attention(x: Inputs) -> Tensor:
         out: Tensor = compiled(
-            x[0], x[1], x[2], score_mod=score_mod, block_mask=block, enable_gqa=shape.key_heads != shape.heads
+            x[0], x[1], x[2], score_mod=score_mod_of(x), block_mask=block, enable_gqa=shape.key_heads != shape.heads
         )
         return out
 
@@ -58,9 +59,14 @@ def _mask_mod(mask: masks.Mask) -> Callable[[Tensor, Tensor, Tensor, Tensor], Te
     return lambda b, h, i, j: (i - j <= before) & (j - i <= after)
 
 
-def _score_mod(bias: biases.Bias | None) -> Callable[..., Tensor] | None:
+def _score_mod(case: Case, bias: biases.Bias | None) -> Callable[[Inputs], Callable[..., Tensor] | None]:
+    """Makes the function of a score from a call's inputs: a learned table is one of them."""
     if bias is None:
-        return None
+        return lambda x: None
+    if isinstance(bias, biases.T5):
+        index, past = bias.bucket(offsets(case)), case.shape.n - 1
+        return lambda x: lambda score, b, h, i, j: score + x[3][index[i - j + past], h]
     assert isinstance(bias, biases.ALiBi)
-    slopes = bias.slopes.float()
-    return lambda score, b, h, i, j: score - slopes[h] * (i - j).abs()
+    slopes = bias.slopes.float().to(case.shape.device)
+    sloped = lambda score, b, h, i, j: score - slopes[h] * (i - j).abs()  # noqa: E731
+    return lambda x: sloped

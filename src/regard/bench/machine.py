@@ -30,17 +30,19 @@ class Machine:
     python: str
     torch: str
     date: str
+    gpu: str | None = None
 
     def __str__(self) -> str:
         used = f"{self.threads} of {self.cores} cores" if self.threads < self.cores else f"{self.cores} cores"
-        return (
+        here = f"{self.gpu}; " if self.gpu else ""
+        return here + (
             f"{self.processor}, {used}, {self.isa or 'no native core'}, "
             f"last-level cache {self.cache_bytes / 2**20:.0f} MiB; torch {self.torch}; {self.date}"
         )
 
 
-def machine() -> Machine:
-    """This machine, now."""
+def machine(gpu: str | None = None) -> Machine:
+    """This machine, now, and the GPU that the work was done on, if it was."""
     return Machine(
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -51,6 +53,7 @@ def machine() -> Machine:
         python=platform.python_version(),
         torch=torch.__version__,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        gpu=gpu,
     )
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from regard.bench.agree import check, direction, run, truth
 from regard.bench.case import Case, Inputs, Work
 from regard.bench.contenders import PEERS, Contender, contenders
-from regard.bench.machine import cache_bytes, fma_peak, read_bandwidth
-from regard.bench.memory import extra_bytes
+from regard.bench.device import Device
+from regard.bench.machine import fma_peak, read_bandwidth
 from regard.bench.turns import in_turns
 
 
@@ -24,6 +24,7 @@ class Settings:
     engines: tuple[str, ...] = ("auto",)
     peers: tuple[str, ...] = tuple(PEERS)
     memory: bool = True
+    device: Device = Device()
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class _Yardsticks:
 def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], None] = lambda step: None) -> Result:
     """Time and weigh everybody on one case; raises DisagreementError if somebody's numbers are wrong."""
     told("comparing")
-    sets = [case.inputs(seed) for seed in range(case.sets(cache_bytes()))]
+    sets = [case.inputs(seed) for seed in range(case.sets(settings.device.cache_bytes()))]
     right = truth(case, sets[0])
     back = direction(case) if case.backward else None
     scores: dict[str, Score] = {}
@@ -118,14 +119,15 @@ def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], N
     del right
     told("timing")
     yardsticks = _Yardsticks(case.cold)
-    best = in_turns(works, settings.budget, settings.rounds, yardsticks)
+    between = yardsticks if settings.device.kind == "cpu" else lambda: None
+    best = in_turns(works, settings.budget, settings.rounds, between, settings.device.settle)
     found_scores = []
     for contender in everybody:
         score = scores[contender.name]
         if contender.name in best:
             if settings.memory:
                 told(f"weighing {contender.name}")
-            weight = extra_bytes(case, contender.name, settings.engines) if settings.memory else None
+            weight = settings.device.weigh(case, contender, settings.engines) if settings.memory else None
             timed = best[contender.name]
             score = replace(score, seconds=timed.seconds, samples=timed.samples, extra_bytes=weight)
         found_scores.append(score)

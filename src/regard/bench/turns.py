@@ -23,8 +23,10 @@ def in_turns(
     budget: float,
     rounds: int | None = None,
     between: Callable[[], None] = lambda: None,
+    settle: Callable[[], None] = lambda: None,
 ) -> dict[str, Best]:
-    """The best time of each work within about `budget` seconds; `between` runs after every round.
+    """The best time of each work within about `budget` seconds; `between` runs after every round, and
+    `settle` returns when all work is done.
 
     Without a number of rounds, a contender that has used its share of the time sits out, but not before `LEAST`
     samples; the others go on against each other.
@@ -38,20 +40,22 @@ def in_turns(
             break
         for name in active:
             start = time.perf_counter()
-            seconds = _sample(works[name], best[name].seconds)
+            seconds = _sample(works[name], best[name].seconds, settle)
             spent[name] += time.perf_counter() - start
             best[name] = Best(min(best[name].seconds, seconds), best[name].samples + 1)
         between()
     return best
 
 
-def _sample(work: Callable[[], object], expected: float) -> float:
+def _sample(work: Callable[[], object], expected: float, settle: Callable[[], None]) -> float:
     """Seconds of one call, on average over one sample."""
     repeats = 1
     if expected < SHORT:
         work()
         repeats = max(1, min(1000, round(SAMPLE / expected)))
+    settle()
     start = time.perf_counter()
     for _ in range(repeats):
         work()
+    settle()
     return (time.perf_counter() - start) / repeats

@@ -13,6 +13,7 @@ from regard.bench.agree import DisagreementError
 from regard.bench.case import Case
 from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
 from regard.bench.contenders import PEERS
+from regard.bench.device import Device, device
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
 from regard.cli import bench_cache
@@ -46,6 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--seconds", type=float, metavar="S", help=f"of timing per case ({BUDGET:g})")
     how.add_argument("--rounds", type=int, metavar="N", help="turns that each contender gets, whatever they take")
+    how.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run (cpu)")
     how.add_argument("--threads", type=int, metavar="N", help="as torch.set_num_threads")
     how.add_argument("--engine", action="append", help="our engines to run (auto if none is named)")
     how.add_argument("--peer", action="append", choices=PEERS, help="whom to run against (all if none is named)")
@@ -67,9 +69,12 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name} must be above 0, got {given}")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
+    place = device(args.device)
     if [*args.cases, *args.case] == ["cache"]:
-        return bench_cache.run(args, _settings(args).budget)
-    cases, settings = _cases(args), _settings(args)
+        if place.kind != "cpu":
+            raise ValueError("cache is measured on the processor; leave --device out")
+        return bench_cache.run(args, _settings(args, place).budget)
+    cases, settings = [case.sized(device=place.kind) for case in _cases(args)], _settings(args, place)
     results: list[Result] = []
     failures: list[str] = []
     interrupted = False
@@ -79,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
                 _measure(case, settings, results, failures, progress, number, len(cases))
         except KeyboardInterrupt:
             interrupted = True
-    _show(args, results, failures, interrupted)
+    _show(args, results, failures, interrupted, place)
     return 130 if interrupted else 1 if failures else 0
 
 
@@ -99,8 +104,10 @@ def _measure(
         failures.append(str(wrong))
 
 
-def _show(args: argparse.Namespace, results: Sequence[Result], failures: Sequence[str], interrupted: bool) -> None:
-    here, results = machine(), against_one_best(results)
+def _show(
+    args: argparse.Namespace, results: Sequence[Result], failures: Sequence[str], interrupted: bool, place: Device
+) -> None:
+    here, results = machine(place.name), against_one_best(results)
     notes = report.notes(results, failures, here)
     if interrupted:
         notes.insert(0, f"interrupted: {len(results)} cases were complete")
@@ -130,10 +137,11 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     return choose(PLOTTED if args.plot is not None else (), lengths)
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(args: argparse.Namespace, place: Device) -> Settings:
     peers = tuple(args.peer or (name for name in PEERS if not (args.quick and name in ("flex", "compiled"))))
     budget = args.seconds or (QUICK if args.quick else BUDGET)
-    return Settings(budget, args.rounds, tuple(args.engine or ("auto",)), peers, memory=not args.quick)
+    engines = tuple(args.engine or ("auto",))
+    return Settings(budget, args.rounds, engines, peers, memory=not args.quick, device=place)
 
 
 def _lengths(text: str) -> list[int]:
