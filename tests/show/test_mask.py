@@ -3,12 +3,13 @@
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from regard.show import render
-from regard.show.mask import mask_grid, mask_text, print_mask
+from regard.show.mask import mask_grid, mask_text, print_mask, save_mask
 from regard.spec import masks
 from regard.spec.masks.base import Mask, plane_of
 
@@ -148,3 +149,19 @@ def test_a_row_or_head_that_is_not_there(draw: Callable[[], object]) -> None:
 def test_print(capsys: pytest.CaptureFixture[str]) -> None:
     print_mask(masks.Causal(), plane_of(masks.Causal(), 2))
     assert "2 queries (rows) × 2 keys (columns): 3 of 4 pairs visible (75%)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
+def test_a_mask_is_saved_by_suffix(tmp_path: Path, form: str) -> None:
+    save_mask(masks.Causal() & masks.Window(3, 0), tmp_path / f"mask.{form}", 12)
+    assert (tmp_path / f"mask.{form}").stat().st_size > 500
+
+
+def test_a_saved_mask_is_its_pairs(tmp_path: Path) -> None:
+    mask = masks.Causal() & masks.Window(2, 0)
+    save_mask(mask, tmp_path / "mask.csv", 5)
+    lines = (tmp_path / "mask.csv").read_text(encoding="utf-8").splitlines()
+    seen = [[cell == "1.0" for cell in line.split(",")[1:]] for line in lines[1:]]
+    assert seen == [[i - 2 <= j <= i for j in range(5)] for i in range(5)]
+    save_mask(mask, tmp_path / "long.csv", 5000)
+    assert len((tmp_path / "long.csv").read_text(encoding="utf-8").splitlines()) == 126  # 40 × 40 pairs in a cell

@@ -1,24 +1,46 @@
-"""A mask in a terminal: which keys each query sees, and how many pairs that makes."""
+"""A mask in a terminal or a file: which keys each query sees, and how many pairs that makes."""
 
 import math
+import os
 import shutil
 from itertools import pairwise
+
+from torch import Tensor
 
 from regard.inspection.records import Grid
 from regard.show.color import depth as chosen_depth
 from regard.show.heatmap import heatmap_in
 from regard.show.layout import TALLEST, Layout
+from regard.show.save import save
 from regard.show.span import written
-from regard.spec.masks.base import Mask
+from regard.spec.masks.base import Mask, plane_of
 from regard.spec.masks.count import count_cells
 from regard.spec.plane import Plane
 
 _CELL = 2  # columns: about square
+_FIGURE = 128  # cells at a side of a figure
 
 
 def print_mask(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0) -> None:
     """Print `mask_text` at the width of the terminal."""
     print(mask_text(mask, plane, batch_row=batch_row, head=head))
+
+
+def save_mask(
+    mask: Mask,
+    path: str | os.PathLike[str],
+    queries: int | None = None,
+    keys: int | None = None,
+    *,
+    query_start: int | Tensor | None = None,
+    batch_row: int = 0,
+    head: int = 0,
+) -> None:
+    """Write the picture in the format the suffix names (png svg pdf txt json csv); sizes as in `mask.show`."""
+    if queries is None and keys is None and not mask.extent.sized:
+        queries = 16
+    plane = plane_of(mask, queries, keys, None, None, query_start)
+    save(mask_grid(mask, plane, batch_row=batch_row, head=head, across=_FIGURE, down=_FIGURE), path)
 
 
 def mask_text(

@@ -18,8 +18,8 @@ from regard.show.profiles import Profile
 from regard.show.series import series_color
 
 _CHART = (4.6, 3.2)  # inches
-_WIDEST = 11.0
-_CELL = (0.24, 0.12)  # of a head in a layer: at most and at least
+_WIDEST = 12.0
+_CELL = (0.22, 0.12)  # of a head in a layer: at most and at least
 _HIDDEN = "#e6e6e6"
 
 
