@@ -181,11 +181,11 @@ def test_tiny_and_odd_sizes(n: int, m: int) -> None:
     check({"mask": "causal", "query_start": 0}, n, m, j <= i)
 
 
-@pytest.mark.parametrize("name, n, m", [("causal", 2305, 2305), ("padding", 2100, 2311), ("table", 2049, 513)])
+@pytest.mark.parametrize("name, n, m", [("causal", 1030, 1030), ("padding", 1100, 1311), ("table", 1049, 513)])
 def test_coarse_levels_come_from_one_pass(monkeypatch: pytest.MonkeyPatch, name: str, n: int, m: int) -> None:
     monkeypatch.setattr("regard.map.levels.FINE", 1)
     monkeypatch.setattr(pyramid, "BASE", 2)
-    monkeypatch.setattr(pyramid, "STRIP", 512)
+    monkeypatch.setattr(pyramid, "STRIP", 256)
     spec, seen = case(name, n, m)
     check(spec, n, m, seen)
 
@@ -292,7 +292,7 @@ def test_leading_axes_become_batch_rows() -> None:
     whole = matrix(query.unsqueeze(0), key.unsqueeze(0))
     sheet = Sheet("x", whole)
     assert (sheet.batch, sheet.heads) == (2, 4)
-    assert torch.equal(sheet.head(1, 2)[:, :], whole[0, 1, 2][:, :])
+    assert torch.equal(sheet.head(1, 2).dense(), whole[0, 1, 2].dense())
     one = Sheet("y", whole[0, 1, 2])
     assert (one.batch, one.heads) == (1, 1)
-    assert torch.equal(one.head(0, 0)[:, :], whole[0, 1, 2][:, :])
+    assert torch.equal(one.head(0, 0).dense(), whole[0, 1, 2].dense())

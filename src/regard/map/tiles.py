@@ -62,6 +62,11 @@ class Tiles:
             found |= made
         return found
 
+    def forget(self) -> None:
+        """Let go of all."""
+        with self._lock:
+            self._kept.clear()
+
     @staticmethod
     def _guessed(lane: Lane, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
         """All tiles of a row, since every row that is looked at needs all of its keys."""

@@ -35,7 +35,7 @@ class Viewer:
         self._running = 0
         self._tiles = Tiles()
         shelf = Shelf(atlas.folder or usual())
-        self._builder = Builder(self._found, shelf, lambda: self._running > 0)
+        self._builder = Builder(self.found, shelf, lambda: self._running > 0)
         self._thumb = lru_cache(1024)(self._thumbnail)
         self._statistics: dict[tuple[int, int], dict[str, Any]] = {}
         self._answers: dict[str, Callable[[Ask, Stop], Answer]] = {
@@ -71,6 +71,14 @@ class Viewer:
             with self._lock:
                 self._running -= 1
 
+    def found(self, key: Key) -> tuple[Lane, Levels]:
+        """One head and the levels of its sheet."""
+        return self._lane(key), self.atlas.sheets[key[0]].levels
+
+    def forget(self) -> None:
+        """Let go of the tiles that are kept."""
+        self._tiles.forget()
+
     def close(self) -> None:
         """End what goes on in the background."""
         self._builder.close()
@@ -89,9 +97,6 @@ class Viewer:
                 matrix = self.atlas.sheets[key[0]].head(*key[1:])
                 self._lanes[key] = native_lane(matrix) or Plain(matrix)
             return self._lanes[key]
-
-    def _found(self, key: Key) -> tuple[Lane, Levels]:
-        return self._lane(key), self.atlas.sheets[key[0]].levels
 
     def _info(self, ask: Ask, stop: Stop) -> Answer:
         sheets = [
