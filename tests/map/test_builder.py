@@ -15,7 +15,7 @@ from regard.map import pyramid, shelf
 from regard.map.builder import Builder, Key
 from regard.map.lane import Lane, Plain
 from regard.map.levels import Levels
-from regard.map.native import native_lane
+from regard.map.native import native_call, native_lane
 from regard.map.pyramid import Build, Held
 from regard.map.shelf import Shelf, Stored
 from regard.spec import masks
@@ -36,7 +36,10 @@ def head(seed: int = 0, **spec: Any) -> AttentionMatrix:
 
 
 def lane(seed: int = 0, **spec: Any) -> Lane:
-    found = native_lane(head(seed, **spec))
+    shown = head(seed, **spec)
+    call = native_call(shown)
+    assert call is not None
+    found = native_lane(call, shown)
     assert found is not None
     return found
 

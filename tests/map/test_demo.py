@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.map import demo
-from regard.map.native import native_lane
+from regard.map.atlas import Sheet
+from regard.map.native import Native, native_call, native_lane
 
 N = 3000
 
@@ -19,11 +20,14 @@ def weights(rows: list[int]) -> dict[str, torch.Tensor]:
     """Some rows of every head."""
     (sheet,) = demo.atlas(N).sheets
     assert sheet.head_names == demo.HEADS
-    found = {}
-    for head, name in enumerate(demo.HEADS):
-        lane = native_lane(sheet.head(0, head))
-        assert lane is not None
-        found[name] = lane.lines(rows).clamp(min=0)
+    return {name: lane(sheet, name).lines(rows).clamp(min=0) for name in demo.HEADS}
+
+
+def lane(sheet: Sheet, name: str) -> Native:
+    head, call = sheet.head(0, demo.HEADS.index(name)), native_call(sheet.matrix)
+    assert call is not None
+    found = native_lane(call, head)
+    assert found is not None
     return found
 
 
@@ -70,10 +74,8 @@ def test_mixed(weights: dict[str, torch.Tensor], rows: list[int]) -> None:
 
 def test_needle() -> None:
     (sheet,) = demo.atlas(N).sheets
-    lane = native_lane(sheet.head(0, demo.HEADS.index("needle")))
-    assert lane is not None
     row, column = demo.needle(N)
-    grid = lane.grid(slice(0, N), slice(0, N), 1).max
+    grid = lane(sheet, "needle").grid(slice(0, N), slice(0, N), 1).max
     assert divmod(int(grid.argmax()), N) == (row, column)
     assert float(grid[row, column]) > 0.98 * (row + 1)
     grid[row] = 0

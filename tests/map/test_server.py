@@ -9,6 +9,7 @@ import string
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -264,9 +265,78 @@ def test_an_upgrade_is_no_way_in(running: Running) -> None:
     assert raw(running, sent.encode()).startswith(b"HTTP/1.1 405")
 
 
+def ended(running: Running, *sent: bytes) -> bytes:
+    """What comes back for pieces that are sent one by one, until the server breaks the connection."""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+        found = b""
+        with suppress(ConnectionError):
+            for piece in sent:
+                sock.sendall(piece)
+                time.sleep(0.05)
+            while piece := sock.recv(65536):
+                found += piece
+        return found
+
+
 def test_silent_connections_are_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IDLE", 0.2)
-    assert raw(running, b"GET / HT") == b""
+    monkeypatch.setattr(limits, "IDLE", 0.3)
+    assert ended(running) == b""
+    assert ended(running, b"GET / HT") == b""
+    assert ended(running, *[b"a"] * 20) == b""  # a word now and then is not enough
+    whole = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode()
+    assert ended(running, whole, b"GET").startswith(b"HTTP/1.1 401")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+    head = (
+        f"POST /api/info HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nX-Regard-Token: {running.secret.token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 9\r\nConnection: close\r\n\r\n"
+    )
+    assert raw(running, head.encode() + b"{").startswith(b"HTTP/1.1 408")
+
+
+def test_whoever_reads_too_slowly_is_let_go(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running._server.config, "timeout_keep_alive", 0.3)
+    monkeypatch.setattr(running.viewer, "answer", lambda *_: b"x" * (64 << 20))
+    head = (
+        f"POST /api/cell HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nX-Regard-Token: {running.secret.token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+        sock.sendall(head.encode())
+        time.sleep(1.5)
+        size = 0
+        with suppress(ConnectionError):
+            while piece := sock.recv(1 << 20):
+                size += len(piece)
+        assert size < 64 << 20
+
+
+def test_more_connections_than_may_be_are_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
+    held = [socket.create_connection(("127.0.0.1", running.port), timeout=20) for _ in range(2)]
+    time.sleep(0.1)
+    assert ended(running) == b""
+    for sock in held:
+        sock.close()
+    time.sleep(0.1)
+    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
+    assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200
+
+
+def test_an_answer_is_not_too_long_and_a_failure_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ANSWER", 10)
+    answer = client.ask("info", {})
+    assert (answer.status, answer.json()["error"][:11]) == (400, "the answer ")
+
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(client.viewer, "answer", broken)
+    for name in ("info", "cell"):
+        answer = client.ask(name, {})
+        assert (answer.status, answer.json()) == (500, {"error": "MemoryError: no room"})
 
 
 def test_a_cancelled_fetch_leaves_the_server_well(running: Running) -> None:

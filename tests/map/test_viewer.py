@@ -239,6 +239,24 @@ def test_a_long_matrix_is_looked_at_before_it_is_known() -> None:
     viewer.close()
 
 
+def test_batch_rows_may_have_words_of_their_own_and_heads_their_numbers() -> None:
+    import regard
+
+    model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 3, 16)
+    found = regard.capture(model, x, x, x, tokens=[["a", "b", "c"], ["d", "e", "f"]], heads=[1, 3])
+    viewer = Viewer(Atlas.of(found))
+    info = ask(viewer, "info")["sheets"][0]
+    assert (info["head_names"], info["key_tokens"]) == (["head 1", "head 3"], True)
+    for batch, words in ((0, ["a", "b", "c"]), (1, ["d", "e", "f"])):
+        assert ask(viewer, "tokens", sheet=0, batch=batch, axis="key", **{"from": 0, "to": 3}) == {"tokens": words}
+        cell = ask(viewer, "cell", sheet=0, batch=batch, head=1, q=2, k=0)
+        assert (cell["query_token"], cell["key_token"]) == (words[2], words[0])
+        assert cell["weight"] == pytest.approx(float(found[0, 3][batch, 2, 0]), rel=1e-5)
+    assert ask(viewer, "find", sheet=0, batch=1, axis="key", text="E")["positions"] == [1]
+    viewer.close()
+
+
 def test_an_atlas_of_anything() -> None:
     one = matrix(*torch.randn(2, 1, 2, 5, 4))
     assert [sheet.name for sheet in Atlas.of([one, one]).sheets] == ["layer 0", "layer 1"]

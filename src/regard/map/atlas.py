@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from regard.inspection.capture import Capture
+from regard.inspection.capture.kept import Kept
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
 from regard.map.levels import Levels
@@ -79,21 +80,28 @@ class Sheet:
         if not isinstance(source, Computed):
             return max(0, self.keys - self.queries)
         starts = source.request.plane.starts
-        return int(starts[0] if starts.numel() == 1 else starts[min(batch, starts.numel() - 1)])
+        row = int(self.matrix._lead.reshape(-1)[int(self._lead[batch, 0])]) // source.heads
+        return int(starts[0] if starts.numel() == 1 else starts[row])
 
     def length(self, axis: str) -> int:
         """Of an axis, "query" or "key"."""
         return self.queries if axis == "query" else self.keys
 
-    def word(self, axis: str, place: int) -> str | None:
+    def word(self, axis: str, place: int, batch: int = 0) -> str | None:
         """One of the words at an axis."""
-        words = self.tokens(axis)
+        words = self.tokens(axis, batch)
         return None if words is None else words[place]
 
-    def tokens(self, axis: str) -> tuple[str, ...] | None:
-        """The words at an axis, "query" or "key"."""
-        found = self.matrix.query_tokens if axis == "query" else self.matrix.key_tokens
-        return None if found is None else tuple(found)
+    def tokens(self, axis: str, batch: int = 0) -> tuple[str, ...] | None:
+        """The words at an axis, "query" or "key", of a batch row."""
+        if batch not in self._words:
+            one = self.head(batch, 0)  # batch rows may have words of their own
+            self._words[batch] = (one.query_tokens, one.key_tokens)
+        return self._words[batch][axis == "key"]
+
+    @cached_property
+    def _words(self) -> dict[int, tuple[tuple[str, ...] | None, tuple[str, ...] | None]]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +124,26 @@ class Atlas:
             return shown
         if isinstance(shown, Capture):
             names = [name for name in shown.layers if name not in shown.refused]
-            return cls(tuple(Sheet(name, shown[name]) for name in names), title or "capture", shown)
+            sheets = tuple(Sheet(name, shown[name], _numbers(shown, name)) for name in names)
+            return cls(sheets, title or "capture", shown)
         if isinstance(shown, AttentionMatrix):
             return cls((Sheet("attention", shown),), title or "attention")
         if isinstance(shown, Sequence) and shown and all(isinstance(part, AttentionMatrix) for part in shown):
-            sheets = (Sheet(f"layer {number}", part) for number, part in enumerate(shown))
-            return cls(tuple(sheets), title or "attention")
+            sheets = tuple(Sheet(f"layer {number}", part) for number, part in enumerate(shown))
+            return cls(sheets, title or "attention")
         raise TypeError(
             f"a map shows a Capture, an AttentionMatrix or a list of these, got {type(shown).__name__}; "
             "for queries and keys write regard.matrix(query, key, ...)"
         )
+
+
+def _numbers(shown: Capture, name: str) -> tuple[str, ...] | None:
+    """The heads by their numbers in the model, where only some were kept."""
+    layer = shown[name]
+    numbers = next(tuple(kept.heads) for kept in shown._kept if kept.name == name and isinstance(kept, Kept))
+    if numbers == tuple(range(len(numbers))) or len(numbers) != layer.shape[-3]:
+        return None
+    return tuple(f"head {number}" for number in numbers)
 
 
 def _causal(mask: Mask) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.engine.attend import choose
 from regard.engine.known import Wanted
 from regard.engine.native.engine import lowered
-from regard.engine.native.function import NotFiniteError, forward_rows
+from regard.engine.native.function import forward_rows
 from regard.engine.native.program import closed
 from regard.engine.native.visit import tile, visited
 from regard.inspection.matrix import AttentionMatrix
@@ -26,22 +26,22 @@ MOST = 4096  # of them at once
 CELLS = 1 << 22  # weights that are held at once
 
 
-def native_lane(matrix: AttentionMatrix) -> "Native | None":
-    """One head, (query, key), on the native engine; None if its kernels cannot do it."""
+def native_call(matrix: AttentionMatrix) -> Call | None:
+    """All heads of a matrix as one call of the native engine; None if its kernels cannot do it."""
     source = matrix._whole.source
     if not isinstance(source, Computed) or not source.softmax or not closed(source.request.mask):
         return None
-    asked = source.request
     with torch.no_grad():
-        if choose(asked) != "native":
+        if choose(source.request) != "native":
             return None
-        batch, head = divmod(int(matrix._lead), asked.plane.heads)
-        try:
-            call = Call(*lowered(asked, finite=True)[:2]).lane(batch, head)
-        except NotFiniteError:
-            return None
-    finite = all(bool(torch.isfinite(part.sum())) for part in call.inputs[:2])
-    return Native(call) if finite else None
+        return Call(*lowered(source.request, finite=True)[:2])
+
+
+def native_lane(call: Call, matrix: AttentionMatrix) -> "Native | None":
+    """One head, (query, key), of a call; None if not all of its numbers are finite."""
+    own = call.lane(*divmod(int(matrix._lead), call.native.plane.heads))
+    finite = all(bool(torch.isfinite(part.sum())) for part in own.inputs[:2])
+    return Native(own) if finite else None
 
 
 class Native:

@@ -2,16 +2,17 @@
 
 import asyncio
 import json
+import logging
 import re
 import socket
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import h11
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -40,16 +41,15 @@ def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
         try:
             body = await _body(request)
             name = request.url.path.removeprefix("/api/")
-            found = (
-                viewer.answer(name, body, Stop())
-                if name in viewer.quick
-                else await _computed(request, viewer, name, body)
-            )
+            quick = name in viewer.quick
+            return _answer(viewer.answer(name, body, Stop()) if quick else await computed(request, name, body))
         except Refused as refused:
-            return _json({"error": str(refused)}, refused.status)
-        return _json(found) if isinstance(found, dict) else Response(found, media_type="application/octet-stream")
+            return _told(str(refused), refused.status)
+        except Exception as error:  # the page shows it, and the server goes on
+            logging.getLogger("regard.map").exception("a question failed")
+            return _told(f"{type(error).__name__}: {error}"[:200], 500)
 
-    async def _computed(request: Request, viewer: Viewer, name: str, body: object) -> Answer:
+    async def computed(request: Request, name: str, body: object) -> Answer:
         future, stop = work.start(partial(viewer.answer, name, body))
         answered = asyncio.wrap_future(future)
         left = asyncio.ensure_future(_left(request))
@@ -80,12 +80,17 @@ async def _body(request: Request) -> object:
     if kind != "application/json":
         raise Refused("the body must be application/json", 415)
     parts, size = [], 0
-    async with asyncio.timeout(limits.SECONDS):
-        async for part in request.stream():
-            size += len(part)
-            if size > limits.BODY:
-                raise Refused(f"the body is longer than {limits.BODY} bytes", 413)
-            parts.append(part)
+    try:
+        async with asyncio.timeout(limits.SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.BODY:
+                    raise Refused(f"the body is longer than {limits.BODY} bytes", 413)
+                parts.append(part)
+    except TimeoutError:
+        raise Refused("the body did not come in time", 408) from None
+    except ClientDisconnect:
+        raise Refused("the body did not come whole") from None
     return parsed(b"".join(parts))
 
 
@@ -121,10 +126,18 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _json(found: dict[str, Any], status: int = 200) -> Response:
+def _answer(found: Answer) -> Response:
+    if isinstance(found, bytes):
+        return Response(found, media_type="application/octet-stream")
     text = json.dumps(found, allow_nan=False)
+    if len(text) > limits.ANSWER:
+        raise Refused(f"the answer has {len(text)} bytes, more than {limits.ANSWER}; ask for less")
+    return Response(text, media_type="application/json")
+
+
+def _told(text: str, status: int) -> Response:
     headers = {"retry-after": "1"} if status == 429 else None
-    return Response(text, status, headers, "application/json")
+    return Response(json.dumps({"error": text}), status, headers, "application/json")
 
 
 class Running:
@@ -144,7 +157,6 @@ class Running:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=limits.CONNECTIONS,
             timeout_keep_alive=limits.IDLE,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=limits.HEADERS + limits.URL,
@@ -175,24 +187,51 @@ class Running:
 
 
 class Connection(H11Protocol):
-    """HTTP as uvicorn speaks it; a connection without a word is closed, and every answer has our headers."""
+    """HTTP as uvicorn speaks it, with an end to all waiting; every answer has our headers."""
+
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first word."""
         super().connection_made(transport)
         self.access_log = False  # the first address holds the token
-        self._patience = self.loop.call_later(limits.IDLE, self._silent)
+        if len(self.connections) > limits.CONNECTIONS:
+            transport.close()
+        self._wait(limits.IDLE)
 
-    def _silent(self) -> None:
-        """Close if no request has come whole; one that is being answered has its own limit."""
-        asked = cast(object, self.cycle) is not None
-        if not asked and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """A request must come whole in time, and be answered in time."""
+        super().data_received(data)
+        answering = self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+        if answering:
+            self._wait(limits.LONGEST)
+        elif self._patience is None:
+            self._wait(limits.IDLE)
+
+    def on_response_complete(self) -> None:
+        """From here on uvicorn waits for the next request."""
+        self._rest()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close; whoever has not read the answer by now never will."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
-        self._patience.cancel()
+        self._rest()
         super().connection_lost(exc)
+
+    def _wait(self, seconds: float) -> None:
+        self._rest()
+        self._patience = self.loop.call_later(seconds, self.transport.abort)
+
+    def _rest(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = None
 
     def send_400_response(self, msg: str) -> None:
         """For what is not HTTP at all."""

@@ -28,25 +28,25 @@ def all_rows(sheet: Sheet, batch: int, capture: Capture | None) -> dict[str, Any
     return {"columns": columns, "rows": [[_number(row[name]) for name in columns] for row in rows], "sampled": None}
 
 
-def some_rows(sheet: Sheet, lanes: list[Lane], stop: Stop) -> dict[str, Any]:
+def some_rows(sheet: Sheet, batch: int, lanes: list[Lane], stop: Stop) -> dict[str, Any]:
     """The same from a few rows of every head."""
     chosen = list(sampled(0, sheet.queries, ROWS))
     rows = []
     for lane in lanes:
         stop.check()
-        rows.append(_means(sheet, lane, chosen))
+        rows.append(_means(lane, chosen, sheet.query_start(batch)))
     return {"columns": list(COLUMNS), "rows": rows, "sampled": len(chosen) if len(chosen) < sheet.queries else None}
 
 
-def _means(sheet: Sheet, lane: Lane, chosen: list[int]) -> list[float | None]:
+def _means(lane: Lane, chosen: list[int], start: int) -> list[float | None]:
     weights = lane.lines(chosen)
     seen = (weights >= 0).sum(-1)
     weights = weights.clamp_(min=0)
-    place = torch.tensor(chosen) + sheet.query_start()
+    place = torch.tensor(chosen) + start
     entropy = -torch.xlogy(weights, weights).sum(-1).double()
-    away = (place.view(-1, 1) - torch.arange(sheet.keys)).abs_().to(weights.dtype)
-    before = (place - 1).clamp(0, sheet.keys - 1).view(-1, 1)
-    previous = torch.where((place >= 1) & (place <= sheet.keys), weights.gather(1, before)[:, 0], 0.0)
+    away = (place.view(-1, 1) - torch.arange(lane.keys)).abs_().to(weights.dtype)
+    before = (place - 1).clamp(0, lane.keys - 1).view(-1, 1)
+    previous = torch.where((place >= 1) & (place <= lane.keys), weights.gather(1, before)[:, 0], 0.0)
     found = (
         entropy[seen > 0],
         (entropy / seen.clamp(min=2).log())[seen > 1],

@@ -11,9 +11,10 @@ from regard.map import overview, profile, statistics
 from regard.map.ask import Ask, Refused
 from regard.map.atlas import Atlas, Sheet
 from regard.map.builder import Builder, Key
+from regard.map.cut import Call
 from regard.map.lane import Lane, Plain
 from regard.map.levels import STEP, TILE, Levels, Place
-from regard.map.native import native_lane
+from regard.map.native import native_call, native_lane
 from regard.map.shelf import Shelf, usual
 from regard.map.stop import Stop
 from regard.map.tiles import Tiles
@@ -31,6 +32,7 @@ class Viewer:
     def __init__(self, atlas: Atlas) -> None:
         self.atlas = atlas
         self._lanes: dict[Key, Lane] = {}
+        self._calls: dict[int, Call | None] = {}
         self._lock = threading.Lock()
         self._running = 0
         self._tiles = Tiles()
@@ -94,8 +96,11 @@ class Viewer:
     def _lane(self, key: Key) -> Lane:
         with self._lock:
             if key not in self._lanes:
-                matrix = self.atlas.sheets[key[0]].head(*key[1:])
-                self._lanes[key] = native_lane(matrix) or Plain(matrix)
+                sheet = self.atlas.sheets[key[0]]
+                if key[0] not in self._calls:
+                    self._calls[key[0]] = native_call(sheet.matrix)
+                matrix, call = sheet.head(*key[1:]), self._calls[key[0]]
+                self._lanes[key] = (None if call is None else native_lane(call, matrix)) or Plain(matrix)
             return self._lanes[key]
 
     def _info(self, ask: Ask, stop: Stop) -> Answer:
@@ -151,8 +156,8 @@ class Viewer:
             "rank": None if own < 0 else int((row > own).sum()) + 1,
             "visible": int((row >= 0).sum()),
             "hidden": own < 0,
-            "query_token": sheet.word("query", q),
-            "key_token": sheet.word("key", k),
+            "query_token": sheet.word("query", q, key[1]),
+            "key_token": sheet.word("key", k, key[1]),
         }
 
     def _row(self, ask: Ask, stop: Stop) -> Answer:
@@ -160,14 +165,14 @@ class Viewer:
         q = ask.number("q", 0, sheet.queries - 1)
         weights = profile.row(self._lane(key), q)
         seen = (weights >= 0).sum()
-        return profile.told(weights, seen, *_part(ask, sheet.keys), "k", sheet.tokens("key"))
+        return profile.told(weights, seen, *_part(ask, sheet.keys), "k", sheet.tokens("key", key[1]))
 
     def _column(self, ask: Ask, stop: Stop) -> Answer:
         sheet, key = self._key(ask)
         k = ask.number("k", 0, sheet.keys - 1)
         lane, part = self._lane(key), _part(ask, sheet.queries)
         weights = profile.column(lane, k, stop)
-        return profile.told(weights, lane.seen(slice(0, lane.queries)), *part, "q", sheet.tokens("query"))
+        return profile.told(weights, lane.seen(slice(0, lane.queries)), *part, "q", sheet.tokens("query", key[1]))
 
     def _tokens(self, ask: Ask, stop: Stop) -> Answer:
         _, sheet = self._sheet(ask)
@@ -175,12 +180,12 @@ class Viewer:
         count = sheet.length(axis)
         first = ask.number("from", 0, count)
         last = ask.number("to", first, min(count, first + TOKENS))
-        words = sheet.tokens(axis)
+        words = sheet.tokens(axis, ask.number("batch", 0, sheet.batch - 1, 0))
         return {"tokens": None if words is None else list(words[first:last])}
 
     def _find(self, ask: Ask, stop: Stop) -> Answer:
         _, sheet = self._sheet(ask)
-        words = sheet.tokens(ask.word("axis", AXES)) or ()
+        words = sheet.tokens(ask.word("axis", AXES), ask.number("batch", 0, sheet.batch - 1, 0)) or ()
         text, limit = ask.text("text", LETTERS).casefold(), ask.number("limit", 1, FOUND, FOUND)
         places = [place for place, word in enumerate(words) if text in word.casefold()]
         return {"positions": places[:limit], "total": len(places)}
@@ -218,7 +223,7 @@ class Viewer:
             found = statistics.all_rows(sheet, batch, self.atlas.capture)
             if found is None:
                 lanes = [self._lane((number, batch, head)) for head in range(sheet.heads)]
-                found = statistics.some_rows(sheet, lanes, stop)
+                found = statistics.some_rows(sheet, batch, lanes, stop)
             self._statistics[number, batch] = found
         return self._statistics[number, batch]
 
