@@ -1,7 +1,11 @@
 """What the tests of the map share: a cache folder of their own, a small atlas, and its server in this process."""
 
 import asyncio
+import http.client
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,8 @@ import torch
 from regard.inspection.matrix import matrix
 from regard.map.atlas import Atlas, Sheet
 from regard.map.guard import Secret
-from regard.map.server import application
+from regard.map.serve import listening
+from regard.map.server import Running, application
 from regard.map.viewer import Viewer
 from regard.map.work import Work
 
@@ -142,3 +147,39 @@ def client(viewer: Viewer) -> Iterator[Client]:
 def place(**more: Any) -> dict[str, Any]:
     """A question about the first head."""
     return {"sheet": 0, "batch": 0, "head": 0, **more}
+
+
+@pytest.fixture
+def running(atlas: Atlas) -> Iterator[Running]:
+    """The server on a socket, in a thread."""
+    with listening(0) as sock:
+        server = Running(atlas, sock)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        until = time.monotonic() + 10
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.01)
+        yield server
+        server.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def fetched(running: Running, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def raw(running: Running, sent: bytes) -> bytes:
+    """What comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+        sock.sendall(sent)
+        found = b""
+        while piece := sock.recv(65536):
+            found += piece
+        return found

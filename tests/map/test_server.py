@@ -1,67 +1,27 @@
-"""The server: questions and answers with and without a socket, limits, cancelling, ten thousand random requests."""
+"""The server without a socket: questions and answers, limits, cancelling."""
 
 import asyncio
-import http.client
+import builtins
 import json
-import random
-import socket
-import string
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
 
+import regard.map
 from regard.map import limits
 from regard.map.ask import Refused
 from regard.map.atlas import Atlas
-from regard.map.guard import HEADERS
 from regard.map.page import assets
 from regard.map.serve import listening, serve
-from regard.map.server import Running, parsed
+from regard.map.server import parsed
 from regard.map.stop import Stop
 from regard.map.work import Work
 
-from .conftest import HOST, Client, place
-
-
-@pytest.fixture
-def running(atlas: Atlas) -> Iterator[Running]:
-    """The server on a socket, in a thread."""
-    with listening(0) as sock:
-        server = Running(atlas, sock)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        until = time.monotonic() + 10
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.01)
-        yield server
-        server.stop()
-        thread.join(20)
-        assert not thread.is_alive()
-
-
-def fetched(running: Running, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        connection.close()
-
-
-def raw(running: Running, sent: bytes) -> bytes:
-    """What comes back until the server closes."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
-        sock.sendall(sent)
-        found = b""
-        while piece := sock.recv(65536):
-            found += piece
-        return found
+from .conftest import Client, place
 
 
 def test_questions_and_answers(client: Client) -> None:
@@ -219,112 +179,6 @@ def test_a_question_that_takes_too_long_is_stopped(client: Client, monkeypatch: 
     assert "too long" in answer.json()["error"]
 
 
-def test_over_a_socket(running: Running) -> None:
-    status, headers, _ = fetched(running, "GET", "/" + running.address.split("/", 3)[3], b"", {})
-    assert status == 303
-    own = {"Cookie": headers["set-cookie"].split(";")[0]}
-    status, headers, page = fetched(running, "GET", headers["location"], b"", own)
-    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert running.secret.token.encode() in page
-    assert "server" not in headers
-    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
-    status, _, body = fetched(running, "POST", "/api/tiles", json.dumps(place(tiles=[[0, 0, 0]])).encode(), asked)
-    assert (status, body[:4]) == (200, b"RGT1")
-    status, headers, _ = fetched(running, "POST", "/api/info", b"{}", asked | {"Host": "evil.example"})
-    assert status == 403
-    for name, value in HEADERS.items():
-        assert headers.get_all(name) == [value]
-
-
-def test_what_is_not_http_gets_our_headers_too(running: Running) -> None:
-    host = f"127.0.0.1:{running.port}".encode()
-    for sent in (
-        b"hello\r\n\r\n",
-        b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: " + host + b"\r\nX: " + b"a" * 40_000 + b"\r\nConnection: close\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: " + host + b"\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n",
-    ):
-        head = raw(running, sent).split(b"\r\n\r\n")[0].lower()
-        assert head.startswith((b"http/1.1 400", b"http/1.1 403", b"http/1.1 431")), head
-        for name, value in HEADERS.items():
-            assert f"{name}: {value}".lower().encode() in head
-
-
-def test_the_token_is_in_no_log(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    fetched(running, "GET", "/" + running.address.split("/", 3)[3], b"", {})
-    fetched(running, "GET", f"/?token={running.secret.token}x", b"", {})
-    assert running.secret.token not in caplog.text
-
-
-def test_an_upgrade_is_no_way_in(running: Running) -> None:
-    host = f"127.0.0.1:{running.port}"
-    sent = (
-        f"GET /api/info HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-    )
-    assert raw(running, sent.encode()).startswith(b"HTTP/1.1 405")
-
-
-def ended(running: Running, *sent: bytes) -> bytes:
-    """What comes back for pieces that are sent one by one, until the server breaks the connection."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
-        found = b""
-        with suppress(ConnectionError):
-            for piece in sent:
-                sock.sendall(piece)
-                time.sleep(0.05)
-            while piece := sock.recv(65536):
-                found += piece
-        return found
-
-
-def test_silent_connections_are_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "IDLE", 0.3)
-    assert ended(running) == b""
-    assert ended(running, b"GET / HT") == b""
-    assert ended(running, *[b"a"] * 20) == b""  # a word now and then is not enough
-    whole = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\n\r\n".encode()
-    assert ended(running, whole, b"GET").startswith(b"HTTP/1.1 401")
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.2)
-    head = (
-        f"POST /api/info HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nX-Regard-Token: {running.secret.token}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 9\r\nConnection: close\r\n\r\n"
-    )
-    assert raw(running, head.encode() + b"{").startswith(b"HTTP/1.1 408")
-
-
-def test_whoever_reads_too_slowly_is_let_go(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running._server.config, "timeout_keep_alive", 0.3)
-    monkeypatch.setattr(running.viewer, "answer", lambda *_: b"x" * (64 << 20))
-    head = (
-        f"POST /api/cell HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nX-Regard-Token: {running.secret.token}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-    )
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
-        sock.sendall(head.encode())
-        time.sleep(1.5)
-        size = 0
-        with suppress(ConnectionError):
-            while piece := sock.recv(1 << 20):
-                size += len(piece)
-        assert size < 64 << 20
-
-
-def test_more_connections_than_may_be_are_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS", 2)
-    held = [socket.create_connection(("127.0.0.1", running.port), timeout=20) for _ in range(2)]
-    time.sleep(0.1)
-    assert ended(running) == b""
-    for sock in held:
-        sock.close()
-    time.sleep(0.1)
-    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
-    assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200
-
-
 def test_an_answer_is_not_too_long_and_a_failure_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ANSWER", 10)
     answer = client.ask("info", {})
@@ -339,96 +193,6 @@ def test_an_answer_is_not_too_long_and_a_failure_is_told(client: Client, monkeyp
         assert (answer.status, answer.json()) == (500, {"error": "MemoryError: no room"})
 
 
-def test_a_cancelled_fetch_leaves_the_server_well(running: Running) -> None:
-    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
-    for _ in range(20):
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
-        connection.request("POST", "/api/tiles", json.dumps(place(tiles=[[1, 1, 0], [1, 1, 1]])), asked)
-        connection.close()
-    assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200
-
-
-def noise(draw: random.Random, length: int) -> str:
-    return "".join(draw.choice(string.printable) for _ in range(length))
-
-
-def value(draw: random.Random, depth: int = 0) -> Any:
-    """Any JSON, often near to what is asked for."""
-    match draw.randrange(9 if depth < 3 else 6):
-        case 0:
-            return draw.choice([0, 1, 2, 3, 7, 299, 300, -1, 2**31, 2**63, 2**64, -(2**70)])
-        case 1:
-            return draw.choice([0.5, -0.0, 1e308, True, False, None])
-        case 2:
-            return draw.choice(["query", "key", "w1", "", "<b>", "\x00", "\ud83d\ude00", noise(draw, 9)])
-        case 3 | 4 | 5:
-            return draw.randrange(4)
-        case 6:
-            return [value(draw, depth + 1) for _ in range(draw.randrange(4))]
-        case 7:
-            return [[draw.randrange(4) for _ in range(3)] for _ in range(draw.randrange(4))]
-    return {noise(draw, 3): value(draw, depth + 1) for _ in range(draw.randrange(3))}
-
-
-NAMES = ["sheet", "batch", "head", "tiles", "q", "k", "from", "to", "bins", "axis", "text", "limit", "count", "size"]
-
-
-def request(draw: random.Random, names: list[str], headers: dict[str, str]) -> tuple[str, str, dict[str, str], bytes]:
-    """A random request, most of them with the right headers and a question."""
-    kind = draw.randrange(10)
-    if kind < 7:
-        body = json.dumps({name: value(draw) for name in draw.sample(NAMES, draw.randrange(len(NAMES)))}).encode()
-        if kind == 0:
-            at = draw.randrange(len(body))
-            body = body[:at] + bytes([draw.randrange(256)]) + body[at + 1 :]
-        return "POST", f"/api/{draw.choice(names)}", headers | {"content-type": "application/json"}, body
-    path = "/" + "".join(
-        draw.choice(string.ascii_letters + "/%.?&=;:@~\\'\"<>[]{}|^`\x7f ") for _ in range(draw.randrange(30))
-    )
-    method = draw.choice(
-        ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE", "".join(draw.choices(string.ascii_uppercase, k=4))]
-    )
-    strange = {
-        draw.choice(["origin", "cookie", "range", "accept", "x-regard-token", "content-length", "te"]): noise(
-            draw, 12
-        ).strip()
-    }
-    body = bytes(draw.randrange(256) for _ in range(draw.randrange(40)))
-    return method, path, draw.choice([headers, {"host": HOST}, {}]) | strange, body
-
-
-def test_ten_thousand_random_requests(client: Client) -> None:
-    draw = random.Random(1)
-    names = list(client.viewer.names)
-    asked = [request(draw, names, client.headers) for _ in range(10_000)]
-    counts: dict[int, int] = {}
-    for answer in client.send(asked):
-        assert answer.status < 500
-        assert answer.status != 429
-        counts[answer.status] = counts.get(answer.status, 0) + 1
-        for name, wanted in HEADERS.items():
-            assert answer.all(name) == [wanted]
-        if answer.status >= 400:
-            assert set(answer.json()) == {"error"}
-    assert counts[200] > 500, counts
-    assert counts[400] > 1000, counts
-
-
-def test_random_requests_over_a_socket(running: Running) -> None:
-    draw = random.Random(2)
-    own = {"host": f"127.0.0.1:{running.port}", "x-regard-token": running.secret.token}
-    for _ in range(300):
-        method, path, headers, body = request(draw, list(running.viewer.names), own)
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items() if name != "te")]
-        sent = (
-            "\r\n".join([*lines, f"content-length: {len(body)}", "connection: close", "", ""]).encode("latin-1") + body
-        )
-        status = int(raw(running, sent).split(b" ", 2)[1])
-        assert 200 <= status < 500, (status, sent)
-    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
-    assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200
-
-
 def test_a_port_that_is_taken_is_told(atlas: Atlas) -> None:
     with listening(0) as sock:
         sock.listen()
@@ -440,9 +204,6 @@ def test_a_port_that_is_taken_is_told(atlas: Atlas) -> None:
 
 
 def test_without_the_server_packages_the_way_out_is_told(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
-    import builtins
-    import sys
-
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -451,8 +212,6 @@ def test_without_the_server_packages_the_way_out_is_told(atlas: Atlas, monkeypat
         return real(name, *rest)
 
     monkeypatch.delitem(sys.modules, "regard.map.server")
-    import regard.map
-
     monkeypatch.delattr(regard.map, "server", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"the map needs starlette; run: pip install regard\[map\]"):
