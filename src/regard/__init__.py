@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from regard.inspection import intervention as interventions
     from regard.inspection.capture import Capture, capture
     from regard.inspection.explain import explain
-    from regard.inspection.intervention import effect, intervene
+    from regard.inspection.intervention.block import intervene
+    from regard.inspection.intervention.effect import effect
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
-    from regard.inspection.saved import load
+    from regard.inspection.saved.load import load
     from regard.spec import positions
 
 __version__ = "0.1.0"

@@ -96,6 +96,19 @@ def test_a_file_and_standard_input(
     assert capsys.readouterr().out == told
 
 
+def test_the_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["see", "--sample", "7", "--json", "--layer", "0", "--head", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["keys"] == [
+        "[CLS]",
+        "the",
+        "constitution",
+        "of",
+        "the",
+        "united",
+        "states",
+    ]
+
+
 def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
     assert main(["heads", CAT, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -117,6 +130,9 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
         (["  \n"], "the text is empty"),
         ([], "give a text"),
         (["a", "--file", "b"], "one of them"),
+        (["a", "--sample", "9"], "one of them"),
+        (["--sample", "0"], "tokens for minilm, got --sample 0"),
+        (["--sample", "99999"], "tokens for minilm, got --sample 99,999"),
         (["--file", "no/such/file"], "No such file"),
         (
             [" ".join(["mat"] * 511)],

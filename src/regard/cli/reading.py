@@ -23,20 +23,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a saved capture, FILE{SAVED}"
     )
     parser.add_argument("--file", metavar="FILE", help="read the text from a file; - is standard input")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="the first N tokens of a long text that comes with regard"
+    )
     known = ", ".join(model.name for model in models.known())
     parser.add_argument("--model", default="minilm", metavar="NAME", help=f"{known}, or a folder (minilm)")
 
 
 def captured(args: argparse.Namespace) -> "Capture":
     """The attention of the model over the text, or the capture of a file."""
-    if args.file is None and args.text is not None and args.text.endswith(SAVED):
+    if args.text is not None and args.text.endswith(SAVED) and args.file is None and args.sample is None:
         return _saved(args.text)
     text = _text(args)  # first: a model may have to be downloaded
-    return read(_model(args.model), text, args.model)
+    return read(_model(args.model), text, args.model, args.sample)
 
 
-def read(model: "TextEncoder | TextGenerator", text: str, name: str) -> "Capture":
-    """What the layers of a model attend to in a text."""
+def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int | None = None) -> "Capture":
+    """What the layers of a model attend to in a text, or in its first tokens, so many of them."""
     import torch
 
     from regard.inspection.capture import capture
@@ -44,6 +47,9 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str) -> "Capture
 
     model.tokenizer.no_truncation()
     ids = model.tokenizer.encode(text).ids
+    if count is not None and not 1 <= count <= len(ids):
+        raise ValueError(f"the sample has {len(ids):,} tokens for {name}, got --sample {count:,}")
+    ids = ids[:count]
     if not ids:
         raise ValueError("there is no token in the text; write a word")
     if model.reach is not None and len(ids) > model.reach:
@@ -54,9 +60,11 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str) -> "Capture
 
 
 def _text(args: argparse.Namespace) -> str:
-    if (args.text is None) == (args.file is None):
-        raise ValueError('give a text, as in "The cat sleeps on the mat", or a file with --file FILE; one of them')
-    if args.file is None:
+    if sum(given is not None for given in (args.text, args.file, args.sample)) != 1:
+        raise ValueError('give a text, as in "The cat sleeps on the mat", or --file FILE, or --sample N; one of them')
+    if args.sample is not None:
+        text = models.sample()
+    elif args.file is None:
         text = str(args.text)
     elif args.file == "-":
         text = sys.stdin.read()

@@ -66,8 +66,11 @@ def _print(found: "Capture", chosen: "AttentionMatrix | None", layer: int | None
 
 def _focused(found: "Capture") -> tuple[tuple[int, int], float]:
     """The head whose weights have the least entropy beside the logarithm of the keys that are visible."""
-    best = min(found.heads(which=("relative",)), key=lambda row: row["relative"])
-    return (int(best["layer"]), int(best["head"])), float(best["relative"])
+    layer, _, head, entropy = found.heads(which="relative").sort("relative", ascending=True).rows[0]
+    assert isinstance(layer, int)
+    assert isinstance(head, int)
+    assert isinstance(entropy, float)
+    return (layer, head), entropy
 
 
 def _json(found: "Capture", layer: int | None, head: int | None) -> str:

@@ -99,7 +99,7 @@ class Tidy(Table):
 
     def text(self) -> str:
         """All rows in aligned columns."""
-        return aligned(replace(self, rows=[[self._rounded(cell) for cell in row] for row in self.rows]))
+        return aligned(replace(self, rows=[list(map(self._shown, row)) for row in self.rows]))
 
     def _repr_html_(self) -> str:
         def text(cell: Cell) -> str:
@@ -111,8 +111,11 @@ class Tidy(Table):
         rows = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
-    def _rounded(self, cell: Cell) -> Cell:
-        return round(cell, self.decimals) if isinstance(cell, float) and self.decimals is not None else cell
+    def _rounded(self, number: float) -> float:
+        return number if self.decimals is None else round(number, self.decimals)
+
+    def _shown(self, cell: Cell) -> Cell:
+        return self._rounded(cell) if isinstance(cell, float) else cell
 
     def without(self, *columns: str) -> Self:
         """The table less these columns."""

@@ -3,6 +3,7 @@
 from regard.models.catalog import Model, known
 from regard.models.families.bert import Bert
 from regard.models.load import build, load, minilm, smollm2
+from regard.models.sample import sample
 from regard.models.store import get, path, remove
 from regard.models.text import TextEncoder, TextGenerator
 
@@ -18,5 +19,6 @@ __all__ = [
     "minilm",
     "path",
     "remove",
+    "sample",
     "smollm2",
 ]

@@ -15,7 +15,7 @@ def pieces(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
     from tokenizers.decoders import ByteLevel
 
     bytewise = isinstance(tokenizer.decoder, ByteLevel)
-    return [_read(tokenizer, each) if bytewise else tokenizer.id_to_token(each) for each in ids]
+    return [_read(tokenizer, each) if bytewise else str(tokenizer.id_to_token(each)) for each in ids]
 
 
 def _read(tokenizer: "Tokenizer", each: int) -> str:

@@ -34,6 +34,9 @@ class Layers:
     def __getitem__(self, number: int) -> AttentionMatrix:
         return self.matrices[number]
 
+    def numbers(self, layer: int) -> tuple[int, ...]:
+        return tuple(range(self.matrices[layer].shape[1]))
+
 
 @dataclass
 class Case:

@@ -31,6 +31,9 @@ class Layers:
     def __getitem__(self, number: int) -> AttentionMatrix:
         return self.matrices[number]
 
+    def numbers(self, layer: int) -> tuple[int, ...]:
+        return tuple(range(self.matrices[layer].shape[1]))
+
 
 def made(*sizes: int, seed: int = 0, **spec: Any) -> AttentionMatrix:
     """(batch, head, query, key) of random queries and keys."""
@@ -45,6 +48,15 @@ def encoder() -> nn.TransformerEncoder:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+
+
+def test_heads_keep_their_numbers() -> None:
+    model, x = encoder(), torch.randn(1, 10, 16, generator=torch.Generator().manual_seed(1))
+    whole, some = head_table(capture(model, x)), head_table(capture(model, x, heads=[3, 1]))
+    assert some["head"] == [1, 3] * 3
+    for row in some:
+        assert row["entropy"] == mean(whole, "entropy", layer=row["layer"], head=row["head"])
+        assert row["nearest_head"] in (1, 3)
 
 
 def mean(table: Tidy, column: str, **rows: Any) -> float:

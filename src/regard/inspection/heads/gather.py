@@ -33,6 +33,9 @@ class Captured(Protocol):
     def __getitem__(self, asked: int) -> AttentionMatrix:
         """The matrix of a layer."""
 
+    def numbers(self, layer: int) -> tuple[int, ...]:
+        """The numbers of its heads in the model."""
+
 
 class Gatherer:
     """Makes layers; those that see the same share what was found out about it."""
@@ -66,7 +69,9 @@ class Gatherer:
             source = Computed(request)
         within = self._within(number, name, request, matrix)
         words = self._words(matrix, request, within)
-        return Layer(number, name, source, self._sight(request, words, within), within)
+        shown, stored = self.capture.numbers(number), request.plane.heads
+        heads = shown if len(shown) == stored else tuple(range(stored))  # some layers are stored whole
+        return Layer(number, name, source, self._sight(request, words, within), within, heads, shown)
 
     def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse what fits no layer, before any work."""

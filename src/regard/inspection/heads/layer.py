@@ -19,13 +19,16 @@ Told = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What was captured of a layer, and what its queries can see. `within`: queries and keys are of one text."""
+    """What was captured of a layer, and what its queries can see. `within`: queries and keys are of one text. `heads`
+    are the numbers that its heads have in the model, `shown` those that were asked for."""
 
     number: int
     name: str
     source: Computed
     sight: Sight
     within: bool
+    heads: tuple[int, ...]
+    shown: tuple[int, ...]
 
     @cached_property
     def sink(self) -> Tensor | None:

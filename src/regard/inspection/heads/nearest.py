@@ -81,8 +81,9 @@ def _pattern(layer: Layer, rows: slice, centered: bool) -> Tensor:
 def _split(group: Sequence[Layer], alike: Tensor) -> dict[int, Nearest]:
     """(batch, head, head) of all layers to the best of each head."""
     numbers = torch.tensor([layer.number for layer in group for _ in range(layer.source.heads)])
-    heads = torch.cat([torch.arange(layer.source.heads) for layer in group])
-    alike = alike.clone()
+    heads = torch.tensor([head for layer in group for head in layer.heads])
+    shown = torch.tensor([head in layer.shown for layer in group for head in layer.heads])
+    alike = torch.where(shown, alike, -2.0)
     alike.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
     value, place = torch.where(alike.isnan(), -2.0, alike).max(-1)
     none = value < -1.5

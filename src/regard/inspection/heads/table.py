@@ -14,6 +14,7 @@ from regard.inspection.heads.words import Text
 from regard.inspection.records import Cell
 from regard.inspection.tidy import Tidy
 
+DECIMALS = 3  # printed
 NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
 COLUMNS = (
     *("entropy", "relative", "distance", "previous", "first", "sink", "diagonal"),
@@ -60,7 +61,9 @@ def head_table(
             near = nearest([layer for layer, _ in found], centered, per_batch, told.within)
             told.finish()
     rows = [row for layer, means in found for row in _rows(layer, means, near.get(layer.number), wanted, per_batch)]
-    return Tidy(("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers))
+    return Tidy(
+        ("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers), DECIMALS
+    )
 
 
 def layer_table(capture: Captured, **options: Any) -> Tidy:
@@ -78,7 +81,7 @@ def layer_table(capture: Captured, **options: Any) -> Tidy:
         (*key, len(members), *(_average([row[name] for row in members]) for name in kept))
         for key, members in groups.items()
     ]
-    return Tidy((*keys, "heads", *kept), rows, heads.title)
+    return Tidy((*keys, "heads", *kept), rows, heads.title, DECIMALS)
 
 
 def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -98,9 +101,9 @@ def _rows(
     plane = layer.source.request.plane
     means = {name: values if per_batch else values.nanmean(0, keepdim=True) for name, values in found.items()}
     for row in range(plane.batch if per_batch else 1):
-        for head in range(plane.heads):
-            cells = [_cell(name, means, near, row, head) for name in wanted]
-            yield (layer.number, layer.name, *((row,) if per_batch else ()), head, *cells)
+        for number in layer.shown:
+            cells = [_cell(name, means, near, row, layer.heads.index(number)) for name in wanted]
+            yield (layer.number, layer.name, *((row,) if per_batch else ()), number, *cells)
 
 
 def _cell(name: str, means: dict[str, Tensor], near: Nearest | None, row: int, head: int) -> Cell:
