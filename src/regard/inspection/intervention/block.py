@@ -32,6 +32,7 @@ class Intervention:
         self._names, self._track, self._block = Names(model), Track(), ExitStack()
         self._seen: list[str] = []  # layers that ran
         self._changed: dict[str, int] = {}  # how often each was changed
+        self._reach = 0  # positions of keys that were met
         self._begin: Callable[[], AbstractContextManager[None]] | None = partial(altering, model, self._alter)
 
     @property
@@ -60,6 +61,8 @@ class Intervention:
         if not self._seen:
             raise ValueError(NOTHING.format(self._model))
         self._choice.check(self._seen)
+        for change in self._changes:
+            change.check(self._reach)
 
     def __repr__(self) -> str:
         changes = ", ".join(map(repr, self._changes))
@@ -79,6 +82,7 @@ class Intervention:
     def _step(self, layer: str, draft: Draft) -> Draft:
         heads = self._choice.mask(len(draft.heads))
         first = self._track.first(layer, draft.original) if any(change.absolute for change in self._changes) else 0
+        self._reach = max(self._reach, first + draft.keys)
         for change in self._changes:
             draft = change.applied(draft, Site(layer, heads, first))
         self._changed[layer] = self._changed.get(layer, 0) + 1

@@ -27,3 +27,6 @@ class Change(Part):
     def applied(self, draft: Draft, site: Site) -> Draft:
         """The call with the change. Raises ValueError, with the reason, where it cannot be made exactly."""
         raise NotImplementedError(f"{type(self).__name__} must define applied(draft, site)")
+
+    def check(self, reach: int) -> None:
+        """Raise, after all calls, if it spoke of positions past the last key, which stood before `reach`."""

@@ -1,26 +1,33 @@
 """effect: what a change of attention does to the output of a model, head by head."""
 
 import math
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.inspection.intervention.block import intervene
+from regard.inspection.intervention.block import NOTHING, intervene
 from regard.inspection.intervention.change import Change
 from regard.inspection.intervention.choice import Choice, Heads, Layers
 from regard.inspection.intervention.metrics import Input, Metrics, measured, named
 from regard.inspection.intervention.progress import Progress
-from regard.inspection.listening.altered import Wanted
-from regard.inspection.listening.draft import Draft
+from regard.inspection.listening.call import Call
 from regard.inspection.listening.names import Names
-from regard.inspection.listening.taps import altering
+from regard.inspection.listening.taps import altering, listening
 from regard.inspection.records import Cell, Estimate
 from regard.inspection.statistics import mean
 from regard.inspection.tidy import Tidy
 
-Place = tuple[str, int | str, Layers, Heads]  # the cells of a row, and what is chosen for it
+
+class Place(NamedTuple):
+    """The cells of a row, and what is chosen for it."""
+
+    layer: str
+    head: int | str
+    layers: Layers
+    heads: Heads
 
 
 @torch.no_grad()
@@ -52,14 +59,14 @@ def effect(
     given = [Input.of(one) for one in inputs]
     if not given:
         raise ValueError("effect needs at least one input")
-    intervene(model, *changes, layers=layers, heads=None if heads == "each" else heads)  # checks them
-    with altering(model, lambda: None):  # keeps the taps set from run to run
-        places = _places(model, given[0], layers, heads, together)
-        found = _runs(model, given, changes, places, metric, at == "last")
-    shown = ("layer", "head") if not together else ("layers", "heads")
-    names = list(next(iter(found.values())))
+    choice = Choice.of(model, layers, None if heads == "each" else heads)
+    intervene(model, *changes)  # checks them
+    places, found = _runs(model, given, changes, choice, heads == "each", together, metric, at == "last")
+    shown = ("layers", "heads") if together else ("layer", "head")
+    names = list(found[0])
     rows: list[list[Cell]] = [
-        [*place[:2], *(_cell(torch.cat(found[place[:2]][name])) for name in names)] for place in places
+        [place.layer, place.head, *(_cell(torch.cat(lists[name])) for name in names)]
+        for place, lists in zip(places, found, strict=True)
     ]
     title = f"effect of {', '.join(map(repr, changes))} on {type(model).__name__}"
     return Tidy([*shown, *names], rows, title=title)
@@ -69,55 +76,64 @@ def _runs(
     model: nn.Module,
     given: list[Input],
     changes: tuple[Change, ...],
-    places: list[Place],
+    choice: Choice,
+    each: bool,
+    together: bool,
     metric: Metrics,
     last: bool,
-) -> dict[tuple[str, int | str], dict[str, list[Tensor]]]:
-    """What each metric finds in each place, input by input; the model as it is runs once for each."""
-    found: dict[tuple[str, int | str], dict[str, list[Tensor]]] = {}
-    with Progress(len(given) * (len(places) + 1)) as progress:
-        for one in given:
-            before = model(*one.args, **one.kwargs)
-            progress.step()
-            for row, column, layers, heads in places:
-                with intervene(model, *changes, layers=layers, heads=heads):
-                    after = model(*one.args, **one.kwargs)
-                lists = found.setdefault((row, column), {})
-                for name, metric_of in named(metric, before).items():
-                    lists.setdefault(name, []).append(measured(metric_of, one, before, after, last).cpu())
-                progress.step()
-    return found
-
-
-def _places(
-    model: nn.Module, given: Input, layers: Layers, heads: Heads | Literal["each"], together: bool
-) -> list[Place]:
-    """The rows of the table, from a run of the model that tells its layers and their heads."""
-    choice = Choice.of(model, layers, None if heads == "each" else heads)
+) -> tuple[list[Place], list[dict[str, list[Tensor]]]]:
+    """The rows of the table, and what each metric finds in each, input by input. The model as it is runs once for each
+    input; its first run tells the layers and their heads."""
     counts: dict[str, int] = {}
+    with altering(model, lambda: None), ExitStack() as stack:  # the taps stay set from run to run
+        hearing = stack.enter_context(ExitStack())
+        hearing.enter_context(listening(model, _counting(model, counts)))
+        for number, one in enumerate(given):
+            before = model(*one.args, **one.kwargs)
+            if number == 0:
+                hearing.close()
+                places = _places(model, counts, choice, each, together)
+                found: list[dict[str, list[Tensor]]] = [{} for _ in places]
+                progress = stack.enter_context(Progress(len(given) * len(places)))
+            for place, lists in zip(places, found, strict=True):
+                with intervene(model, *changes, layers=place.layers, heads=place.heads):
+                    after = model(*one.args, **one.kwargs)
+                for name, how in named(metric, before).items():
+                    lists.setdefault(name, []).append(measured(how, one, before, after, last).cpu())
+                progress.step()
+    return places, found
+
+
+def _counting(model: nn.Module, counts: dict[str, int]) -> Callable[[Callable[[], Call]], None]:
+    """Writes down the heads of every layer that runs; 0 for one that cannot be read, and so not changed."""
     names = Names(model)
 
-    def note(path: str, draft: Draft) -> Draft:
-        counts[path] = len(draft.heads)
-        return draft
-
-    def listen() -> Wanted | None:
+    def hear(read: Callable[[], Call]) -> None:
         place = names.running()
-        return None if place is None else Wanted(place.path, lambda draft: note(place.path, draft))
+        if place is None or place.path in counts:
+            return
+        try:
+            query = read().query
+        except (TypeError, ValueError):
+            counts[place.path] = 0
+            return
+        counts[place.path] = query.shape[-3] if query.ndim > 2 else 1
 
-    with altering(model, listen):
-        model(*given.args, **given.kwargs)
+    return hear
+
+
+def _places(model: nn.Module, counts: dict[str, int], choice: Choice, each: bool, together: bool) -> list[Place]:
+    """The rows of the table."""
+    if not counts:
+        raise ValueError(NOTHING.format(type(model).__name__))
     choice.check(list(counts))
     chosen = [path for number, path in enumerate(counts) if choice.wants(number, path)]
-    if not chosen:
-        raise ValueError(f"{type(model).__name__} made no call of attention that can be changed")
-    asked = None if heads == "each" else heads
-    said = "all" if asked is None else ", ".join(map(str, choice.heads or ()))
+    said = "all" if choice.heads is None else ", ".join(map(str, choice.heads))
     if together:
-        return [(_said(len(chosen), len(counts)), said, chosen, asked)]
-    if heads != "each":
-        return [(path, said, path, asked) for path in chosen]
-    return [(path, head, path, head) for path in chosen for head in range(counts[path])]
+        return [Place(_said(len(chosen), len(counts)), said, chosen, choice.heads)]
+    if not each:
+        return [Place(path, said, path, choice.heads) for path in chosen]
+    return [Place(path, head, path, head) for path in chosen for head in range(counts[path] or 1)]
 
 
 def _said(chosen: int, count: int) -> str:
