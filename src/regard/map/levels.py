@@ -6,10 +6,9 @@ stands for log2(weight × keys that the row sees): 0 is an even look at all of t
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from regard.inspection.matrix.grid import Grid
 
@@ -83,15 +82,23 @@ class Levels:
 
     def coded(self, grid: Grid) -> tuple[Bytes, Bytes]:
         """Mean and largest of every cell as bytes; 0 where nothing is visible."""
-        hidden = grid.pairs == 0
-        largest = self.byte(grid.max, hidden)
-        return largest if grid.sum is grid.max else self.byte(grid.mean, hidden), largest
+        # NumPy, because several threads do this at once: torch would have each of them wait for a team of its own
+        pairs, largest = grid.pairs.numpy(), grid.max.numpy()
+        coded = self._byte(largest, pairs)
+        if grid.sum is grid.max:
+            return coded, coded
+        return self._byte(grid.sum.numpy() / np.maximum(pairs, 1), pairs), coded
 
-    def byte(self, relative: Tensor, hidden: Tensor) -> Bytes:
+    def _byte(self, relative: Any, pairs: Any) -> Bytes:
         """Weights times visible keys to bytes: 255 is 2 to the `top`, each step below 1/8 of a power of two less."""
-        steps = relative.to(torch.float32, copy=True).log2_().sub_(self.top).mul_(1 / STEP).nan_to_num_(nan=-254.0)
-        coded = steps.round_().add_(255).clamp_(1, 255).masked_fill_(hidden, 0)
-        found: Bytes = coded.to(torch.uint8).numpy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.log2(relative, dtype=np.float32)
+        steps -= self.top - 255 * STEP
+        steps *= 1 / STEP
+        np.fmax(np.rint(steps, out=steps), 1, out=steps)  # what is not a number becomes 1 too
+        np.minimum(steps, 255, out=steps)
+        steps[pairs == 0] = 0
+        found: Bytes = steps.astype(np.uint8)
         return found
 
 
