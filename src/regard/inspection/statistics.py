@@ -1,4 +1,4 @@
-"""Statistics of repetitions: a mean with its interval."""
+"""Statistics of repetitions: a mean with its interval, and where a single figure stands among single draws."""
 
 import math
 from functools import cache
@@ -51,3 +51,11 @@ def inside(t: float, degrees: int) -> float:
         total += term
         term *= cosine * cosine * (step + 1) / (step + 2)
     return (theta + sine * total) * 2 / math.pi if odd else sine * total
+
+
+def placement(figure: float, draws: Tensor) -> float:
+    """The share of single draws below the figure, ties counted half: its quantile in their distribution."""
+    if draws.numel() == 0:
+        raise ValueError("a figure is placed among draws, got none")
+    below = (draws < figure).double().mean() + (draws == figure).double().mean() / 2
+    return float(below)

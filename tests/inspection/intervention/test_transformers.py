@@ -186,6 +186,17 @@ def test_generation_step_by_step_is_the_changed_model_on_all(name: str, implemen
         assert torch.equal(ids[:, start:], wanted), change
 
 
+@torch.no_grad()
+def test_a_generation_with_some_heads_changed_is_one_matrix() -> None:
+    model, (given, _) = made("llama", "sdpa"), inputs("llama")
+    with intervene(model, Uniform(), heads=[1]), capture(model) as c:
+        model.generate(**given, max_new_tokens=4, min_new_tokens=4, do_sample=False, pad_token_id=0)
+    weights = c[0].dense()[:, 1]
+    seen = weights > 0
+    assert weights.shape[-2:] == (12, 12)
+    assert_close(weights, seen / seen.sum(-1, keepdim=True).clamp(min=1))
+
+
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @torch.no_grad()
 def test_a_pattern_of_another_run(implementation: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from regard.lab.experiments.scaling import NONE, ROOT
 from regard.lab.experiments.variance import RANGES, WIDTHS, attended, sampled
 from regard.lab.report import Report
-from regard.lab.statistics import mean
+from regard.inspection.statistics import mean
 
 Quick = Callable[[str], Report]
 

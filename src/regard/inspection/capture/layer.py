@@ -1,7 +1,7 @@
 """Layer: what one module computed, in one call or in the steps of a generation."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ class Layer:
         new, queries, own = call.key, call.query.shape[-2], len(self.key)
         if self.key.lead != tuple(new.shape[:-2]) or self.query.lead != tuple(call.query.shape[:-2]):
             return None
-        if any(_default(self._steps[0].spec, name) != _default(call.spec, name) for name in DEFAULTS):
+        if not all(_same(_default(self._steps[0].spec, name), _default(call.spec, name)) for name in DEFAULTS):
             return None
         for added, may in ((queries, len(self.query) == own), (0, generating)):
             known = new.shape[-2] - added
@@ -129,6 +129,15 @@ def _says(spec: Spec, name: str) -> bool:
 
 def _default(spec: Spec, name: str) -> Any:
     return spec.get(name, DEFAULTS[name])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two parts of a spec say the same; those of models may hold tensors."""
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+    if is_dataclass(one) and type(one) is type(other):
+        return all(_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    return bool(one == other)
 
 
 def _causal(step: Step, end: int) -> bool:

@@ -17,7 +17,7 @@ from regard.lab.curves import curve
 from regard.lab.draws import normal
 from regard.lab.report import Claim, Compared, Report, Timing, settings
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean
+from regard.inspection.statistics import mean
 from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
 from regard.spec.masks.base import plane_of
 

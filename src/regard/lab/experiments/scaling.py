@@ -17,7 +17,7 @@ from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal, weights
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean, placement
+from regard.inspection.statistics import mean, placement
 from regard.spec.scores import Dot, ScaledDot, Score
 
 WIDTHS = (8, 32, 64, 128, 256, 512)

@@ -17,7 +17,7 @@ from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal, weights
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean
+from regard.inspection.statistics import mean
 from regard.spec.normalizers import Hard
 
 WIDTH = 64

@@ -17,7 +17,7 @@ from regard.lab.draws import KEYS, chunks, looked_at, normal
 from regard.lab.experiments.scaling import NONE, ROOT, SCALINGS, WHOLE
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean
+from regard.inspection.statistics import mean
 
 WIDTHS = (16, 64, 256, 512)
 PAIRS = 1000  # independent pairs of one repetition

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.lab.statistics import inside, mean, placement, student
+from regard.inspection.statistics import inside, mean, placement, student
 
 # two-sided 95 %: any table of Student's t
 TABLE = {1: 12.7062, 2: 4.30265, 3: 3.18245, 5: 2.57058, 10: 2.22814, 30: 2.04227, 100: 1.98397}
