@@ -87,7 +87,7 @@ def _up_to(limits: Tensor, plane: Plane) -> Mod:
 
 
 def _rows(ids: Tensor, plane: Plane) -> Tensor:
-    return ids.to(plane.device).expand(plane.batch, ids.shape[-1])
+    return ids.to(plane.device).expand(plane.batch, ids.shape[-1]).contiguous()
 
 
 def _both(left: MaskMod, right: MaskMod) -> MaskMod:
@@ -163,7 +163,7 @@ def _listed(table: Tensor, axes: tuple[int, ...]) -> MaskMod:
 
 def _squares(table: Tensor, axes: tuple[int, ...], starts: Tensor, base: Tensor, size: int) -> MaskMod:
     def squares(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        place = (b, h, (q + starts[b]) // size, (k + base[0]) // size)
+        place = (b, h, (q + starts[b]) // size, (k + base[b]) // size)
         return table[tuple([place[axis] for axis in axes])]
 
     return squares
@@ -180,7 +180,7 @@ def _row_blocks(kinds: Tensor, axes: tuple[int, ...], size: tuple[int, int], inn
 
 def _where(fn: MaskMod, starts: Tensor, base: Tensor) -> MaskMod:
     def where(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return _bool(fn(b, h, q + starts[b], k + base[0]), k)
+        return _bool(fn(b, h, q + starts[b], k + base[b]), k)
 
     return where
 

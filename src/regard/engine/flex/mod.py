@@ -30,7 +30,10 @@ class Mod(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where rows stand: q of batch row b at `starts[b] + q`, k at `base + k`, so they are q + ahead[b] − k apart."""
+    """Where rows stand: q of batch row b at `starts[b] + q`, k at `base[b] + k`: they are q + ahead[b] − k apart.
+
+    All are indexed by b, though one number would often do.
+    """
 
     ahead: Tensor
     starts: Tensor
@@ -40,11 +43,11 @@ class Places:
     @classmethod
     def of(cls, plane: Plane) -> "Places":
         """One start for each batch row, whether the call has one or many: the structure does not tell."""
-        starts = plane.starts.expand(plane.batch)
+        starts = plane.starts.expand(plane.batch).contiguous()
         ahead = starts - plane.key_start
         near = int(ahead.abs().max()) + plane.queries + plane.keys < NEAR
         narrow = torch.int32 if near else torch.int64
-        base = torch.tensor([plane.key_start], device=plane.device)
+        base = torch.full((plane.batch,), plane.key_start, device=plane.device)
         return cls(ahead.to(plane.device, narrow), starts.to(plane.device), base, near)
 
 
@@ -59,8 +62,9 @@ class Table(NamedTuple):
         """Only what differs is indexed, so that a gradient is no larger than the tensor."""
         axes = tuple(axis for axis in range(4) if tensor.shape[axis] > 1)
         if not axes:
-            return cls(tensor.reshape(1).expand(plane.heads), (1,))
-        return cls(tensor[tuple(slice(None) if axis in axes else 0 for axis in range(4))], axes)
+            return cls(tensor.reshape(1).expand(plane.heads).contiguous(), (1,))
+        kept = tensor[tuple(slice(None) if axis in axes else 0 for axis in range(4))]
+        return cls(kept if 1 in kept.stride() else kept.contiguous(), axes)  # torch's kernels want a stride of 1
 
 
 def signature(fn: Any) -> tuple[Any, ...]:

@@ -51,7 +51,7 @@ def lower_score(request: Request, places: Places) -> Lowered:
     steps = [*_wrapped(request.score, places), *_added(request, places)]
     temperature = request.temperatures
     if isinstance(temperature, Tensor):
-        per_head = temperature.reshape(-1).expand(request.plane.heads)
+        per_head = temperature.reshape(-1).expand(request.plane.heads).contiguous()
         steps.append(Mod(_over_each(per_head), ("over each",)))
     elif steps and temperature != 1.0:
         steps.append(Mod(_over(temperature), ("over", temperature)))
@@ -125,7 +125,7 @@ def _capped(cap: float) -> ScoreMod:
 
 def _modified(fn: ScoreMod, starts: Tensor, base: Tensor) -> ScoreMod:
     def modified(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        found: Tensor | float = fn(score, b, h, q + starts[b], k + base[0])
+        found: Tensor | float = fn(score, b, h, q + starts[b], k + base[b])
         if isinstance(found, (int, float)):  # one number for all pairs
             return torch.zeros_like(score) + found
         return found.to(score.dtype)
