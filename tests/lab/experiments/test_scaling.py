@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.inspection.records import Bars, Estimate, Panel
+from regard.inspection.statistics import mean, placement
 from regard.lab.draws import KEYS
 from regard.lab.experiments.scaling import NONE, PRINTED, ROOT, SCALINGS, WHOLE, WIDTHS, measure
 from regard.lab.report import Report
-from regard.inspection.statistics import mean, placement
 from regard.spec.scores import Dot, ScaledDot
 
 Quick = Callable[[str], Report]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from regard.inspection.statistics import mean
 from regard.lab.experiments.scaling import NONE, ROOT
 from regard.lab.experiments.variance import RANGES, WIDTHS, attended, sampled
 from regard.lab.report import Report
-from regard.inspection.statistics import mean
 
 Quick = Callable[[str], Report]
 

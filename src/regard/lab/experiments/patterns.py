@@ -12,12 +12,12 @@ import torch
 from regard.engine.attend import attend
 from regard.engine.schedule import Schedule
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.statistics import mean
 from regard.lab import sources
 from regard.lab.curves import curve
 from regard.lab.draws import normal
 from regard.lab.report import Claim, Compared, Report, Timing, settings
 from regard.lab.setting import Setting
-from regard.inspection.statistics import mean
 from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
 from regard.spec.masks.base import plane_of
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Panel, Table
+from regard.inspection.statistics import mean
 from regard.lab import sources
 from regard.lab.draws import looked_at, normal, weights
 from regard.lab.maps import MAPS, SELF, TRANSLATION, PrintedMap
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.inspection.statistics import mean
 
 TOKENS, WIDTH = 6, 16
 EXACT = 1e-12  # what float64 leaves of zero here

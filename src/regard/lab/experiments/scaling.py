@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.inspection.statistics import mean, placement
 from regard.lab import sources
 from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal, weights
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.inspection.statistics import mean, placement
 from regard.spec.scores import Dot, ScaledDot, Score
 
 WIDTHS = (8, 32, 64, 128, 256, 512)

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.inspection.records import Lines, Panel, Picture, Table
+from regard.inspection.statistics import mean
 from regard.lab import sources
 from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal, weights
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.inspection.statistics import mean
 from regard.spec.normalizers import Hard
 
 WIDTH = 64

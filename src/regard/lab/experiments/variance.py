@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Estimate, Lines, Panel, Picture, Table
+from regard.inspection.statistics import mean
 from regard.lab import sources
 from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal
 from regard.lab.experiments.scaling import NONE, ROOT, SCALINGS, WHOLE
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
-from regard.inspection.statistics import mean
 
 WIDTHS = (16, 64, 256, 512)
 PAIRS = 1000  # independent pairs of one repetition
