@@ -92,13 +92,16 @@ export class App {
     state.on("sheet batch head", () => this.changedPlace());
     state.on("statistic scale ramp threshold theme", () => { this.colors = null; this.range.view = null; this.invalidate(); this.keepAddress(); });
     state.on("row column", (names) => this.changedPins(names));
-    this.ask = debounce(40, () => this.store.want(this.place(), this.plot.wanted(this.sheet())));
+    this.ask = debounce(40, () => {
+      const sheet = this.sheet();
+      this.store.want(this.place(), this.plot.wanted(sheet, this.notice.exact ? 0 : sheet.estimate_from));
+    });
     this.settle = debounce(250, () => this.keepAddress());
     this.chip.addEventListener("click", () => this.heads.toggle());
     canvas.addEventListener("click", (event) => this.clicked(event));
     this.stage.addEventListener("click", (event) => { if (event.target === this.stage) this.clicked(event); });
     this.unroute = this.route.listen(() => this.follow());
-    listen(this);
+    this.unlisten = listen(this, this.route.ear ?? this.root);
     this.dark = window.matchMedia("(prefers-color-scheme: dark)");
     this.redress = () => { this.colors = null; this.invalidate(); };
     this.dark.addEventListener("change", this.redress);
@@ -111,6 +114,7 @@ export class App {
     this.watch.disconnect();
     this.notice.end();
     this.unroute();
+    this.unlisten();
     this.dark.removeEventListener("change", this.redress);
     this.transport.close();
   }
@@ -219,7 +223,6 @@ export class App {
     this.route.title(`${name} · ${this.label(this.info.title || "Attention")}`);
     this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${sheet.queries} queries by ${sheet.keys} keys. Press ? for keys.`);
     this.range.view = null;
-    this.heads.load(this.state.get("sheet"));
     this.changedPins(["row", "column"]);
     this.notice.follow();
     this.moved();

@@ -2,7 +2,8 @@
 
 const STEP = 96, ZOOM = 1.5; // CSS pixels; times
 
-export function listen(app) {
+// `ear`: the document where the map has a page of its own, its element in a notebook. Returns how to stop.
+export function listen(app, ear) {
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   const acts = {
     "+": () => app.view.zoomBy(ZOOM), "=": () => app.view.zoomBy(ZOOM),
@@ -26,17 +27,19 @@ export function listen(app) {
     Enter: () => app.pinMiddle(),
     Escape: () => app.escape(),
   };
-  app.root.addEventListener("keydown", (event) => {
-    const writes = event.target.matches("input[type=text], select, textarea");
+  const hear = (event) => {
+    const writes = event.target.closest?.("input[type=text], select, textarea");
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.key === "Escape") { acts.Escape(); return event.preventDefault(); }
     if (writes) return;
-    const arrow = arrows[event.key], within = event.target.matches("button, a, input");
+    const arrow = arrows[event.key], within = event.target.closest?.("button, a, input");
     if (within && (arrow || event.key === "Enter" || event.key === " ")) return;
     if (arrow && event.shiftKey) app.movePin(arrow[1], arrow[0]);
     else if (arrow) app.view.panBy(arrow[0] * STEP, arrow[1] * STEP);
     else if (Object.hasOwn(acts, event.key)) acts[event.key]();
     else return;
     event.preventDefault();
-  });
+  };
+  ear.addEventListener("keydown", hear);
+  return () => ear.removeEventListener("keydown", hear);
 }

@@ -4,6 +4,7 @@ import { start } from "./start.js";
 import { httpTransport } from "./transport.js";
 
 const route = {
+  ear: document,
   read: () => location.hash,
   replace: (hash) => history.replaceState(null, "", hash === "#" ? location.pathname + location.search : hash),
   push: () => history.pushState(null, "", location.href),

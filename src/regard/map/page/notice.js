@@ -15,7 +15,7 @@ export class Notice {
     this.corner = make("div", stage, { name: "estimate-corner", "aria-hidden": "true" });
     this.corner.hidden = true;
     this.estimate = false;
-    this.state = "";
+    this.state = this.failed = "";
     this.part = 0;
     this.timer = 0;
     this.turn = 0;
@@ -28,7 +28,7 @@ export class Notice {
   // The head has changed: its progress is followed until it is exact. Asking is what starts the work.
   follow() {
     clearTimeout(this.timer);
-    this.state = "";
+    this.state = this.failed = "";
     this.part = 0;
     this.poll(++this.turn);
   }
@@ -37,8 +37,9 @@ export class Notice {
     const { app } = this, place = app.place();
     let wait = EVERY;
     try {
-      const { state, done, total } = await app.transport.call("progress", place);
+      const { state, done, total, error } = await app.transport.call("progress", place);
       if (turn !== this.turn) return;
+      this.failed = error ?? "";
       if (state === "exact" && this.state !== "exact") {
         app.store.expectExact(place);
         app.ask();
@@ -50,7 +51,7 @@ export class Notice {
     }
     if (turn !== this.turn) return;
     app.invalidate();
-    if (!this.exact) this.timer = setTimeout(() => this.poll(turn), wait);
+    if (!this.exact && !this.failed) this.timer = setTimeout(() => this.poll(turn), wait);
   }
 
   draw({ estimate }) {
@@ -60,7 +61,7 @@ export class Notice {
     this.corner.hidden = !estimate;
     this.root.classList.toggle("trouble", Boolean(trouble));
     this.hatch.hidden = this.bar.hidden = Boolean(trouble);
-    const percent = this.part > 0 ? `, ${Math.floor(100 * this.part)} % exact` : "";
+    const part = this.part > 0 ? `, ${Math.floor(100 * this.part)} % exact` : "", percent = this.failed ? `; exact: ${this.failed}` : part;
     const text = trouble ? `No answer, trying again: ${trouble}` : `Estimate${percent}`;
     if (this.text.textContent !== text) this.text.textContent = text;
     this.bar.value = this.part;

@@ -23,11 +23,12 @@ export class Plot {
     return levelFor(sheet, this.view.scale * this.ratio);
   }
 
-  // Tiles to ask for, in this order: the overview, the view, then ever coarser ones around it for panning.
-  wanted(sheet) {
+  // Tiles to ask for, in this order: the overview, the view, then ever coarser ones around it for panning, as far as
+  // they are at hand: levels above `from` are computed when asked for, those below only once the head is exact.
+  wanted(sheet, from) {
     const z = this.level(sheet), box = this.view.box();
     const list = [{ z: 0, y: 0, x: 0 }, ...tilesIn(sheet, z, box)];
-    for (let up = z - 2; up > 0; up -= 2) list.push(...tilesIn(sheet, up, box));
+    for (let up = z - 2; up > 0 && up >= from; up -= 2) list.push(...tilesIn(sheet, up, box));
     return z === 0 ? list.slice(0, 1) : list;
   }
 

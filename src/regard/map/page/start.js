@@ -3,7 +3,8 @@
 import { App } from "./app.js";
 import { make } from "./dom.js";
 
-// `route`: {read(), replace(hash), push(), listen(call), title(text)}; keeps the address, or nothing at all.
+// `route`: {read(), replace(hash), push(), listen(call), title(text)} keeps the address, or nothing at all; `ear` is where
+// keys are heard, if not the map alone.
 export async function start(root, transport, route) {
   const wait = make("p", root, { name: "wait", text: "Opening the map…" });
   try {

@@ -7,7 +7,8 @@ const KEPT = 512, PAINTED = 192, IN_FLIGHT = 2, LARGEST_BATCH = 64;
 const PAUSES = [300, 1000, 3000, 10000];
 const AFFORDABLE = 1 << 24; // matrix cells that one call of on-demand tiles may go through
 
-const keyOf = (place, { z, y, x }) => `${place.sheet}.${place.batch}.${place.head}.${z}.${y}.${x}`;
+const headOf = (place) => `${place.sheet}.${place.batch}.${place.head}.`;
+const keyOf = (place, { z, y, x }) => `${headOf(place)}${z}.${y}.${x}`;
 
 export class TileStore {
   constructor(transport, info, changed) {
@@ -18,6 +19,7 @@ export class TileStore {
     this.painted = new Map();
     this.queue = [];
     this.flights = new Set();
+    this.exact = new Set();
     this.failures = 0;
     this.trouble = "";
     this.retry = 0;
@@ -67,17 +69,16 @@ export class TileStore {
     this.pump();
   }
 
-  // Estimates stay on screen until the exact tiles have come.
+  // Estimates stay on screen until the exact tiles have come; those that are on their way are asked for again.
   expectExact(place) {
-    for (const [key, tile] of this.kept) {
-      if (tile.estimate && key.startsWith(`${place.sheet}.${place.batch}.${place.head}.`)) tile.stale = true;
-    }
+    this.exact.add(headOf(place));
+    for (const [key, tile] of this.kept) if (tile.estimate && key.startsWith(headOf(place))) tile.stale = true;
   }
 
   batch() {
     const { place, at } = this.queue[0], sheet = this.info.sheets[place.sheet];
     const cells = (TILE * sideOf(sheet, at.z)) ** 2;
-    const most = at.z < (sheet.estimate_from ?? this.info.estimate_from ?? 0) ? LARGEST_BATCH : Math.max(2, Math.min(16, AFFORDABLE / cells));
+    const most = at.z < sheet.estimate_from ? LARGEST_BATCH : Math.max(2, Math.min(16, AFFORDABLE / cells));
     const taken = [];
     while (taken.length < most && this.queue.length && this.queue[0].at.z === at.z) taken.push(this.queue.shift());
     return taken;
@@ -97,20 +98,30 @@ export class TileStore {
       for (const tile of decodeTiles(await this.transport.call("tiles", body, abort.signal))) this.keep(place, tile);
       this.failures = 0;
       this.trouble = "";
-      this.flights.delete(flight);
+      const again = batch.filter(({ key }) => this.kept.get(key)?.stale);
+      if (this.flights.delete(flight) && again.length) {
+        this.queue.push(...again);
+        this.pause(PAUSES[0]);
+      }
       this.changed();
     } catch (error) {
       if (!this.flights.delete(flight) || abort.signal.aborted) return;
       this.queue.push(...batch);
       if (error.status !== 429) this.trouble = error.message;
-      this.retry = setTimeout(() => { this.retry = 0; this.pump(); }, PAUSES[Math.min(this.failures++, PAUSES.length - 1)]);
+      this.pause(PAUSES[Math.min(this.failures++, PAUSES.length - 1)]);
       this.changed();
     }
     this.pump();
   }
 
+  pause(wait) {
+    clearTimeout(this.retry);
+    this.retry = setTimeout(() => { this.retry = 0; this.pump(); }, wait);
+  }
+
   keep(place, tile) {
     const key = keyOf(place, tile);
+    tile.stale = tile.estimate && this.exact.has(headOf(place));
     this.painted.delete(this.kept.get(key));
     this.kept.delete(key);
     this.kept.set(key, tile);
