@@ -174,7 +174,10 @@ def test_the_keyboard_reaches_everything(open_map: "Opener", small: "Served") ->
     assert (view()["row"], view()["column"]) == (11_999, 11_989)
     press("f")
     seen.page.keyboard.type("needle?")
+    seen.page.wait_for_timeout(200)
     seen.settle()
+    words, at = demo.tokens(20_000), demo.needle(20_000)[0]
+    assert "".join(words[at - 3 : at + 4]) in re.sub(r"\s", "", seen.page.locator(".found").inner_text())
     press("Enter")
     seen.settle()
     assert demo.needle(20_000)[0] in (view()["row"], view()["column"])

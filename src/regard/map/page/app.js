@@ -22,6 +22,7 @@ import { Search } from "./search.js";
 import { State, debounce } from "./state.js";
 import { TileStore } from "./tiles.js";
 import { Tokens } from "./tokens.js";
+import { patient } from "./transport.js";
 import { View } from "./view.js";
 
 const CELL = 24; // CSS pixels of a cell that was gone to
@@ -31,10 +32,10 @@ const rgb = (text) => text.match(/\w\w/g).map((part) => parseInt(part, 16));
 
 export class App {
   constructor(root, transport, info, route) {
-    Object.assign(this, { root, transport, info, route, frame: 0, colors: null, ended: false });
+    Object.assign(this, { root, transport: patient(transport), info, route, frame: 0, colors: null, ended: false });
     const first = address.read(route.read(), info);
     this.state = new State({ ...first.state, theme: "auto" });
-    this.build();
+    this.build(transport);
     this.wire();
     this.resize();
     this.view.show(this.sheet());
@@ -43,7 +44,7 @@ export class App {
     this.changedPlace();
   }
 
-  build() {
+  build(transport) {
     const { root, info } = this;
     root.classList.add("regard-map");
     const top = make("header", root, { name: "top" });
@@ -57,8 +58,12 @@ export class App {
     this.stage = make("main", root, { name: "stage" });
     const canvas = make("canvas", this.stage, { name: "plot", tabindex: "0", role: "application" });
     this.over = make("canvas", this.stage, { name: "over", "aria-hidden": "true" });
-    this.store = new TileStore(this.transport, info, () => this.invalidate());
-    this.tokens = new Tokens(this.transport, info, () => this.invalidate());
+    this.store = new TileStore(transport, info, () => this.invalidate());
+    this.tokens = new Tokens(this.transport, info, () => {
+      this.search.refresh();
+      this.card.refresh();
+      this.invalidate();
+    });
     this.view = new View(canvas, () => this.moved());
     this.plot = new Plot(canvas, this.view, this.store);
     this.row = new Profile(this, "row", () => this.card.draw());
@@ -224,6 +229,7 @@ export class App {
     this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${sheet.queries} queries by ${sheet.keys} keys. Press ? for keys.`);
     this.range.view = null;
     this.changedPins(["row", "column"]);
+    if (this.heads.open) this.heads.load(this.state.get("sheet"));
     this.notice.follow();
     this.moved();
   }
@@ -261,7 +267,11 @@ export class App {
 
   // Acts
 
-  choose(place) { this.jump(() => this.state.set({ ...place, head: Math.min(place.head, this.info.sheets[place.sheet].heads - 1) })); }
+  choose({ sheet, head, batch = this.state.get("batch") }) {
+    const of = this.info.sheets[sheet];
+    this.jump(() => this.state.set({ sheet, head: Math.min(head, of.heads - 1), batch: Math.min(batch, of.batch - 1) }));
+  }
+
   nextHead(by) { const { sheet, head } = this.state.values, { heads } = this.sheet(); this.choose({ sheet, head: (head + by + heads) % heads }); }
   nextLayer(by) { const { sheet, head } = this.state.values, { length } = this.info.sheets; this.choose({ sheet: (sheet + by + length) % length, head }); }
   nextColors() { const names = Object.keys(RAMPS); this.state.set({ ramp: names[(names.indexOf(this.state.get("ramp")) + 1) % names.length] }); }

@@ -43,7 +43,7 @@ export function axes(view, sheet, frame, theme, read) {
 function keyAxis(view, sheet, frame, theme, read) {
   const box = view.box(), { scale } = view, bottom = frame.top;
   const x = (k) => frame.x + (k + 0.5) * scale + view.offset.x;
-  const inside = (at) => at >= frame.left && at <= frame.width;
+  const inside = (at) => at >= frame.left - 1 && at <= frame.width;
   const scene = [], spelled = frame.spelled.columns;
   if (spelled) {
     const most = Math.floor((frame.band.top - 26) / 6.4);
@@ -67,7 +67,7 @@ function keyAxis(view, sheet, frame, theme, read) {
 function queryAxis(view, sheet, frame, theme, read) {
   const box = view.box(), { scale } = view, right = frame.left;
   const y = (q) => frame.y + (q + 0.5) * scale + view.offset.y;
-  const inside = (at) => at >= frame.top && at <= frame.height;
+  const inside = (at) => at >= frame.top - 1 && at <= frame.height;
   const scene = [], spelled = frame.spelled.rows, numbered = !spelled || frame.band.left > 100;
   if (spelled) {
     const most = Math.floor((frame.band.left - (numbered ? 50 : 12)) / 6.4);

@@ -14,6 +14,7 @@ export class Card {
     this.root.hidden = true;
     this.cell = null;
     this.abort = null;
+    this.incomplete = false;
   }
 
   get busy() {
@@ -55,6 +56,7 @@ export class Card {
     app.stage.classList.toggle("carded", !root.hidden);
     app.stage.classList.toggle("profiled", k !== null);
     root.replaceChildren();
+    this.incomplete = false;
     if (root.hidden) return;
     const close = iconButton("close", root, "Unpin", "Escape");
     close.classList.add("close");
@@ -62,6 +64,11 @@ export class Card {
     if (q !== null && k !== null) this.drawCell();
     if (q !== null) this.drawSide(this.row, "query", q, "reads from", "k", "key");
     if (k !== null) this.drawSide(this.column, "key", k, "is read by", "q", "query");
+  }
+
+  // Tokens have come that the card may have been drawn without.
+  refresh() {
+    if (this.incomplete) this.draw();
   }
 
   drawCell() {
@@ -81,8 +88,9 @@ export class Card {
   drawSide(profile, axis, at, verb, other, otherAxis) {
     const { app } = this, box = make("section", this.root), heading = make("h2", box);
     make("span", heading, { text: `${axis} ${position(at)}` });
-    const token = app.tokens.label(app.state.get("sheet"), axis, at);
-    if (token) make("span", heading, { name: "token", text: token });
+    const sheet = app.state.get("sheet"), token = app.tokens.label(sheet, axis, at);
+    if (token !== null) make("span", heading, { name: "token", text: token });
+    else if (app.tokens.has(sheet, axis)) this.incomplete = true;
     if (profile.failed) make("p", box, { name: "soft", text: profile.failed });
     const found = profile.found;
     if (!found) return;

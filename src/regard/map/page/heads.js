@@ -35,6 +35,11 @@ export class Heads {
     const label = make("label", top, { name: "soft", text: "show " });
     this.column = make("select", label, { "aria-label": "Statistic under each head" });
     this.column.addEventListener("change", () => this.captions());
+    this.batch = make("select", top, { "aria-label": "Text" });
+    const texts = Math.max(...app.info.sheets.map((sheet) => sheet.batch));
+    for (let n = 0; n < texts; n++) make("option", this.batch, { text: `text ${n}`, value: n });
+    this.batch.hidden = texts === 1;
+    this.batch.addEventListener("change", () => app.choose({ ...app.place(), batch: Number(this.batch.value) }));
     const close = iconButton("close", top, "Close", "Escape");
     close.addEventListener("click", () => this.toggle(false));
     this.list = make("div", this.root, { name: "layers" });
@@ -128,6 +133,7 @@ export class Heads {
 
   draw() {
     if (!this.open || !this.rows) return;
+    this.batch.value = this.app.state.get("batch");
     const { app } = this, statistic = app.state.get("statistic"), palette = app.palette();
     this.rows.forEach((heads, sheet) => heads.forEach((each, head) => {
       each.button.setAttribute("aria-pressed", String(sheet === app.state.get("sheet") && head === app.state.get("head")));

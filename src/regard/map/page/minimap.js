@@ -47,9 +47,11 @@ export class Minimap {
     const right = Math.min((box.k1 / sheet.keys) * width, width), bottom = Math.min((box.q1 / sheet.queries) * height, height);
     const least = 7 * ratio, w = Math.max(right - x, least), h = Math.max(bottom - y, least);
     const left = Math.min(Math.max((x + right - w) / 2, 0), width - w), top = Math.min(Math.max((y + bottom - h) / 2, 0), height - h);
-    context.lineWidth = 2 * ratio;
-    context.strokeStyle = theme.mark;
-    context.strokeRect(left + ratio, top + ratio, w - 2 * ratio, h - 2 * ratio);
+    for (const [color, thick] of [[theme.paper, 4], [theme.mark, 2]]) {
+      context.lineWidth = thick * ratio;
+      context.strokeStyle = color;
+      context.strokeRect(left + ratio, top + ratio, w - 2 * ratio, h - 2 * ratio);
+    }
   }
 
   // A dot here stands for several cells of the overview: the strongest of them.

@@ -5,7 +5,6 @@ import { debounce } from "./state.js";
 
 const THICK = 58;
 const BIN = 2; // CSS pixels
-const BUSY = [429, 503], PAUSE = 2000; // what a server says that has too much to do; milliseconds
 
 export class Profile {
   constructor(app, axis, told) {
@@ -58,7 +57,6 @@ export class Profile {
     } catch (error) {
       if (abort.signal.aborted) return;
       this.failed = error.message;
-      if (BUSY.includes(error.status)) setTimeout(() => this.again(), PAUSE);
     }
     this.abort = null;
     this.told();

@@ -19,6 +19,7 @@ export class Search {
     this.list.id = "regard-found";
     this.list.hidden = true;
     this.options = [];
+    this.contexts = [];
     this.chosen = -1;
     this.walk = { list: [], at: -1 };
     this.abort = null;
@@ -74,6 +75,7 @@ export class Search {
     this.abort?.abort();
     this.abort = null;
     this.options = [];
+    this.contexts = [];
     this.chosen = -1;
     this.list.replaceChildren();
     if (!text.trim()) return this.show(false);
@@ -81,6 +83,7 @@ export class Search {
     if (pair) this.offerCell(Number(pair[1]), Number(pair[2]));
     else if (single) { this.offerPosition("query", Number(single[1])); this.offerPosition("key", Number(single[1])); }
     if (!pair) await this.find(text);
+    this.refresh();
     if (!this.options.length && !this.list.childElementCount) make("p", this.list, { name: "soft", text: "Nothing found." });
     this.show(true);
   }
@@ -93,6 +96,7 @@ export class Search {
     element.addEventListener("pointerdown", (event) => event.preventDefault());
     element.addEventListener("click", act);
     this.options.push({ element, go: act });
+    return element;
   }
 
   within(axis, at) {
@@ -126,7 +130,8 @@ export class Search {
         make("p", this.list, { name: "soft", text: `${count(total, axes[n], axes[n] === "key" ? "keys" : "queries")}${more}` });
         for (const at of positions) {
           const place = walk.push({ axis: axes[n], at }) - 1;
-          this.offer([["number", position(at)], ...this.context(sheet, axes[n], at)], () => this.step(0, { list: walk, at: place }));
+          const element = this.offer([["number", position(at)]], () => this.step(0, { list: walk, at: place }));
+          this.contexts.push({ parent: make("span", element, { name: "context" }), sheet, axis: axes[n], at });
         }
       });
     } catch (error) {
@@ -135,13 +140,16 @@ export class Search {
     if (this.abort === abort) this.abort = null;
   }
 
-  // The token between its neighbors; those not loaded yet are left out.
-  context(sheet, axis, at) {
-    const length = axis === "query" ? this.app.sheet().queries : this.app.sheet().keys, parts = [];
-    for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + AROUND, length - 1); near++) {
-      parts.push([near === at ? "token hit" : "token", this.app.tokens.label(sheet, axis, near) ?? ""]);
+  // Each token found, between its neighbors; again when more of them have come.
+  refresh() {
+    const sheet = this.app.sheet();
+    for (const { parent, sheet: of, axis, at } of this.contexts) {
+      parent.replaceChildren();
+      const last = (axis === "query" ? sheet.queries : sheet.keys) - 1;
+      for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + AROUND, last); near++) {
+        make("span", parent, { name: near === at ? "token hit" : "token", text: this.app.tokens.label(of, axis, near) ?? "" });
+      }
     }
-    return parts;
   }
 
   // To the next or the last of what was found; the first call of a search says where to begin.

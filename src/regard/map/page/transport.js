@@ -56,6 +56,26 @@ export function commTransport(model) {
   };
 }
 
+const BUSY = [429, 503], TRIES = 6, PAUSE = 800; // what an overloaded server says; milliseconds, more each time
+
+// The same transport, which asks again when the other side has too much to do.
+export function patient(transport) {
+  return {
+    async call(name, body, signal) {
+      for (let turn = 1; ; turn++) {
+        try {
+          return await transport.call(name, body, signal);
+        } catch (error) {
+          if (!BUSY.includes(error.status) || turn === TRIES) throw error;
+          await new Promise((done) => setTimeout(done, turn * PAUSE));
+          signal?.throwIfAborted();
+        }
+      }
+    },
+    close: () => transport.close(),
+  };
+}
+
 function plainBuffer(view) {
   if (view instanceof ArrayBuffer) return view;
   return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
