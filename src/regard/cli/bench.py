@@ -16,7 +16,7 @@ from regard.bench.contenders import PEERS
 from regard.bench.device import Device, device
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
-from regard.cli import bench_cache
+from regard.cli import bench_cache, bench_map
 from regard.cli.progress import Progress
 from regard.engine.native.library import DTYPES
 from regard.inspection.files import replace
@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         if place.kind != "cpu":
             raise ValueError("cache is measured on the processor; leave --device out")
         return bench_cache.run(args, _settings(args, place).budget)
+    if [*args.cases, *args.case] == ["map"]:
+        return bench_map.run(args)
     cases, settings = [case.sized(device=place.kind) for case in _cases(args)], _settings(args, place)
     results: list[Result] = []
     failures: list[str] = []

@@ -51,6 +51,7 @@ def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
     async def computed(request: Request, name: str, body: object) -> Answer:
         future, stop = work.start(partial(viewer.answer, name, body))
         answered = asyncio.wrap_future(future)
+        answered.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to look
         left = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({answered, left}, timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ from regard.map.estimate import sampled
 from regard.map.lane import Lane
 from regard.map.stop import Stop
 
-PAIRS = 1 << 26  # of all heads that are gone through at once
+PAIRS = 1 << 24  # of all heads that are gone through at once
 ROWS = 64  # of each head else
 COLUMNS = ("entropy", "relative", "distance", "previous", "first")
 MORE = ("diagonal", "duplicate", "induction", "punctuation")
