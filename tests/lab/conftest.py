@@ -1,12 +1,23 @@
-"""Every experiment is run once, quickly, for all tests that look at its report."""
+"""Every experiment is run once, quickly, for all tests that look at its report, with a cache of its own."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
 from regard import lab
 from regard.lab.report import Report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache for all tests, and for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "regard"))
+        yield
 
 
 @cache

@@ -16,6 +16,8 @@ EXPERIMENTS = {
     "temperature": "how τ moves attention between one key and all keys",
     "patterns": "what full, causal, local and other masks show, and what they save",
     "rows": "rows of weights sum to 1, columns do not; shared projections and symmetry",
+    "translation": "whether a model that sees sentence pairs finds out which words belong together",
+    "induction": "how two layers learn to go on with what they have seen, at any length",
 }
 
 

@@ -39,7 +39,7 @@ class Lines(Task):
         return {"largest": float(next(model.parameters()).abs().max())}
 
 
-TASK = Lines(seed=1, steps=40, rate=0.05, looks=8)
+TASK = Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_a_second_run_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_settings_versions_and_code_have_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shelf.folder(TASK)
     assert shelf.folder(replace(TASK, steps=41)) != folder
-    assert shelf.folder(Lines(seed=1, steps=40, rate=0.05, looks=8)) == folder
+    assert shelf.folder(Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)) == folder
     monkeypatch.setattr(shelf, "versions", lambda: {"regard": "other"})
     assert shelf.folder(TASK) != folder
     monkeypatch.undo()
@@ -127,14 +127,15 @@ run.EVERY = 0.0
 def progress(what, done, total):
     if done == 7:
         os.kill(os.getpid(), signal.SIGKILL)
-train(Translating(seed=3, steps=12, rate=1e-2, looks=4, score="additive", width=8, batch=4, sentences=30), progress)
+sizes = {"steps": 12, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
+train(Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes), progress)
 """
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     from regard.lab.translation.task import Translating
 
-    task = Translating(seed=3, steps=12, rate=1e-2, looks=4, score="additive", width=8, batch=4, sentences=30)
+    task = Translating(seed=3, steps=12, rate=1e-2, rise=0.1, looks=4, score="additive", width=8, batch=4, sentences=30)
     killed = subprocess.run([sys.executable, "-c", KILLED], env=os.environ, capture_output=True, text=True, timeout=120)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [file.name for file in shelf.folder(task).iterdir()] == ["checkpoint.safetensors"]

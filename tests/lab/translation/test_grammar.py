@@ -93,6 +93,8 @@ def test_other_words_of_an_expression_are_possible() -> None:
     found = pair("the dog", "sleeps", "a table", "in front of")
     assert found.sure >= {(3, 4)}  # devant, front
     assert found.possible - found.sure == {(3, 3), (3, 5)}  # devant, in; devant, of
+    found = pair("the dog", "sleeps", "a table", "on", negated=True)
+    assert found.possible - found.sure == {(2, 2), (4, 2)}  # ne, does; pas, does
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,9 @@ def test_the_shown_sentences_are_held_out() -> None:
     assert " ".join(examples.cat().english) == "the cat sits on the mat"
     seen = {each.english for each in corpus.sentences(2000, 0, unseen=False)}
     assert examples.cat().english not in seen
-    assert examples.harder().english not in seen
-    assert {"pas", "l'"} <= set(examples.harder().french)
+    assert corpus.held_out(examples.friends())
+    french = "les jeunes amis curieux ne sont pas couchés devant l' arbre"
+    assert " ".join(examples.friends().pair().french) == french
 
 
 def test_sentences_of_a_seed() -> None:

@@ -49,7 +49,7 @@ def train(task: Task, progress: Progress = silent) -> Trained:
         "curve": state.curve,
     }
     replace(folder / RECORD, (json.dumps(record, ensure_ascii=False, indent=1) + "\n").encode())
-    write(folder / WEIGHTS, {f"model/{name}": tensor.detach() for name, tensor in named(state.model).items()}, record)
+    write(folder / WEIGHTS, {f"model/{name}": tensor for name, tensor in named(state.model).items()}, record)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return _kept(task, folder)
 

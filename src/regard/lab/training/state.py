@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor, nn
 
 from regard.inspection.files import beside
@@ -28,7 +27,7 @@ class State:
 
     def save(self, path: Path) -> None:
         """Write everything; the file is there whole or not at all."""
-        tensors = {f"model/{name}": tensor.detach() for name, tensor in named(self.model).items()}
+        tensors = {f"model/{name}": tensor for name, tensor in named(self.model).items()}
         for name, parameter in self.model.named_parameters():
             for part, tensor in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer/{name}/{part}"] = tensor
@@ -68,9 +67,19 @@ def fill(model: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def write(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
-    """A safetensors file with JSON in its header."""
+    """A safetensors file with JSON in its header. (`safetensors.torch.save_file` would need numpy.)"""
+    packed = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    specs = {
+        name: TensorSpec(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=list(tensor.shape),
+            data_ptr=tensor.data_ptr(),
+            data_len=tensor.nbytes,
+        )
+        for name, tensor in packed.items()
+    }
     with beside(path) as part:
-        save_file(tensors, part, {"regard": json.dumps(told)})
+        serialize_file(specs, part, {"regard": json.dumps(told)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -14,13 +14,14 @@ from regard.checks import whole
 class Task(ABC):
     """Fields must be what JSON can hold: they are hashed, and kept in the record.
 
-    `rate` is the highest learning rate: it rises over the first twentieth of the steps and falls to 0 along a cosine.
-    The curve has `looks` points.
+    The learning rate rises to `rate` over the first steps, a share `rise` of all, and falls to 0 along a cosine. The
+    curve has `looks` points.
     """
 
     seed: int
     steps: int
     rate: float
+    rise: float
     looks: int
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class Task(ABC):
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        rising = min(1.0, (step + 1) / max(1.0, self.steps / 20))
+        rising = min(1.0, (step + 1) / max(1.0, self.rise * self.steps))
         return self.rate * rising * (1 + math.cos(math.pi * step / self.steps)) / 2
 
     def looked_at(self, step: int) -> bool:

@@ -1,34 +1,27 @@
 """Sentences that are looked at: the seed's, and a harder one. Neither is ever trained on."""
 
-from functools import cache
-from itertools import count
-from random import Random
-
-from regard.lab.translation.corpus import draw, held_out
 from regard.lab.translation.grammar import NounPhrase, Pair, Sentence
-from regard.lab.translation.lexicon import ANIMALS, PLACES, STAYING, WHERE
+from regard.lab.translation.lexicon import AFTER, ANIMALS, BEFORE, DETERMINERS, PERSONS, PLACES, STAYING, WHERE
+
+THE = [forms[0] for forms in DETERMINERS].index("the")
+_NOUNS = {noun.english[0]: noun for noun in ANIMALS + PERSONS + PLACES}
+_VERBS = {verb.english[0]: verb for verb in STAYING}
+_WHERE = {where[0]: where for where in WHERE}
 
 
 def cat() -> Pair:
     """The cat sits on the mat."""
-    (subject,) = (noun for noun in ANIMALS if noun.english[0] == "cat")
-    (place,) = (noun for noun in PLACES if noun.english[0] == "mat")
-    (verb,) = (verb for verb in STAYING if verb.english[0] == "sits")
-    (where,) = (where for where in WHERE if where[0] == "on")
-    return Sentence(NounPhrase(subject, False, 0), verb, False, where, NounPhrase(place, False, 0)).pair()
+    subject, place = (NounPhrase(_NOUNS[noun], False, THE) for noun in ("cat", "mat"))
+    return Sentence(subject, _VERBS["sits"], False, _WHERE["on"], place).pair()
 
 
-@cache
-def harder() -> Pair:
-    """The first unseen sentence that has it all: denial, a verb of two words, adjectives on both sides, an elision."""
-    chance = Random(0)
-    for _ in count():
-        sentence = draw(chance)
-        pair = sentence.pair()
-        both = sentence.subject.before is not None and sentence.subject.after is not None
-        if held_out(sentence) and sentence.negated and sentence.verb.participle and both and "l'" in pair.french:
-            return pair
-    raise AssertionError("a grammar without such a sentence")
+def friends() -> Sentence:
+    """The young curious friends do not lie in front of the tree: denial, a verb of two words, an adjective on either
+    side of its noun, three words that become one, and an elision."""
+    (young,) = (each for each in BEFORE if each.english == "young")
+    (curious,) = (each for each in AFTER["person"] if each.english == "curious")
+    subject = NounPhrase(_NOUNS["friend"], True, THE, young, curious)
+    return Sentence(subject, _VERBS["lies"], True, _WHERE["in front of"], NounPhrase(_NOUNS["tree"], False, THE))
 
 
 def labels(pair: Pair) -> tuple[list[str], list[str]]:

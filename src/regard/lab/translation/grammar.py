@@ -17,7 +17,7 @@ class Pair:
     """A sentence in both languages and its alignment, as (French place, English place).
 
     `sure` holds one link for each French word. `possible` holds those and the links to the other words of an English
-    expression that became one French word: "at" of "looks at".
+    expression: "at" of "looks at", which is one word in French, and "does" of "does not", which never stands alone.
     """
 
     english: tuple[str, ...]
@@ -96,11 +96,11 @@ class Sentence:
         particle = [pair.source([self.verb.particle])] if self.verb.particle else []
         finite = self.verb.french[plural].split()
         if self.negated:
-            pair.target("n'" if elides(finite[0]) else "ne", denial)
+            pair.target("n'" if elides(finite[0]) else "ne", denial, [start])
         for word in finite:
             pair.target(word, verb, particle)
         if self.negated:
-            pair.target("pas", denial)
+            pair.target("pas", denial, [start])
         if forms := self.verb.participle:
             agreed = forms[2 * plural + self.subject.noun.feminine] if len(forms) > 1 else forms[0]
             pair.target(agreed, verb)

@@ -53,6 +53,13 @@ def error_rate(pairs: list[Pair], weights: list[Tensor]) -> float:
     return 1 - hits / links
 
 
+def off(pairs: list[Pair], weights: list[Tensor]) -> float:
+    """The share of French words whose largest weight is not on the word of their sure link."""
+    found = [set(enumerate(table.argmax(1).tolist())) for table in weights]
+    right = sum(len(links & pair.sure) for pair, links in zip(pairs, found, strict=True))
+    return 1 - right / sum(map(len, found))
+
+
 def exact(pairs: list[Pair], found: list[tuple[str, ...]]) -> float:
     """The share of sentences that are right to the last word."""
     return sum(pair.french == words for pair, words in zip(pairs, found, strict=True)) / len(pairs)
@@ -87,12 +94,13 @@ TWO = ("est, sont", "assis, couché, debout …", "se", "cache, repose …", "ne
 
 
 def shares(pairs: list[Pair], weights: list[Tensor]) -> dict[str, float]:
-    """Where an English word became two French ones: the mean weight of either on that word."""
+    """Where an English expression became two French words: the mean weight of either on it (does not, or a verb)."""
     found: dict[str, list[float]] = {name: [] for name in TWO}
     for pair, table in zip(pairs, weights, strict=True):
-        for place, english in pair.sure:
+        for place in range(len(pair.french)):
             if (name := _kind(pair, place)) is not None:
-                found[name].append(float(table[place, english]))
+                linked = [english for french, english in pair.possible if french == place]
+                found[name].append(float(table[place, linked].sum()))
     return {name: sum(each) / len(each) if each else float("nan") for name, each in found.items()}
 
 
