@@ -5,7 +5,7 @@ import { axes, frameOf, originOf } from "./axes.js";
 import { Card } from "./card.js";
 import { Palette, RAMPS } from "./colors.js";
 import { icon, iconButton, make } from "./dom.js";
-import { shorten, tokenLabel } from "./format.js";
+import { position, shorten, tokenLabel } from "./format.js";
 import { Heads } from "./heads.js";
 import { Hover } from "./hover.js";
 import { listen } from "./keys.js";
@@ -328,8 +328,11 @@ export class App {
     if (at.q < box.q0 || at.q + 1 > box.q1 || at.k < box.k0 || at.k + 1 > box.k1) this.view.glide({ q: at.q + 0.5, k: at.k + 0.5, scale });
   }
 
+  menus() { return [this.strongest.menu, this.saving, this.help, this.heads]; }
+  closeMenus(but) { for (const each of this.menus()) if (each !== but && each.open) each.toggle(false); }
+
   escape() {
-    const open = [this.strongest.menu, this.saving, this.help, this.heads].find((each) => each.open);
+    const open = this.menus().find((each) => each.open);
     if (open) open.toggle(false);
     else this.pin(null, null);
     this.plot.canvas.focus();
@@ -338,7 +341,7 @@ export class App {
   picture() {
     const { width, height } = this.room, state = this.state.values, sheet = this.sheet();
     const title = `${this.label(this.info.title || "Attention")} · ${this.headName(state.sheet, state.head)}`;
-    const note = `${sheet.queries} queries (rows) × ${sheet.keys} keys (columns); colors in multiples of uniform${this.notice.estimate ? "; estimate" : ""}`;
+    const note = `${position(sheet.queries)} queries (rows) × ${position(sheet.keys)} keys (columns); colors in multiples of uniform${this.notice.estimate ? "; estimate" : ""}`;
     return { title, meaning: this.legend.says(), note, scene: this.scene(false), frame: this.box(), palette: this.palette(), theme: this.theme(), width, height };
   }
 

@@ -23,7 +23,7 @@ export class Card {
 
   // CSS pixels at the right of the stage that the card hides; on narrow screens it lies at the bottom.
   covers() {
-    return this.root.hidden || this.app.room.narrow ? 0 : this.root.offsetWidth + 28;
+    return this.root.hidden || this.app.room.narrow ? 0 : this.root.offsetWidth + 16;
   }
 
   // Another cell, or another head: its exact weight is asked for.

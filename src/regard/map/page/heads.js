@@ -64,6 +64,7 @@ export class Heads {
     this.root.hidden = !open;
     this.app.chip.setAttribute("aria-expanded", String(open));
     if (!open) return this.app.plot.canvas.focus();
+    this.app.closeMenus(this);
     if (!this.rows) this.build();
     this.draw();
     this.current()?.button.focus();

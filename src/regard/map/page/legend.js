@@ -91,7 +91,7 @@ export function partOf({ scale: { low, high, linear } }, value) {
 
 export function ticks({ scale: { low, high, linear } }) {
   if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high) }));
-  const first = Math.ceil(low / DECADE - 1e-9), last = Math.floor(high / DECADE + 1e-9), step = last - first > 4 ? 2 : 1;
+  const first = Math.ceil(low / DECADE - 1e-9), last = Math.floor(high / DECADE + 1e-9), step = last - first > 3 ? 2 : 1;
   const found = [];
   for (let power = first; power <= last; power++) {
     if (power % step) continue;

@@ -11,7 +11,7 @@ export class Menu {
     this.fill = fill;
     this.button = iconButton(name, tools, label, key);
     this.button.setAttribute("aria-expanded", "false");
-    this.panel = make("div", app.stage, { name: "menu", role: "dialog", "aria-label": label });
+    this.panel = make("div", app.stage, { name: "menu", role: "dialog", "aria-label": label, tabindex: "-1" });
     this.panel.hidden = true;
     this.button.addEventListener("click", () => this.toggle());
     app.root.addEventListener("pointerdown", (event) => {
@@ -28,7 +28,9 @@ export class Menu {
     this.panel.hidden = !open;
     this.button.setAttribute("aria-expanded", String(open));
     if (!open) return focus && this.app.plot.canvas.focus();
+    this.app.closeMenus(this);
     this.panel.replaceChildren();
+    this.panel.focus();
     this.fill(this.panel, this);
     this.panel.querySelector("button")?.focus();
   }
@@ -53,7 +55,7 @@ export class Strongest {
     try {
       const { cells, exact } = await app.transport.call("strongest", { ...app.place(), count: STRONGEST });
       const partial = "Best so far: the whole matrix has not been gone through yet.";
-      note.textContent = exact === false ? partial : cells.length ? "By weight × visible keys; n and p go on." : "Nothing stands out.";
+      note.textContent = exact === false ? partial : cells.length ? "By weight × visible keys; n, p: next, previous." : "Nothing stands out.";
       const list = make("ol", panel), walk = cells.map((cell) => ({ cell }));
       cells.forEach((cell, at) => {
         const button = make("button", make("li", list), { name: "entry" });
@@ -63,7 +65,7 @@ export class Strongest {
         make("span", button, { name: "value", text: Number(cell.weight.toPrecision(3)).toString() });
         button.addEventListener("click", () => { this.menu.toggle(false); app.search.step(0, { list: walk, at }); });
       });
-      if (panel.contains(document.activeElement) || document.activeElement === this.menu.button) list.querySelector("button")?.focus();
+      if (panel.contains(document.activeElement)) list.querySelector("button")?.focus();
     } catch (error) {
       note.textContent = error.message;
     }
