@@ -1,7 +1,7 @@
 // The card of what is pinned: the exact cell, what its query reads from, and who reads its key.
 
 import { iconButton, make } from "./dom.js";
-import { multiple, position, weight } from "./format.js";
+import { count, multiple, position, weight } from "./format.js";
 
 const SHOWN = 6;
 
@@ -113,6 +113,6 @@ export class Card {
   summary(axis, found) {
     const seen = position(found.visible);
     if (axis === "key") return [`seen by ${seen} queries, receives ${Number(found.sum.toPrecision(4))} in all`];
-    return [`sees ${seen} keys`, `entropy ${found.entropy.toFixed(2)} nats, like ${position(Math.exp(found.entropy))} equal keys`];
+    return [`sees ${seen} keys`, `entropy ${found.entropy.toFixed(2)} nats, like ${count(Math.round(Math.exp(found.entropy)), "equal key")}`];
   }
 }
