@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.map import pyramid
 from regard.map.atlas import Atlas, Sheet
-from regard.map.estimate import sampled
+from regard.map.estimate import estimated, sampled
 from regard.map.levels import STEP, TILE, Levels, Place
 from regard.map.stop import Stop, Stopped
 from regard.map.tiles import EMPTY, ESTIMATE, Band, bands
@@ -209,6 +209,27 @@ def test_before_the_pass_coarse_tiles_are_estimates_and_say_so(monkeypatch: pyte
     assert (first[1].astype(float) <= np.where(full, largest, 0) + 0.6).all()  # no maximum is made up
     away = (first[0].astype(float) - mean)[full & (first[0] > 0)]
     assert abs(away.mean()) < 1
+    viewer.close()
+
+
+def test_an_estimate_that_several_ask_for_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.map.levels.FINE", 2)
+    made: list[int] = []
+
+    def slow(*args: Any) -> Any:
+        made.append(1)
+        time.sleep(0.1)
+        return estimated(*args)
+
+    monkeypatch.setattr("regard.map.tiles.estimated", slow)
+    viewer = Viewer(Atlas.of(matrix(*inputs(600, 600), mask="causal")))
+    body = {"sheet": 0, "head": 0, "tiles": [[0, 0, 0]]}
+    threads = [threading.Thread(target=viewer.answer, args=("tiles", body, Stop())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
     viewer.close()
 
 

@@ -198,6 +198,7 @@ def _visited(n: int, count: int, seconds: float, folder: str) -> Visitors:
         thread.start()
         while not running.started:
             time.sleep(0.01)
+        _ask(running.viewer, "progress")  # as a page does at once
         pan(running, min(count, 4), min(5.0, seconds))  # what grows with the first looks
         before = resident() or 0
         found = pan(running, count, seconds)

@@ -37,7 +37,7 @@ class Tiles:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Key, Place, bool], Tile] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._guessing = threading.Lock(), threading.Lock()
 
     def take(
         self, key: Key, lane: Lane, levels: Levels, places: Sequence[Place], planes: Planes | None, stop: Stop
@@ -56,11 +56,23 @@ class Tiles:
         for band in bands(missing):
             stop.check()
             coarse = band.z < levels.exact_from
-            made = self._guessed(lane, levels, band, stop) if coarse else _computed(lane, levels, band)
-            for place, tile in made.items():
-                self._keep(key, place, coarse, tile)
-            found |= made
+            found |= self._guess(key, lane, levels, band, stop) if coarse else _computed(lane, levels, band)
+            for x in range(band.first, band.past):
+                self._keep(key, Place(band.z, band.y, x), coarse, found[Place(band.z, band.y, x)])
         return found
+
+    def _guess(self, key: Key, lane: Lane, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
+        """One at a time: whoever waits most often waits for just this."""
+        with self._guessing:
+            stop.check()
+            places = [Place(band.z, band.y, x) for x in range(band.first, band.past)]
+            known = {place: tile for place in places if (tile := self._known(key, place, True)) is not None}
+            if len(known) == len(places):
+                return known
+            made = self._guessed(lane, levels, band, stop)
+            for place, tile in made.items():
+                self._keep(key, place, True, tile)
+            return made
 
     def forget(self) -> None:
         """Let go of all."""
