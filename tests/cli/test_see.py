@@ -131,8 +131,8 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
         ([], "give a text"),
         (["a", "--file", "b"], "one of them"),
         (["a", "--sample", "9"], "one of them"),
-        (["--sample", "0"], "tokens for minilm, got --sample 0"),
-        (["--sample", "99999"], "tokens for minilm, got --sample 99,999"),
+        (["--sample", "0"], "--sample takes 1 to 9,007 tokens for minilm, got 0"),
+        (["--sample", "99999"], "for minilm, got 99,999"),
         (["--file", "no/such/file"], "No such file"),
         (
             [" ".join(["mat"] * 511)],
@@ -140,6 +140,7 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
         ),
         (["a", "--model", "nothing"], "'nothing' is neither a model that regard knows (minilm, smollm2) nor a folder"),
         (["a", "--model", "{tmp}"], "config.json"),
+        (["a", "--save", "no/such/folder/x.png"], "there is no folder no/such/folder; make it first"),
         (["a", "--layer", "6"], "there is no layer 6: the model has 6, 0 to 5"),
         (["a", "--layer", "0", "--head", "12"], "there is no head 12 in layer 0: it has 12, 0 to 11"),
         (["a", "--head", "1"], "--head needs --layer"),

@@ -34,11 +34,11 @@ def test_each_map_is_where_its_layer_and_head_are(captured: Made) -> None:
     text = capture_text(captured(list(weights)), width=60, color="plain")
     assert [line.rstrip() for line in text.split("\n")[:7]] == [
         "  0    1    2",
-        "0 .... .... ....",
-        "  .... .... ....",
+        "0 ..   ..   ..",
+        "  ..   ..   ..",
         "",
-        "1 .... .... ....",
-        "  .... .... ..##",
+        "1 ..   ..   ..",
+        "  ..   ..   .#",
         "",
     ]
 
@@ -65,6 +65,11 @@ def test_one_layer_is_printed_larger(captured: Made, softmax: Made, capsys: pyte
     assert "layer 0: blocks.0.attention" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"blocks\.1\.attention cannot be shown: its weights cannot be computed"):
         print_capture(given, layer=1)
+    for layer, text in ((2, "there is no layer 2: there are 2, 0 to 1"), ("x", r"no layer 'x'; there are blocks\.0")):
+        with pytest.raises(ValueError, match=text):
+            print_capture(given, layer=layer)
+    print_capture(given, layer="blocks.0.attention", color="plain")
+    assert "layer 0: blocks.0.attention" in capsys.readouterr().out
     print_capture(given, color="plain", title="all")
     assert capsys.readouterr().out.startswith("all")
 

@@ -24,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
         if args.sort not in table.columns:
             raise ValueError(f"there is no column {args.sort!r}; there are {', '.join(table.columns)}")
         table = table.sort(args.sort)
+    if args.top is not None and args.top < 1:
+        raise ValueError(f"--top is how many rows to show, at least 1; got {args.top}")
     if args.top is not None:
         table = table.head(args.top)
     if args.save is not None:

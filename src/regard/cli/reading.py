@@ -48,7 +48,7 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int 
     model.tokenizer.no_truncation()
     ids = model.tokenizer.encode(text).ids
     if count is not None and not 1 <= count <= len(ids):
-        raise ValueError(f"the sample has {len(ids):,} tokens for {name}, got --sample {count:,}")
+        raise ValueError(f"--sample takes 1 to {len(ids):,} tokens for {name}, got {count:,}")
     ids = ids[:count]
     if not ids:
         raise ValueError("there is no token in the text; write a word")

@@ -47,7 +47,7 @@ def _chosen(found: "Capture", layer: int | None, head: int | None) -> "Attention
     whole = found[layer]
     heads = whole.shape[-3]
     if head is None:
-        return whole
+        return whole[0] if len(whole.shape) == 4 and whole.shape[0] == 1 else whole
     if not -heads <= head < heads:
         raise ValueError(f"there is no head {head} in layer {layer}: it has {heads}, 0 to {heads - 1}")
     return found[layer, head]
@@ -83,7 +83,7 @@ def _json(found: "Capture", layer: int | None, head: int | None) -> str:
         heads = range(matrix.shape[-3]) if head is None else [head % found[number].shape[-3]]
         count += math.prod(matrix.shape[1:])
         if count > MOST:
-            raise ValueError(f"more than {MOST:,} weights; choose one with --layer and --head, or --save FILE.npz")
+            raise ValueError(f"more than {MOST:,} weights; choose a layer with --layer, and --save FILE.npz")
         weights = matrix[0].dense()
         for which, part in zip(heads, weights if head is None else [weights], strict=True):
             records.append({"layer": number, "name": found.layers[number], "head": which, "weights": part.tolist()})

@@ -22,12 +22,20 @@ def replace(path: str | os.PathLike[str], content: bytes) -> None:
         part.write_bytes(content)
 
 
+def _short(folder: Path) -> Path:
+    """As seen from here, if it is below."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
 @contextmanager
 def beside(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new path beside a file, to be written in the block; it takes the file's place when the block ends well, once it
     is on the disk, and is gone when it does not."""
     path = Path(os.path.realpath(path))
     part = path.with_name(f".regard-{secrets.token_hex(8)}.part")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {_short(path.parent)}; make it first")
     try:
         part.touch(exist_ok=False)
         yield part

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
+from regard.checks import whole
 from regard.inspection.aligned import aligned
 from regard.inspection.files import form_of
 from regard.inspection.files import replace as write
@@ -57,6 +58,7 @@ class Tidy(Table):
 
     def head(self, count: int) -> Self:
         """The first rows."""
+        whole("count", count, 0)
         return replace(self, rows=self.rows[:count])
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:

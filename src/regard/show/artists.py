@@ -86,7 +86,7 @@ def heatmap(figure: Figure | SubFigure, grid: Grid) -> Axes:
         # an inset stays beside the cells wherever the layout puts them
         across = sides(grid)[0]
         scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
-        figure.colorbar(image, cax=scale).outline.set_visible(False)
+        figure.colorbar(image, cax=scale, label=grids.scale_label(limits)).outline.set_visible(False)
     return axes
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from regard.checks import whole
 from regard.inspection.records import Grid
 from regard.inspection.text import fit
 from regard.show import grids
@@ -29,7 +30,7 @@ _GAP = 1
 def print_capture(
     capture: Layers,
     *,
-    layer: int | None = None,
+    layer: int | str | None = None,
     how: str = "max",
     color: str = "auto",
     title: str = "",
@@ -37,16 +38,26 @@ def print_capture(
 ) -> None:
     """Print all heads of all layers at the size of the terminal, or those of one layer, larger."""
     if layer is not None:
-        for number, name, matrix, reason in matrices(capture, batch):
-            if number == layer % max(len(capture.layers), 1):
-                if matrix is None:
-                    raise ValueError(f"{name} cannot be shown: {reason}")
-                print_attention(matrix, how=how, color=color, title=title or f"layer {number}: {name}")
+        wanted = _number(capture.layers, layer)
+        number, name, matrix, reason = next(each for each in matrices(capture, batch) if each[0] == wanted)
+        if matrix is None:
+            raise ValueError(f"{name} cannot be shown: {reason}")
+        print_attention(matrix, how=how, color=color, title=title or f"layer {number}: {name}")
         return
     window = shutil.get_terminal_size()
     height = max(window.lines - 1, SHORTEST) if sys.stdout.isatty() else None  # the prompt comes below
     width = max(window.columns, NARROWEST)
     print(capture_text(capture, width=width, height=height, how=how, color=color, title=title, batch=batch))
+
+
+def _number(names: Sequence[str], layer: int | str) -> int:
+    if isinstance(layer, str):
+        if layer not in names:
+            raise ValueError(f"there is no layer {layer!r}; there are {', '.join(names)}")
+        return names.index(layer)
+    if not -len(names) <= whole("layer", layer) < len(names):
+        raise ValueError(f"there is no layer {layer}: there are {len(names)}, 0 to {len(names) - 1}")
+    return layer % len(names)
 
 
 @dataclass(frozen=True)
@@ -95,24 +106,24 @@ def _fitted(layers: int, heads: int, longest: int, window: tuple[int, int | None
     width, lines = window
     across = width - len(str(layers)) - 1
     shown = min(heads, max((across + _GAP) // (_NARROWEST + _GAP), 1))
-    widest = min((across + _GAP) // shown - _GAP, _WIDEST, max(longest * (1 if depth.colored else 2), _NARROWEST))
+    widest = min((across + _GAP) // shown - _GAP, _WIDEST, max(longest, _NARROWEST))
     if lines is None:
         return _Fit(widest, shown, range(layers))
     for side in range(widest, _NARROWEST - 1, -1):
-        if layers * (_high(side) + 1) <= lines:
+        if layers * (_high(side, depth) + 1) <= lines:
             return _Fit(side, shown, range(layers))
-    some = max(lines // (_high(_NARROWEST) + 1), 1)
+    some = max(lines // (_high(_NARROWEST, depth) + 1), 1)
     even = sorted({round(n * (layers - 1) / max(some - 1, 1)) for n in range(some)})
     return _Fit(_NARROWEST, shown, even)
 
 
 def _shape(depth: Depth) -> Layout:
-    """Cells as high as wide: two in a letter where there is color, else one in two letters."""
-    return Layout(0, 1, stacked=2) if depth.colored else Layout(0, 2)
+    """Two cells in a letter where there is color, else one, as many of them as there is room for."""
+    return Layout(0, 1, stacked=2 if depth.colored else 1)
 
 
-def _high(side: int) -> int:
-    return math.ceil(side / 2)
+def _high(side: int, depth: Depth) -> int:
+    return math.ceil(side / _shape(depth).stacked)
 
 
 def _block(found: Overview, room: _Fit, width: int, depth: Depth) -> Block:
@@ -133,11 +144,9 @@ def _block(found: Overview, room: _Fit, width: int, depth: Depth) -> Block:
 
 
 def _note(found: Overview, room: _Fit) -> str:
-    some = ""
-    if len(room.layers) < len(found.layers):
-        some = f" These are {len(room.layers)} of {len(found.layers)} layers."
-    if room.heads < len(found.heads):
-        some += f" These are {room.heads} of {len(found.heads)} heads."
+    counts = (("layers", len(room.layers), len(found.layers)), ("heads", room.heads, len(found.heads)))
+    told = " and ".join(f"{shown} of {there} {what}" for what, shown, there in counts if shown < there)
+    some = f" These are {told}." if told else ""
     return f"Rows: layers, columns: heads; {found.note}; one scale for all.{some} c[3].show() shows a layer."
 
 

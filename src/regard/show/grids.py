@@ -87,6 +87,11 @@ def limits(grid: Grid, values: Cells) -> Limits:
     return Limits(low, high, power=0.5 if tiny else 1.0)
 
 
+def scale_label(limits: Limits) -> str:
+    """What to write beside a scale of colors: how they are spread, if not evenly."""
+    return "" if limits.power == 1 else "square root scale"
+
+
 def pooled(values: Cells, rows: int, columns: int) -> Cells:
     """One cell for every `rows` × `columns` cells: the mean of those visible, None where none is."""
     if rows == columns == 1:

@@ -71,6 +71,7 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> Figure:
     assert image is not None
     scale = figure.colorbar(image, ax=axes, shrink=min(1.0, 2.2 / size[1] + 0.3), aspect=24, pad=0.015)
     scale.outline.set_visible(False)
+    scale.set_label(grids.scale_label(limits), fontsize="small")
     scale.ax.tick_params(labelsize="small")
     settle_texts(figure)
     return figure

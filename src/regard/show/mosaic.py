@@ -18,6 +18,7 @@ from regard.inspection.text import display_width, fit, visible, wrap
 from regard.show import grids
 from regard.show.color import RAMP
 from regard.show.figure import settle_texts
+from regard.show.grids import Limits
 from regard.show.overview import LayerMaps, Overview, values_of
 
 _PAGE = 10.5  # inches across
@@ -95,7 +96,7 @@ def draw_overview(found: Overview, scale: str = "shared") -> Figure:
     for line, text in enumerate(note):
         axes.text(0.12, places.size[1] + 0.16 + 0.16 * line, text, va="center", fontsize=8, color="#333333")
     if scale == "shared":
-        _write_scale(figure, ScalarMappable(norm, colors), places, (width, height))
+        _write_scale(figure, ScalarMappable(norm, colors), places, (width, height), limits)
     settle_texts(figure)
     return figure
 
@@ -198,9 +199,13 @@ def _write_edges(axes: Axes, places: _Places, names: Sequence[str], found: Overv
         axes.text(x - 0.08, y + places.side / 2, name, ha="right", va="center", fontsize=font)
 
 
-def _write_scale(figure: Figure, colors: ScalarMappable, places: _Places, size: tuple[float, float]) -> None:
+def _write_scale(
+    figure: Figure, colors: ScalarMappable, places: _Places, size: tuple[float, float], limits: Limits
+) -> None:
     high = min(places.rows * places.step, 2.6)
     left, bottom = places.size[0] + 0.05, size[1] - places.above - high
     axes = figure.add_axes((left / size[0], bottom / size[1], 0.12 / size[0], high / size[1]))
-    figure.colorbar(colors, cax=axes).outline.set_visible(False)
+    scale = figure.colorbar(colors, cax=axes)
+    scale.outline.set_visible(False)
+    scale.set_label(grids.scale_label(limits), fontsize=7)
     axes.tick_params(labelsize=7, length=2)

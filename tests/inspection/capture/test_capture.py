@@ -43,7 +43,7 @@ def test_layers_by_number_and_name() -> None:
 @pytest.mark.parametrize(
     "index, error, words",
     [
-        (2, IndexError, "layer 2 of 2"),
+        (2, IndexError, "there is no layer 2: there are 2, 0 to 1"),
         ("layers.0", KeyError, "no layer 'layers.0'; there are layers.0.self_attn, layers.1.self_attn"),
         (1.0, TypeError, "a layer is a number or a name, got float"),
         ((0, 1, 2), IndexError, "a capture is indexed by [layer] or [layer, head], got 3 indices"),

@@ -85,6 +85,8 @@ RUNS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
     "head": (lambda m: intervene(m, Ablate(), heads=4), "0 cannot be changed: it has 4 heads, 0 to 3, and no head 4"),
     "rows": (lambda m: intervene(m, Forbid(torch.ones(3, 9).bool())), "Forbid has 3 rows, the call has a batch of 2"),
     "position": (lambda m: intervene(m, Forbid([1, 9])), "Forbid names position 9, and there were 9 keys, 0 to 8"),
+    "keys": (lambda m: intervene(m, Forbid(torch.ones(10).bool())), "Forbid speaks of 10 keys, and there were 9"),
+    "mask keys": (lambda m: intervene(m, Mask(torch.ones(9, 10).bool())), "Mask speaks of 10 keys, and there were 9"),
     "pattern": (lambda m: intervene(m, Pattern(torch.ones(1, 3, 9, 9))), r"the pattern is \(1, 3, 9, 9\), the call"),
     "short": (lambda m: intervene(m, Pattern(torch.eye(5))), "the pattern has 5 queries, the call's stand at 0 to 8"),
     "below": (lambda m: intervene(m, Pattern(-torch.eye(9))), "weights below 0"),

@@ -186,7 +186,7 @@ class Capture:
         if isinstance(asked, bool) or not isinstance(asked, int):
             raise TypeError(f"a layer is a number or a name, got {type(asked).__name__}")
         if not -len(layers) <= asked < len(layers):
-            raise IndexError(f"layer {asked} of {len(layers)}")
+            raise IndexError(f"there is no layer {asked}: there are {len(layers)}, 0 to {len(layers) - 1}")
         return layers[asked]
 
 

@@ -11,7 +11,7 @@ from regard.inspection.heads.sums import centered as less_mean
 from regard.inspection.heads.sums import cosines, products
 from regard.inspection.heads.visible import visible
 
-EXACT = 1024  # more queries than this are sampled:
+EXACT = 512  # more queries than this are sampled:
 SAMPLE, RUN = 512, 8  # so many of them, so many in a row
 CELLS = 1 << 24  # weights that are held together
 

@@ -72,4 +72,5 @@ def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
     square = gram.diagonal(dim1=-2, dim2=-1)
     size = torch.where(square > (0.0 if noise is None else noise), square, 0.0).sqrt()
     both = size.unsqueeze(-1) * size.unsqueeze(-2)
-    return torch.where(both > 0, gram / torch.where(both > 0, both, 1.0), 0.0).clamp(-1.0, 1.0)
+    found = torch.where(both > 0, gram / torch.where(both > 0, both, 1.0), 0.0).clamp(-1.0, 1.0)
+    return torch.where(gram.isnan(), torch.nan, found)

@@ -44,6 +44,10 @@ class Mask(Change):
         placed = _placed(draft) if table.positional_for(draft.queries) else draft
         return masked(placed, site, Shifted(table, site.first) if site.first else table, self)
 
+    def check(self, reach: int) -> None:
+        if isinstance(self.mask, Tensor) and self.mask.shape[-1] > reach:
+            raise ValueError(f"Mask speaks of {self.mask.shape[-1]} keys, and there were {reach}")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forbid(Change):
@@ -72,7 +76,10 @@ class Forbid(Change):
         return masked(draft, site, Dense(~forbidden[:, None, None, :]), self)
 
     def check(self, reach: int) -> None:
-        if not isinstance(self.keys, Tensor) and max(self.keys) >= reach:
+        if isinstance(self.keys, Tensor):
+            if self.keys.shape[-1] > reach:
+                raise ValueError(f"Forbid speaks of {self.keys.shape[-1]} keys, and there were {reach}")
+        elif max(self.keys) >= reach:
             raise ValueError(f"Forbid names position {max(self.keys)}, and there were {reach} keys, 0 to {reach - 1}")
 
 
