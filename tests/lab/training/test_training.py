@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -145,6 +146,15 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     assert same(resumed, elsewhere(task, tmp_path))
 
 
+@pytest.fixture
+def _listens() -> Iterator[None]:
+    """A shell that starts tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_listens")
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     def press(what: str, done: int, total: int) -> None:
         if done == 20:

@@ -1,5 +1,6 @@
 """A browser without a screen, servers of the map that all tests of this folder share, and pages that are watched."""
 
+import os
 import shutil
 import threading
 import time
@@ -97,9 +98,11 @@ class Seen:
 Opener = Callable[..., Seen]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # in its thread no other loop of events can run
 def browser() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None and "CI" in os.environ:
+        pytest.fail("there is no chromium; .ci/run installs it")
     if found is None:
         pytest.skip("needs chromium on the PATH: the page of the map is tested in a real browser")
     with sync_playwright() as playwright:
