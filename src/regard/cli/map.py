@@ -39,7 +39,7 @@ def _told(address: str) -> None:
 
 def _atlas(args: argparse.Namespace) -> Atlas:
     if args.demo is not None:
-        if args.text is not None or args.file is not None:
+        if (args.text, args.file, args.sample) != (None, None, None):
             raise ValueError("--demo shows heads of its own; leave the text out")
         from regard.map import demo
 
@@ -50,11 +50,11 @@ def _atlas(args: argparse.Namespace) -> Atlas:
             return _saved(path)
         if len(args.text) < 1024 and path.is_file():
             args.file, args.text = args.text, None
-    if args.text is None and args.file is None:
+    if (args.text, args.file, args.sample) == (None, None, None):
         raise ValueError(
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
-    name = args.text if args.file is None else Path(args.file).name
+    name = args.text or (Path(args.file).name if args.file else "sample")
     title = f"{Path(args.model).name}: {name[:60]}"
     return Atlas.of(reading.captured(args), title)
 

@@ -115,7 +115,7 @@ def browser() -> Iterator[Browser]:
 def open_map(browser: Browser) -> Iterator[Opener]:
     """Opens a map; at the end no page may have complained, or asked anyone but its own server.
 
-    The long pass over the largest matrix is not begun: asking how far it is would begin it.
+    The long pass over the largest matrix is begun only for those who wait for it: asking how far it is would begin it.
     """
     opened: list[Seen] = []
 
@@ -124,7 +124,7 @@ def open_map(browser: Browser) -> Iterator[Opener]:
         context = browser.new_context(**{"viewport": size, "reduced_motion": "reduce", **options})
         seen = Seen(context.new_page())
         opened.append(seen)
-        watch(seen, exact=served.atlas.sheets[0].keys < 100_000)
+        watch(seen, exact=wait == "exact" or served.atlas.sheets[0].keys < 100_000)
         seen.page.goto(f"{served.address}#{hash}" if hash else served.address)
         seen.settle(wait)
         return seen

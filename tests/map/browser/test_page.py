@@ -98,9 +98,9 @@ def test_the_pointer_reads_the_exact_weight(open_map: "Opener", large: "Served")
         assert float(shown[1]) == pytest.approx(float(row[k]), rel=1e-3)
 
 
-def test_the_needle_is_found_from_the_overview(open_map: "Opener", small: "Served") -> None:
-    n = small.atlas.sheets[0].keys
-    seen = open_map(small, f"head={NEEDLE}", wait="exact")
+def test_the_needle_is_found_from_the_overview(open_map: "Opener", large: "Served") -> None:
+    n = large.atlas.sheets[0].keys
+    seen = open_map(large, f"head={NEEDLE}", wait="exact")
     seen.page.keyboard.press("s")
     seen.settle()
     seen.page.keyboard.press("Enter")  # the strongest is the first of the list, and has the focus
@@ -111,7 +111,7 @@ def test_the_needle_is_found_from_the_overview(open_map: "Opener", small: "Serve
     assert (view["row"], view["column"]) == (q, k)
     assert (view["q"], view["k"]) == pytest.approx((q + 0.5, k + 0.5))
     card = seen.page.locator(".card")
-    weight = float(small.head(NEEDLE)[q : q + 1, k : k + 1])
+    weight = float(large.head(NEEDLE)[q : q + 1, k : k + 1])
     assert float(card.get_attribute("data-weight") or "nan") == pytest.approx(weight, rel=ROUNDING)
     assert "rank 1 of" in card.inner_text()
     assert "needle" in card.inner_text()
