@@ -24,6 +24,12 @@ print(regard.plan(q, q, q))
 print(regard.attend(q, q, q).sum())
 """
 
+DATA = [
+    file
+    for file in (ROOT / "src" / "regard").rglob("*")
+    if file.suffix in {".html", ".css", ".js", ".svg", ".txt", ".json"}
+]
+
 
 def test_without_a_compiler_the_package_is_built_and_runs_on_tiled(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
@@ -35,7 +41,9 @@ def test_without_a_compiler_the_package_is_built_and_runs_on_tiled(tmp_path: Pat
     assert wheel.name.endswith("py3-none-any.whl")
     copy = tmp_path / "copy"
     with zipfile.ZipFile(wheel) as archive:
-        assert not [name for name in archive.namelist() if name.endswith(LIBRARIES)]
+        names = set(archive.namelist())
+        assert not [name for name in names if name.endswith(LIBRARIES)]
+        assert {file.relative_to(ROOT / "src").as_posix() for file in DATA} <= names
         archive.extractall(copy)
     command = [sys.executable, "-S", "-c", RUN, str(copy), sysconfig.get_path("purelib")]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
