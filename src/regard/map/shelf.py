@@ -1,8 +1,6 @@
 """Shelf: where pyramids are kept between visits: one file for each head, named after its content."""
 
 import hashlib
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from regard.inspection.cache import cache_folder
 from regard.inspection.files import beside
 from regard.map.levels import Bytes, Levels
 from regard.map.pyramid import shapes
@@ -21,9 +20,8 @@ MOST = 4 << 30  # bytes that a shelf keeps; the oldest files go first
 
 
 def usual() -> Path:
-    """The folder for matrices that are in no file: `REGARD_CACHE`, or the place this system has for such files."""
-    chosen = os.environ.get("REGARD_CACHE")
-    return (Path(chosen).expanduser().absolute() if chosen else _cache()) / "maps"
+    """The folder for matrices that are in no file."""
+    return cache_folder() / "maps"
 
 
 def beside_file(file: Path) -> Path:
@@ -104,12 +102,3 @@ def _digest_of_file(path: Path) -> str:
         while piece := file.read(CHUNK):
             found.update(piece)
     return found.hexdigest()
-
-
-def _cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "regard" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "regard"
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "")  # a relative one is to be ignored, says the XDG specification
-    return (base if base.is_absolute() else Path.home() / ".cache") / "regard"

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.capture.choice import Choice
-from regard.inspection.capture.compare import compare, moved
+from regard.inspection.capture.compare import moved
 from regard.inspection.capture.heads import Chosen, grouped
 from regard.inspection.capture.kept import Kept, Refused
 from regard.inspection.capture.layer import Layer
 from regard.inspection.capture.slots import filled
 from regard.inspection.capture.spill import Spill
 from regard.inspection.listening.call import Call, Store
+from regard.inspection.listening.compare import compare
 from regard.inspection.listening.names import Names, Place
 
 

@@ -8,6 +8,7 @@ from regard.inspection.listening.call import Call
 from regard.inspection.matrix import matrix
 
 LOOSEST = 0.25  # weights in half precision may be this far off, however large the logits are
+CELLS = 1 << 24  # weights compared at once
 
 
 def compare(call: Call) -> None:
@@ -19,15 +20,32 @@ def compare(call: Call) -> None:
         theirs = call.weights
         if ours.shape != theirs.shape:
             raise ValueError(f"its weights are {tuple(theirs.shape)}, and queries and keys give {ours.shape}")
-        wrong = (ours.dense(limit=None) - theirs * (1.0 - call.rate)).abs()
-        worst = (
-            float(torch.where(theirs == 0, 0.0, wrong).max() if call.rate else wrong.max()) if wrong.numel() else 0.0
-        )
+        height = max(1, CELLS * theirs.shape[-2] // max(1, theirs.numel()))
+        found = [0.0]
+        for first in range(0, theirs.shape[-2], height):
+            rows = slice(first, first + height)
+            own, given = ours[(..., rows, slice(None))], theirs[..., rows, :]
+            wrong = (own - given * (1.0 - call.rate)).abs()
+            if call.rate:
+                wrong = torch.where(given == 0, 0.0, wrong)
+            # where a model has no numbers any more, we need not have any either
+            wrong = torch.where(_blind(call, rows) | (own.isnan() & given.isnan()), 0.0, wrong)
+            found += [float(wrong.max())] if wrong.numel() else []
+        worst = float(torch.tensor(found).max())  # NaN if one is
         if not worst <= (allowed := _allowed(call)):
             raise ValueError(
                 f"its weights are {worst:.1e} away from those of its queries, keys, mask and scale, more than "
                 f"{allowed:.1e}: it does something to them that cannot be seen"
             )
+
+
+def _blind(call: Call, rows: slice) -> Tensor:
+    """Rows that see nothing: what a model has there are not weights, and in some types not even numbers."""
+    bias = call.spec.get("bias")
+    if not isinstance(bias, Tensor) or bias.ndim < 2:
+        return torch.zeros((), dtype=torch.bool, device=call.query.device)
+    table = bias[..., rows, :] if bias.shape[-2] > 1 else bias
+    return (table <= 0.5 * torch.finfo(bias.dtype).min).all(-1, keepdim=True)
 
 
 def _allowed(call: Call) -> float:

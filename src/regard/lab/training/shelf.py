@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regard.inspection.cache import cache_folder
 from regard.lab.training.task import Task
 
 PACKAGE = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ def folder(task: Task) -> Path:
     """The folder of a training: another one for other settings, versions or code. It need not exist yet."""
     decides = {"settings": settings(task), "versions": versions(), "code": _code(inspect.getfile(type(task)))}
     key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-    return _cache() / "trainings" / f"{task.name.replace(' ', '-')}-{key[:16]}"
+    return cache_folder() / "trainings" / f"{task.name.replace(' ', '-')}-{key[:16]}"
 
 
 def settings(task: Task) -> dict[str, Any]:
@@ -54,15 +55,3 @@ def _code(file: str) -> str:
         for path in sorted(place.rglob("*.py")):
             found.update(path.relative_to(place).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
-
-
-def _cache() -> Path:
-    """`REGARD_CACHE`, or the place this system has for such files."""
-    if chosen := os.environ.get("REGARD_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "regard" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "regard"
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "")  # a relative one is to be ignored, says the XDG specification
-    return (base if base.is_absolute() else Path.home() / ".cache") / "regard"
