@@ -8,7 +8,7 @@ from regard.lab.setting import Progress, Setting, silent
 
 __all__ = ["EXPERIMENTS", "Report", "names", "run"]
 
-# name: what it asks; the code is regard.lab.experiments.<name>, with `run(setting) -> Report`
+# name: what it asks; the code is regard.lab.experiments.<name> (a hyphen is an underscore), with `run(setting) -> Report`
 EXPERIMENTS = {
     "scaling": "why scores are divided by √d_k: entropy and gradients against the width",
     "variance": "how large q · k gets, and when softmax saturates",
@@ -33,5 +33,5 @@ def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = s
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}"
         raise ValueError(f"the lab has no experiment {name!r}; {hint}")
     setting = Setting(quick, seed, progress)
-    report: Report = importlib.import_module(f"regard.lab.experiments.{name}").run(setting)
+    report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
     return report
