@@ -8,7 +8,7 @@ from regard.lab.setting import Progress, Setting, silent
 
 __all__ = ["EXPERIMENTS", "Report", "names", "run"]
 
-# name: what it asks; the code is regard.lab.experiments.<name> (a hyphen is an underscore), with `run(setting) -> Report`
+# name: what it asks; the code is `run(setting)` in regard.lab.experiments.<name>, a hyphen being an underscore
 EXPERIMENTS = {
     "scaling": "why scores are divided by √d_k: entropy and gradients against the width",
     "variance": "how large q · k gets, and when softmax saturates",
