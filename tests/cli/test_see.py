@@ -91,6 +91,8 @@ def test_a_file_and_standard_input(
     (tmp_path / "cat.txt").write_text(CAT)
     assert main(["see", "--file", str(tmp_path / "cat.txt"), "--json"]) == 0
     told = capsys.readouterr().out
+    assert main(["see", str(tmp_path / "cat.txt"), "--json"]) == 0
+    assert capsys.readouterr().out == told
     monkeypatch.setattr(sys, "stdin", io.StringIO(CAT))
     assert main(["see", "--file", "-", "--json"]) == 0
     assert capsys.readouterr().out == told
@@ -133,7 +135,9 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
         (["a", "--sample", "9"], "one of them"),
         (["--sample", "0"], "--sample takes 1 to 9,007 tokens for minilm, got 0"),
         (["--sample", "99999"], "for minilm, got 99,999"),
-        (["--file", "no/such/file"], "No such file"),
+        (["--file", "no/such/file"], "no/such/file cannot be read: No such file or directory; name a file"),
+        (["nosuch.txt"], "nosuch.txt cannot be read: No such file or directory; name a file that is there"),
+        (["no.safetensors", "--model", "minilm"], "holds what a model attended to; leave --model minilm out"),
         (
             [" ".join(["mat"] * 511)],
             "minilm reads up to 512 tokens, the text has 513; shorten it, or take --model smollm2",

@@ -44,18 +44,14 @@ def _atlas(args: argparse.Namespace) -> Atlas:
         from regard.map import demo
 
         return demo.atlas(args.demo)
-    if args.text is not None and args.file is None:
-        path = Path(args.text)
-        if path.suffix == reading.SAVED:
-            return _saved(path)
-        if len(args.text) < 1024 and path.is_file():
-            args.file, args.text = args.text, None
+    saved = reading.saved_path(args)
+    if saved is not None:
+        return _saved(Path(saved))
     if (args.text, args.file, args.sample) == (None, None, None):
         raise ValueError(
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
-    name = args.text or (Path(args.file).name if args.file else "sample")
-    title = f"{Path(args.model).name}: {name[:60]}"
+    title = f"{Path(args.model or reading.MODEL).name}: {reading.source(args)}"
     return Atlas.of(reading.captured(args), title)
 
 

@@ -15,27 +15,51 @@ if TYPE_CHECKING:
     from regard.models.text import TextEncoder, TextGenerator
 
 SAVED = ".safetensors"
+TEXTS = (".txt", ".md", ".rst", ".tex", ".csv", ".json", ".html", ".py")  # endings that are meant as files
+MODEL = "minilm"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The text and the model."""
     parser.add_argument(
-        "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a saved capture, FILE{SAVED}"
+        "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a text file, or a saved capture, FILE{SAVED}"
     )
     parser.add_argument("--file", metavar="FILE", help="read the text from a file; - is standard input")
     parser.add_argument(
         "--sample", type=int, metavar="N", help="the first N tokens of a long text that comes with regard"
     )
     known = ", ".join(model.name for model in models.known())
-    parser.add_argument("--model", default="minilm", metavar="NAME", help=f"{known}, or a folder (minilm)")
+    parser.add_argument("--model", metavar="NAME", help=f"{known}, or a folder ({MODEL})")
 
 
 def captured(args: argparse.Namespace) -> "Capture":
     """The attention of the model over the text, or the capture of a file."""
-    if args.text is not None and args.text.endswith(SAVED) and args.file is None and args.sample is None:
-        return _saved(args.text)
+    saved = saved_path(args)
+    if saved is not None:
+        return _saved(saved)
     text = _text(args)  # first: a model may have to be downloaded
-    return read(_model(args.model), text, args.model, args.sample)
+    name = args.model or MODEL
+    return read(_model(name), text, name, args.sample)
+
+
+def saved_path(args: argparse.Namespace) -> str | None:
+    """The file of a saved capture, if that is what the text names."""
+    if args.text is None or not args.text.endswith(SAVED) or (args.file, args.sample) != (None, None):
+        return None
+    if args.model is not None:
+        raise ValueError(f"{args.text} holds what a model attended to; leave --model {args.model} out")
+    return str(args.text)
+
+
+def source(args: argparse.Namespace) -> str:
+    """What is read, in a few words."""
+    if args.sample is not None:
+        return "sample"
+    if args.file == "-":
+        return "standard input"
+    if args.file is not None or _names_file(args.text):
+        return Path(args.file or args.text).name
+    return str(args.text)[:60]
 
 
 def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int | None = None) -> "Capture":
@@ -64,18 +88,32 @@ def _text(args: argparse.Namespace) -> str:
         raise ValueError('give a text, as in "The cat sleeps on the mat", or --file FILE, or --sample N; one of them')
     if args.sample is not None:
         text = models.sample()
-    elif args.file is None:
-        text = str(args.text)
     elif args.file == "-":
         text = sys.stdin.read()
+    elif args.file is not None or _names_file(args.text):
+        text = _contents(args.file or args.text)
     else:
-        try:
-            text = Path(args.file).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{args.file} is not a text in UTF-8: byte {error.start:,} cannot be read") from error
+        text = str(args.text)
     if not text.strip():
         raise ValueError("the text is empty; write a word")
     return text
+
+
+def _names_file(text: str) -> bool:
+    """Whether a text that ends as files of text do is one word, or the name of a file that is there."""
+    return text.endswith(TEXTS) and (len(text.split()) == 1 or (len(text) < 1024 and Path(text).is_file()))
+
+
+def _contents(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text in UTF-8: byte {error.start:,} cannot be read") from error
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read: {error.strerror}; name a file that is there (or, if these are the words to read, "
+            "pipe them in: --file -)"
+        ) from error
 
 
 def _model(name: str) -> "TextEncoder | TextGenerator":

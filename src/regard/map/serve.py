@@ -49,6 +49,7 @@ def listening(port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((HOST, port))
+        sock.listen()  # now, so that who is told the address can connect at once
     except OSError as error:
         sock.close()
         raise OSError(f"port {port} cannot be used ({error.strerror}); leave it out, and a free one is taken") from None
