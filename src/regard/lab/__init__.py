@@ -6,7 +6,7 @@ import importlib
 from regard.lab.report import Report
 from regard.lab.setting import Progress, Setting, silent
 
-__all__ = ["EXPERIMENTS", "Report", "names", "run"]
+__all__ = ["EXPERIMENTS", "TIMED", "Report", "names", "run"]
 
 # name: what it asks; the code is `run(setting)` in regard.lab.experiments.<name>, a hyphen being an underscore
 EXPERIMENTS = {
@@ -16,9 +16,14 @@ EXPERIMENTS = {
     "temperature": "how τ moves attention between one key and all keys",
     "patterns": "what full, causal, local and other masks show, and what they save",
     "rows": "rows of weights sum to 1, columns do not; shared projections and symmetry",
+    "self-cross": "what changes when keys and values come from another sequence",
     "translation": "whether a model that sees sentence pairs finds out which words belong together",
     "induction": "how two layers learn to go on with what they have seen, at any length",
+    "dimensions": "what d_model, d_k, d_v and h are in known models, and what more heads change",
 }
+
+# these hold a stopwatch and want the machine for themselves
+TIMED = ("patterns", "scores", "tricks", "ffn", "why", "dimensions")
 
 
 def names() -> tuple[str, ...]:
@@ -30,7 +35,7 @@ def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = s
     """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}, and all"
         raise ValueError(f"the lab has no experiment {name!r}; {hint}")
     setting = Setting(quick, seed, progress)
     report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
