@@ -4,4 +4,5 @@ import sys
 
 from regard.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # not when a process that `regard lab all` started reads this file
+    sys.exit(main())

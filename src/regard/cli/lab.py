@@ -1,21 +1,29 @@
-"""`regard lab`: lists the experiments; `regard lab NAME` runs one and prints what it found."""
+"""`regard lab` lists the experiments, `regard lab NAME` runs one and prints its findings, `regard lab all` runs all."""
 
 import argparse
 import shutil
 import sys
+import time
 from pathlib import Path
 
 from regard import lab
 from regard.cli.progress import Progress
+from regard.inspection.files import replace
 from regard.lab import page
+
+ALL = "all"
+FOLDER = Path("regard-lab")
+BOOK = "index.html"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The name of an experiment, and how to run it."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment; without it, a list of them")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment, or all; without it, a list of them")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: seconds, and wider intervals")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers (0)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="also write NAME.png, .svg, .csv and .json there")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"also write NAME.png, .svg, .csv and .json there (all: {FOLDER})"
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (text)")
 
 
@@ -24,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         print(listing())
         return 0
+    if args.name == ALL:
+        return _all(args)
     with Progress() as progress:
         report = lab.run(args.name, quick=args.quick, seed=args.seed, progress=progress)
     if args.format == "json":
@@ -40,4 +50,34 @@ def listing() -> str:
     """Every experiment and what it asks."""
     widest = max(map(len, lab.names()))
     lines = [f"  {name:<{widest}}  {asks}" for name, asks in lab.EXPERIMENTS.items()]
-    return "\n".join(["regard lab NAME runs one of these:", *lines])
+    last = f"regard lab {ALL} runs every one and writes a report with all pictures, {FOLDER / BOOK} (--out DIR)"
+    return "\n".join(["regard lab NAME runs one of these:", *lines, last])
+
+
+def _all(args: argparse.Namespace) -> int:
+    """Every experiment; each is printed in a line and written as it ends, then the report of all."""
+    from regard.lab.book import book
+    from regard.lab.everything import Failed, Outcome, everything
+    from regard.lab.setting import Setting
+
+    if args.format == "json":
+        raise ValueError(f"regard lab {ALL} writes NAME.json for every experiment to a folder; leave --format out")
+    Setting(args.quick, args.seed)  # a seed that cannot be is refused before anything runs
+    folder = args.out or FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    found: dict[str, Outcome] = {}
+    with Progress() as progress:
+        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, progress=progress):
+            found[outcome.name] = outcome
+            progress.clear()
+            if isinstance(outcome, Failed):
+                print(f"{outcome.name}: not run: {outcome.reason}", file=sys.stderr)
+            else:
+                page.write(outcome, folder)
+                print(f"{outcome.name}: {outcome.finding}", flush=True)
+        progress("writing the report", 0, 1)
+        html = book([found[name] for name in lab.names()], lab.EXPERIMENTS)
+        replace(folder / BOOK, html.encode())
+    print(f"\nthe report of all is {folder / BOOK} ({time.monotonic() - start:.0f} s)")
+    return int(any(isinstance(outcome, Failed) for outcome in found.values()))

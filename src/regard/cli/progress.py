@@ -28,6 +28,10 @@ class Progress:
         self.width = max(self.width, len(line))
         print(f"\r{line:<{self.width}}" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
 
-    def __exit__(self, *_: object) -> None:
+    def clear(self) -> None:
+        """Make room for other lines."""
         if self.width and sys.stderr.isatty():
             print("\r" + " " * self.width + "\r", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()

@@ -12,11 +12,17 @@ _GAP = "  "
 
 def aligned(table: Table) -> str:
     """The table in aligned columns; numbers of a column share their decimals where their sizes allow it."""
-    columns = [_column(name, [row[index] for row in checked_rows(table)]) for index, name in enumerate(table.columns)]
+    columns = columns_of(table)
     lines = [" ".join(visible(line) for line in table.title.splitlines())] if table.title else []
     for texts in zip(*(column.lines() for column in columns), strict=True):
         lines.append(_GAP.join(texts).rstrip())
     return "\n".join(lines)
+
+
+def columns_of(table: Table) -> "list[Column]":
+    """The columns as texts."""
+    rows = checked_rows(table)
+    return [_column(name, [row[index] for row in rows]) for index, name in enumerate(table.columns)]
 
 
 def checked_rows(table: Table) -> Sequence[Sequence[Cell]]:
@@ -28,21 +34,24 @@ def checked_rows(table: Table) -> Sequence[Sequence[Cell]]:
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
+    """A column as texts; `words` stand to the left, numbers to the right."""
+
     name: str
     texts: Sequence[str]
     words: bool
 
     def lines(self) -> list[str]:
+        """Name, rule and cells, equally wide."""
         width = max(map(display_width, [self.name, *self.texts]))
         place = left if self.words else right
         return [place(text, width) for text in (self.name, "-" * width, *self.texts)]
 
 
-def _column(name: str, cells: Sequence[Cell]) -> _Column:
+def _column(name: str, cells: Sequence[Cell]) -> Column:
     numbers = iter(alike([cell for cell in cells if isinstance(cell, float)]))
     texts = [next(numbers) if isinstance(cell, float) else _text(cell) for cell in cells]
-    return _Column(visible(name), texts, words=all(isinstance(cell, str | bool) for cell in cells))
+    return Column(visible(name), texts, words=all(isinstance(cell, str | bool) for cell in cells))
 
 
 def _text(cell: Cell) -> str:

@@ -69,8 +69,8 @@ def settings(setting: Setting, repetitions: int) -> dict[str, Cell]:
         "regard": str(sys.modules["regard"].__version__),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-        f"{torch.get_num_threads()} threads",
+        "machine": f"{platform.system()} {platform.machine()}, cores: {os.cpu_count()}, "
+        f"threads: {torch.get_num_threads()}",
     }
 
 

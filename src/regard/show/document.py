@@ -21,7 +21,7 @@ def document(data: dict[str, Any], title: str) -> str:
     """The page that shows these data."""
     script, style = _asset("page.js"), _asset("page.css")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     name = html.escape(token_label(title) if title else "Attention")
@@ -48,5 +48,6 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hashed(text: str) -> str:
+    """A script or style as a page's policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -222,3 +223,22 @@ def test_the_rate_rises_and_falls() -> None:
 def test_a_task_has_steps() -> None:
     with pytest.raises(ValueError, match="steps must be"):
         replace(TASK, steps=0)
+
+
+def test_two_that_want_the_same_train_once() -> None:
+    """The second waits for the first and takes what it left. flock holds between open files, so threads show it."""
+    steps: list[int] = []
+    begun = threading.Event()
+
+    def counted(what: str, done: int, total: int) -> None:
+        steps.append(done)
+        begun.set()
+
+    found: list[Trained] = []
+    first = threading.Thread(target=lambda: found.append(train(TASK, counted)))
+    first.start()
+    assert begun.wait(20)
+    found.append(train(TASK, counted))
+    first.join()
+    assert steps == list(range(TASK.steps))
+    assert same(*found)

@@ -12,6 +12,7 @@ from regard.inspection.files import replace
 from regard.lab.setting import Progress, silent
 from regard.lab.training import shelf
 from regard.lab.training.interrupt import Interrupt
+from regard.lab.training.lock import only_one
 from regard.lab.training.state import State, fill, named, read, write
 from regard.lab.training.task import Task
 from regard.lab.training.trained import Trained
@@ -36,6 +37,14 @@ def train(task: Task, progress: Progress = silent) -> Trained:
             f"cannot write to {error.filename or folder}: {error.strerror}; set REGARD_CACHE to a folder that you may "
             "write to"
         ) from error
+    with only_one(folder):
+        if not (folder / WEIGHTS).exists():
+            _trained(task, folder, progress)
+    return _kept(task, folder)
+
+
+def _trained(task: Task, folder: Path, progress: Progress) -> None:
+    """Go through the steps that are left and put the weights down."""
     _swept(folder)
     with _alone(), torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
         state = _begun(task, folder)
@@ -51,7 +60,6 @@ def train(task: Task, progress: Progress = silent) -> Trained:
     replace(folder / RECORD, (json.dumps(record, ensure_ascii=False, indent=1) + "\n").encode())
     write(folder / WEIGHTS, {f"model/{name}": tensor for name, tensor in named(state.model).items()}, record)
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    return _kept(task, folder)
 
 
 def _kept(task: Task, folder: Path) -> Trained:

@@ -1,0 +1,68 @@
+"""The page of many reports: complete, closed to the network, and safe from what stands in a text."""
+
+import re
+from html.parser import HTMLParser
+
+from regard import lab
+from regard.inspection.records import Bars, Table
+from regard.lab.book import book
+from regard.lab.everything import Failed
+from regard.lab.report import Claim, Compared, Report
+
+EVIL = "<script>alert(1)</script>&"
+REPORT = Report(
+    "one",
+    f"Is {EVIL} a question?",
+    (Table(("a", "b"), [("x", 1.5), (EVIL, 2.25)], "numbers"),),
+    (Bars(["p"], {"s": [1.0]}, "y", "bars"),),
+    "It is.",
+    (
+        Compared(
+            "seed: course",
+            (
+                Claim("so", "1", 1.0, "confirmed"),
+                Claim("not so", "1", 2.0, "corrected: by 1"),
+                Claim("in part", "1", 2.0, "partly: below 2"),
+                Claim("odd", "1", 2.0, "about others"),
+            ),
+        ),
+    ),
+    {"seed": 4, "quick": True, "regard": "0", "torch": "2", "machine": "m"},
+)
+
+
+class _Balanced(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_part_is_there_and_texts_are_texts() -> None:
+    page = book([REPORT, Failed("two", "ValueError: no <model>")], {"one": "asked & answered", "two": "what"})
+    parser = _Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert "script" not in parser.seen
+    assert parser.seen.count("img") == 1
+    assert parser.seen.count("table") == 2
+    for text in ("asked &amp; answered", "It is.", "2.25", "Not run: ValueError: no &lt;model&gt;", "--quick --seed 4"):
+        assert text in page
+    assert "1 confirmed</span>" in page
+    assert "1 corrected</span>" in page
+    assert "1 partly</span>" in page
+    assert "and 1 described" in page
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    page = book([lab.run("saturation", quick=True)], lab.EXPERIMENTS)
+    assert "default-src 'none'" in page
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)
