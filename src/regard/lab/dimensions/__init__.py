@@ -1,0 +1,1 @@
+"""Dimensions: how known models cut their width into heads."""
