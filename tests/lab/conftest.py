@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 
 import pytest
 
-from regard import lab
+from regard import lab, models
 from regard.lab.report import Report
 
 
@@ -15,6 +16,9 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache for all tests, and for all workers."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    (folder / "regard").mkdir(exist_ok=True)
+    with suppress(FileExistsError):  # models stay where they are
+        (folder / "regard" / "models").symlink_to(models.get("minilm").parent, target_is_directory=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "regard"))
         yield
