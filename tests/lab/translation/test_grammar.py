@@ -5,7 +5,7 @@ import random
 import pytest
 
 from regard.lab.translation import corpus, examples
-from regard.lab.translation.grammar import NounPhrase, Pair, Sentence
+from regard.lab.translation.grammar import Mood, NounPhrase, Pair, Sentence
 from regard.lab.translation.lexicon import (
     ACTING_ON,
     AFTER,
@@ -37,10 +37,10 @@ def phrase(words: str) -> NounPhrase:
     return NounPhrase(*NOUNS[noun], article, before, after)
 
 
-def pair(subject: str, verb: str, other: str, where: str | None = None, negated: bool = False) -> Pair:
+def pair(subject: str, verb: str, other: str, where: str | None = None, mood: Mood = Mood.PLAIN) -> Pair:
     """The pair of a sentence given in parts."""
     place = None if where is None else PREPOSITIONS[where]
-    return Sentence(phrase(subject), VERBS[verb], negated, place, phrase(other)).pair()
+    return Sentence(phrase(subject), VERBS[verb], mood, place, phrase(other)).pair()
 
 
 # English, French, and for each French word the place of its English word (then, in brackets, others that are possible)
@@ -53,13 +53,13 @@ BY_HAND = [
         "0132445678",
     ),
     (
-        pair("the white cow", "lies", "the red house", "in front of", negated=True),
+        pair("the white cow", "lies", "the red house", "in front of", mood=Mood.DENIED),
         "the white cow does not lie in front of the red house",
         "la vache blanche n' est pas couchée devant la maison rouge",
         "0 2 1 4 5 4 5 7 9 11 10",
     ),
     (
-        pair("my sad friend", "hides", "this island", "behind", negated=True),
+        pair("my sad friend", "hides", "this island", "behind", mood=Mood.DENIED),
         "my sad friend does not hide behind this island",
         "mon ami triste ne se cache pas derrière cette île",
         "0214554678",
@@ -71,10 +71,22 @@ BY_HAND = [
         "012456",
     ),
     (
-        pair("two queens", "waits for", "my new school", negated=True),
+        pair("two queens", "waits for", "my new school", mood=Mood.DENIED),
         "two queens do not wait for my new school",
         "deux reines n' attendent pas ma nouvelle école",
         "01343678",
+    ),
+    (
+        pair("the girl", "sits", "a bed", "on", mood=Mood.STRESSED),
+        "the girl does sit on a bed",
+        "la fille est bien assise sur un lit",
+        "01323456",
+    ),
+    (
+        pair("two queens", "waits for", "my new school", mood=Mood.STRESSED),
+        "two queens do wait for my new school",
+        "deux reines attendent bien ma nouvelle école",
+        "0132567",
     ),
 ]
 
@@ -93,8 +105,8 @@ def test_other_words_of_an_expression_are_possible() -> None:
     found = pair("the dog", "sleeps", "a table", "in front of")
     assert found.sure >= {(3, 4)}  # devant, front
     assert found.possible - found.sure == {(3, 3), (3, 5)}  # devant, in; devant, of
-    found = pair("the dog", "sleeps", "a table", "on", negated=True)
-    assert found.possible - found.sure == {(2, 2), (4, 2)}  # ne, does; pas, does
+    found = pair("the dog", "sleeps", "a table", "on", mood=Mood.DENIED)
+    assert found.possible == found.sure  # ne and pas are "not", not "does"
 
 
 @pytest.mark.parametrize(
@@ -169,8 +181,8 @@ def test_test_sentences_are_held_out() -> None:
 
 def test_the_shown_sentences_are_held_out() -> None:
     subject, mat = phrase("the cat"), phrase("the mat")
-    for negated in (False, True):
-        assert corpus.held_out(Sentence(subject, VERBS["sits"], negated, PREPOSITIONS["on"], mat))
+    for mood in Mood:
+        assert corpus.held_out(Sentence(subject, VERBS["sits"], mood, PREPOSITIONS["on"], mat))
     assert " ".join(examples.cat().english) == "the cat sits on the mat"
     seen = {each.english for each in corpus.sentences(2000, 0, unseen=False)}
     assert examples.cat().english not in seen

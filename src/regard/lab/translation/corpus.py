@@ -7,7 +7,7 @@ test differs from every sentence of the training in at least that, not just in a
 import random
 import zlib
 
-from regard.lab.translation.grammar import NounPhrase, Pair, Sentence
+from regard.lab.translation.grammar import Mood, NounPhrase, Pair, Sentence
 from regard.lab.translation.lexicon import (
     ACTING_ON,
     AFTER,
@@ -26,7 +26,8 @@ SINGULAR, PLURAL = ([place for place, forms in enumerate(DETERMINERS) if forms[c
 
 SHOWN = "cat sits mat"  # the seed's sentence; kept from training whatever its number, colors and articles
 EVERY = 10  # one of so many combinations is held out
-DESCRIBED, NEGATED, STAYS = 0.35, 0.3, 0.6  # how often
+DESCRIBED, STAYS = 0.35, 0.6  # how often
+MOODS = {Mood.PLAIN: 0.5, Mood.DENIED: 0.3, Mood.STRESSED: 0.2}
 
 
 def held_out(sentence: Sentence) -> bool:
@@ -38,10 +39,10 @@ def held_out(sentence: Sentence) -> bool:
 def draw(chance: random.Random) -> Sentence:
     """A sentence, whether held out or not."""
     subject = _noun_phrase(chance, ACTING)
-    negated = chance.random() < NEGATED
+    (mood,) = chance.choices(list(MOODS), list(MOODS.values()))
     if chance.random() < STAYS:
-        return Sentence(subject, chance.choice(STAYING), negated, chance.choice(WHERE), _noun_phrase(chance, PLACES))
-    return Sentence(subject, chance.choice(ACTING_ON), negated, None, _noun_phrase(chance, ACTING + PLACES))
+        return Sentence(subject, chance.choice(STAYING), mood, chance.choice(WHERE), _noun_phrase(chance, PLACES))
+    return Sentence(subject, chance.choice(ACTING_ON), mood, None, _noun_phrase(chance, ACTING + PLACES))
 
 
 def _noun_phrase(chance: random.Random, nouns: tuple[Noun, ...]) -> NounPhrase:
@@ -66,7 +67,7 @@ def possible() -> int:
     """How many sentences the grammar makes."""
     acting, places = _phrases(ACTING), _phrases(PLACES)
     where, what = len(STAYING) * len(WHERE) * places, len(ACTING_ON) * (acting + places)
-    return 2 * acting * (where + what)
+    return len(Mood) * acting * (where + what)
 
 
 def _phrases(nouns: tuple[Noun, ...]) -> int:

@@ -1,6 +1,6 @@
 """Sentences that are looked at: the seed's, and a harder one. Neither is ever trained on."""
 
-from regard.lab.translation.grammar import NounPhrase, Pair, Sentence
+from regard.lab.translation.grammar import Mood, NounPhrase, Pair, Sentence
 from regard.lab.translation.lexicon import AFTER, ANIMALS, BEFORE, DETERMINERS, PERSONS, PLACES, STAYING, WHERE
 
 THE = [forms[0] for forms in DETERMINERS].index("the")
@@ -12,7 +12,7 @@ _WHERE = {where[0]: where for where in WHERE}
 def cat() -> Pair:
     """The cat sits on the mat."""
     subject, place = (NounPhrase(_NOUNS[noun], False, THE) for noun in ("cat", "mat"))
-    return Sentence(subject, _VERBS["sits"], False, _WHERE["on"], place).pair()
+    return Sentence(subject, _VERBS["sits"], Mood.PLAIN, _WHERE["on"], place).pair()
 
 
 def friends() -> Sentence:
@@ -21,7 +21,7 @@ def friends() -> Sentence:
     (young,) = (each for each in BEFORE if each.english == "young")
     (curious,) = (each for each in AFTER["person"] if each.english == "curious")
     subject = NounPhrase(_NOUNS["friend"], True, THE, young, curious)
-    return Sentence(subject, _VERBS["lies"], True, _WHERE["in front of"], NounPhrase(_NOUNS["tree"], False, THE))
+    return Sentence(subject, _VERBS["lies"], Mood.DENIED, _WHERE["in front of"], NounPhrase(_NOUNS["tree"], False, THE))
 
 
 def labels(pair: Pair) -> tuple[list[str], list[str]]:

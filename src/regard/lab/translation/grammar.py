@@ -2,10 +2,12 @@
 
 French is not English word by word: adjectives of color follow their noun, everything agrees in gender and number,
 le and ne elide before a vowel, "sits" takes two words (est assis), "not" stands on both sides of the verb (ne … pas),
-and "looks at" or "in front of" shrink to one. Words are lower case; an elided word is a word of its own (l' arbre).
+"does" alone is stress (does see: voit bien), and "looks at" or "in front of" shrink to one. Words are lower case; an
+elided word is a word of its own (l' arbre).
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from regard.lab.translation.lexicon import DETERMINERS, Adjective, Noun, Verb, elides
 
@@ -17,7 +19,7 @@ class Pair:
     """A sentence in both languages and its alignment, as (French place, English place).
 
     `sure` holds one link for each French word. `possible` holds those and the links to the other words of an English
-    expression: "at" of "looks at", which is one word in French, and "does" of "does not", which never stands alone.
+    expression that is one word in French: "at" of "looks at".
     """
 
     english: tuple[str, ...]
@@ -63,18 +65,26 @@ class NounPhrase:
         return feminine if self.noun.feminine else masculine
 
 
+class Mood(Enum):
+    """How a thing is said: sits, does not sit, does sit."""
+
+    PLAIN = "sits"
+    DENIED = "does not sit"
+    STRESSED = "does sit"
+
+
 @dataclass(frozen=True)
 class Sentence:
     """Someone does something to another, or somewhere: `where` is a preposition in both languages, or None."""
 
     subject: NounPhrase
     verb: Verb
-    negated: bool
+    mood: Mood
     where: tuple[str, str] | None
     other: NounPhrase
 
     def content(self) -> str:
-        """What happens between whom, whatever their number, color, article and denial: "cat sits mat"."""
+        """What happens between whom, whatever their number, color, article and mood: "cat sits mat"."""
         verb = f"{self.verb.english[0]} {self.verb.particle}".strip()
         return f"{self.subject.noun.english[0]} {verb} {self.other.noun.english[0]}"
 
@@ -89,18 +99,19 @@ class Sentence:
         return pair.done()
 
     def _predicate(self, pair: "_Builder") -> None:
-        plural = self.subject.plural
-        helper = ["do" if plural else "does", "not"] if self.negated else []
-        start = pair.source([*helper, self.verb.english[plural or self.negated]])
-        verb, denial = start + len(helper), start + 1
+        plural, mood = self.subject.plural, self.mood
+        helper = ["do" if plural else "does"] if mood is not Mood.PLAIN else []
+        helper += ["not"] if mood is Mood.DENIED else []
+        start = pair.source([*helper, self.verb.english[plural or bool(helper)]])
+        verb, last = start + len(helper), start + len(helper) - 1
         particle = [pair.source([self.verb.particle])] if self.verb.particle else []
         finite = self.verb.french[plural].split()
-        if self.negated:
-            pair.target("n'" if elides(finite[0]) else "ne", denial, [start])
+        if mood is Mood.DENIED:
+            pair.target("n'" if elides(finite[0]) else "ne", last)
         for word in finite:
             pair.target(word, verb, particle)
-        if self.negated:
-            pair.target("pas", denial, [start])
+        if mood is not Mood.PLAIN:
+            pair.target("pas" if mood is Mood.DENIED else "bien", last)
         if forms := self.verb.participle:
             agreed = forms[2 * plural + self.subject.noun.feminine] if len(forms) > 1 else forms[0]
             pair.target(agreed, verb)

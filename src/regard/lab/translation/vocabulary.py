@@ -40,7 +40,7 @@ ENGLISH = _listed(
 )
 
 FRENCH = _listed(
-    "ne n' pas",
+    "ne n' pas bien",
     *(word for forms in DETERMINERS for word in forms[1:]),
     *(word for noun in _NOUNS for word in noun.french),
     *(word for adjective in _ADJECTIVES for word in adjective.forms),
