@@ -5,7 +5,7 @@ import os
 import warnings
 from functools import cache
 from types import ModuleType
-from typing import Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
+
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
 
 # name: the module with `supports(request)` and `run(request)`, loaded when it is first asked
 ENGINES = {
@@ -34,13 +37,19 @@ SLOWER = ("tiled", "reference")
 
 @overload
 def attend(  # type: ignore[overload-overlap]
-    query: Tensor, key: Tensor, value: Tensor, *, aux: tuple[()] = ..., engine: str = ..., **spec: Unpack[Spec]
+    query: Tensor, key: Tensor, value: Tensor, *, aux: tuple[()] = ..., engine: "str | Ring" = ..., **spec: Unpack[Spec]
 ) -> Tensor: ...
 
 
 @overload
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, aux: tuple[str, ...] | str, engine: str = ..., **spec: Unpack[Spec]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    aux: tuple[str, ...] | str,
+    engine: "str | Ring" = ...,
+    **spec: Unpack[Spec],
 ) -> tuple[Tensor, Aux]: ...
 
 
@@ -57,13 +66,14 @@ def attend(
     dropout: float | Dropout = 0.0,
     query_start: int | Tensor | None = None,
     aux: tuple[str, ...] | str = (),
-    engine: str = "auto",
+    engine: "str | Ring" = "auto",
 ) -> Tensor | tuple[Tensor, Aux]:
     """Attention of any kind: normalizer((score(q, k) + bias) / τ) · v over the visible pairs.
 
     query: (batch, head, query, d_q); key: (batch, kv head, key, d_k); value: (batch, kv head, key, d_v).
     Leading axes broadcast; the key's heads divide the query's. Returns (batch, head, query, d_v), and an
-    `Aux` when `aux` names any of lse, entropy, peak, peak_at, received, distance, max_logit.
+    `Aux` when `aux` names any of lse, entropy, peak, peak_at, received, distance, max_logit. `engine` is a name, or a
+    `Ring` if the inputs are shards that several processes hold.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 128, 64)
@@ -71,7 +81,7 @@ def attend(
     torch.Size([1, 8, 128, 64])
     """
     compiling, casting = torch.compiler.is_compiling(), autocast.asked(query)
-    if compiling or casting:
+    if compiling or casting or not isinstance(engine, str):
         spec: Spec = {
             "score": score,
             "mask": mask,
@@ -85,6 +95,9 @@ def attend(
             inputs = [autocast.lowered(tensor) for tensor in (query, key, value)]
             with autocast.off(query.device):
                 return attend(*inputs, aux=aux, engine=engine, **spec)
+        if not isinstance(engine, str):
+            sharded: Tensor | tuple[Tensor, Aux] = _sharded(query, key, value, aux, spec, engine)
+            return sharded
         from regard.engine.compiled import traced
 
         return traced(query, key, value, dict(spec), aux, engine)
@@ -119,6 +132,15 @@ def attend(
         return out
     named = {name: asked.shapes.unfold(getattr(result.aux, name)) for name in asked.aux}
     return out, Aux(**named)
+
+
+@torch.compiler.disable(reason="a Ring sends messages, which runs outside the graph")  # type: ignore[untyped-decorator]
+def _sharded(
+    query: Tensor, key: Tensor, value: Tensor, aux: tuple[str, ...] | str, spec: Spec, engine: "Ring"
+) -> Tensor | tuple[Tensor, Aux]:
+    if not hasattr(engine, "attend"):
+        raise TypeError(f"engine must be the name of one or a Ring, got {type(engine).__name__}")
+    return engine.attend(query, key, value, aux, spec)
 
 
 def run(asked: Request, engine: str = "auto") -> Result:

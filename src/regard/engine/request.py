@@ -126,9 +126,13 @@ def request(
     query_start: int | Tensor | None,
     aux: tuple[str, ...] | str,
     key_start: int = 0,
+    shapes: Shapes | None = None,
 ) -> Request:
-    """Check a call before any work is done and fold its axes. Key 0 stands at `key_start`."""
-    shapes = Shapes.of(query, key, value)
+    """Check a call before any work is done and fold its axes. Key 0 stands at `key_start`.
+
+    `shapes` are those of the whole call where query, key and value are a shard of it.
+    """
+    shapes = Shapes.of(query, key, value) if shapes is None else shapes
     score, normalizer = score_of(score), normalizer_of(normalizer)
     visible, added = mask_of(mask, shapes), bias_of(bias, shapes)
     named = [*tensors_of("score", score), *tensors_of("normalizer", normalizer), *tensors_of("bias", added)]

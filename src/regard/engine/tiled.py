@@ -34,13 +34,18 @@ def supports(request: Request) -> str | None:
 def run(request: Request) -> Result:
     """Attention tile by tile."""
     kernel, value, operands = ready(request)
-    alone = Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
+    alone = rows_of(kernel, value, operands)
     rows = with_sink(alone, request.sink, request.aux)
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
             found["received"] = received(kernel, alone, operands, request.sink)
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
+
+
+def rows_of(kernel: Kernel, value: Tensor, operands: Tensors) -> Rows:
+    """The results of all strips with their graph, without the sink."""
+    return Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
 
 
 def ready(request: Request) -> tuple[Kernel, Tensor, Tensors]:

@@ -1,0 +1,218 @@
+"""The passes of a ring over its pairs: forward, the gradients, and what each key receives."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.engine.request import Request
+from regard.engine.ring.cut import rectangle
+from regard.engine.ring.link import Link
+from regard.engine.ring.local import computed
+from regard.engine.ring.move import Carried, Round, landing
+from regard.engine.ring.received import received_in
+from regard.engine.ring.route import Rectangle, Route
+from regard.engine.ring.running import Running, wanted
+from regard.engine.ring.shards import Shards, Span
+
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A request whose plane is the whole and whose tensors are this process's shard; how they lie, and the way."""
+
+    request: Request
+    queries: Shards
+    keys: Shards
+    route: Route
+    link: Link
+    engine: str
+
+    @property
+    def tells_lse(self) -> bool:
+        """Whether someone looks at the rows' lse, and may send a gradient for it."""
+        return "lse" in self.request.aux or self.request.sink is not None
+
+    @property
+    def parts(self) -> list[tuple[Span, slice]]:
+        """Spans of rows that this process computes, and where they lie in its tensors."""
+        return [(span, at) for span, at in self.route.queries.placed(self.link.rank) if span.length]
+
+    def rectangles(self, carried: Carried) -> tuple[Rectangle, ...]:
+        """What to compute with these keys."""
+        return self.route.rectangles[self.link.rank][carried.source]
+
+    def rows(self, query: Tensor, rows: Span) -> Tensor:
+        """Some rows of a (…, query, width) tensor of this process."""
+        return query[..., self.at(rows), :]
+
+    def at(self, rows: Span) -> slice:
+        """Where rows that it computes lie in its tensors."""
+        for span, at in self.parts:
+            if (rows & span).length == rows.length:
+                return slice(at.start + rows.start - span.start, at.start + rows.stop - span.start)
+        raise KeyError(rows)
+
+
+def forward(call: Call, query: Tensor, key: Tensor, value: Tensor) -> list[Running]:
+    """All parts of this process's rows, merged."""
+    request, statistics = call.request, wanted(call.request.aux)
+    found = [Running(request, span, statistics) for span, _ in call.parts]
+    for carried in Round(call.link, call.route, (key, value)):
+        for part in call.rectangles(carried):
+            tensors = _wide(request, call.rows(query, part.rows), *carried.cut(part.columns))
+            local = computed(rectangle(request, tensors, part.rows, part.columns, statistics), call.engine)
+            home = next(one for one in found if (part.rows & one.rows).length)
+            home.add(local, part.rows, part.columns)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    """Results of all rows, and the gradients that came for them: of the output, and if asked of lse and entropy."""
+
+    out: Tensor
+    lse: Tensor
+    entropy: Tensor
+    d_out: Tensor
+    d_lse: Tensor | None
+    d_entropy: Tensor | None
+
+
+def backward(
+    call: Call, inputs: Three, rows: Arrived, tensors: tuple[Tensor, ...], needed: tuple[bool, bool]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of query, key and value, and this process's share of those of the spec's tensors.
+
+    `needed`: whether those of the query, and of key and value, are wanted.
+    """
+    query, key, value = inputs
+    totals = [torch.zeros_like(tensor, dtype=call.request.dtype) for tensor in inputs]
+    shared = [torch.zeros_like(tensor, dtype=torch.float64) for tensor in tensors]
+    returns = Returns(call, totals[1:])
+    for carried in Round(call.link, call.route, (key, value)):
+        buffer, places = landing(totals[1:], carried.spans)
+        buffer.zero_()
+        home = Carried(carried.source, carried.spans, places)
+        for part in call.rectangles(carried):
+            leaves = _leaves(_wide(call.request, call.rows(query, part.rows), *carried.cut(part.columns)), needed)
+            found = _gradients(call, part, leaves, tensors, rows)
+            sums = [call.rows(totals[0], part.rows), *home.cut(part.columns), *shared]
+            for total, grad in zip(sums, found, strict=True):
+                if grad is not None:
+                    total += grad
+        if needed[1]:
+            returns.send(carried, buffer, places)
+    returns.finish()
+    return totals, shared
+
+
+def _gradients(
+    call: Call, part: Rectangle, leaves: Three, tensors: tuple[Tensor, ...], rows: Arrived
+) -> list[Tensor | None]:
+    """One rectangle again with its graph. A part's share s of a row is e^(its lse − the row's), so the row's gradients
+    reach the part's output as s·dO, its entropy as s·dH, and its lse as
+
+        s · ((out − O)·dO + d_lse + dH · (entropy − ln s − H)).
+    """
+    aux = () if rows.d_entropy is None else ("entropy",)
+    at = call.at(part.rows)
+    with torch.enable_grad():
+        local = computed(rectangle(call.request, leaves, part.rows, part.columns, aux), call.engine)
+    logs = local.lse - rows.lse[..., at]
+    share = torch.where(logs.isfinite(), logs.exp(), 0.0)
+    d_out, out = rows.d_out[..., at, :], local.rows.out.detach()
+    sound = share.unsqueeze(-1) * torch.where(out.isfinite(), d_out, 0.0)
+    rest = torch.where(out.isfinite(), out - rows.out[..., at, :], 0.0)
+    d_lse = (sound * rest).sum(-1)
+    if rows.d_lse is not None:
+        d_lse = d_lse + share * rows.d_lse[..., at]
+    outputs, grads = [local.rows.out, local.rows.state], [sound, d_lse]
+    if rows.d_entropy is not None:
+        d_entropy = share * rows.d_entropy[..., at]
+        known = torch.where(share > 0, local.rows.entropy.detach() - logs - rows.entropy[..., at], 0.0)
+        grads[1] = d_lse + d_entropy * known
+        outputs.append(local.rows.entropy)
+        grads.append(d_entropy)
+    pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
+    wanted_ = [tensor for tensor in (*leaves, *tensors) if tensor.requires_grad]
+    if not pairs or not wanted_:
+        return [None] * (len(leaves) + len(tensors))
+    ends, starts = [end for end, _ in pairs], [grad.to(end.dtype) for end, grad in pairs]
+    given = iter(torch.autograd.grad(ends, wanted_, starts, allow_unused=True))
+    return [next(given) if tensor.requires_grad else None for tensor in (*leaves, *tensors)]
+
+
+class Returns:
+    """Gradients of keys and values on their way home, a step behind the keys themselves."""
+
+    def __init__(self, call: Call, totals: list[Tensor]) -> None:
+        self.call, self.totals, self.step = call, totals, 0
+        self._pending: tuple[Carried, list[Tensor]] | None = None
+
+    def send(self, carried: Carried, buffer: Tensor, places: tuple[tuple[Tensor, ...], ...]) -> None:
+        """Give back what was found for these keys; take what another process found for this one's."""
+        link, route = self.call.link, self.call.route
+        if self.step == 0:
+            self._add(Carried(link.rank, carried.spans, places))
+        else:
+            self.finish()
+            reader = (link.rank + self.step) % link.world
+            spans = route.columns(reader, link.rank)
+            incoming, parts = landing(self.totals, spans)
+            self._under_way = link.start([(carried.source, buffer)], [(reader, incoming)])
+            self._pending = Carried(reader, spans, parts), [buffer, incoming]
+        self.step += 1
+
+    def finish(self) -> None:
+        """Wait for what is under way, and add it."""
+        if self._pending is not None:
+            self._under_way.wait()
+            self._add(self._pending[0])
+            self._pending = None
+
+    def _add(self, carried: Carried) -> None:
+        own = Round(self.call.link, self.call.route, self.totals)
+        for span, parts in zip(carried.spans, carried.tensors, strict=True):
+            for total, part in zip(own.held(span), parts, strict=True):
+                total += part
+
+
+def received(call: Call, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
+    """Σ over all queries of the weights, (batch, kv head, group, key) of the keys that this process computes with.
+
+    `lse` is that of this process's rows, sink included.
+    """
+    plane, total_keys = call.request.plane, key.shape[-2]
+    size = (plane.batch, plane.kv_heads, plane.group, total_keys, 1)
+    totals = [torch.zeros(size, dtype=call.request.dtype, device=key.device)]
+    returns = Returns(call, totals)
+    for carried in Round(call.link, call.route, (key,)):
+        buffer, places = landing(totals, carried.spans)
+        buffer.zero_()
+        home = Carried(carried.source, carried.spans, places)
+        for part in call.rectangles(carried):
+            (columns,) = carried.cut(part.columns)
+            tensors = _wide(call.request, call.rows(query, part.rows), columns, columns[..., :0])
+            block = rectangle(call.request, tensors, part.rows, part.columns)
+            (sums,) = home.cut(part.columns)
+            sums += received_in(block, lse[..., call.at(part.rows)], call.engine).unsqueeze(-1)
+        returns.send(carried, buffer, places)
+    returns.finish()
+    return totals[0].squeeze(-1)
+
+
+def _wide(request: Request, *tensors: Tensor) -> Three:
+    """In the accumulating precision: results and gradients of parts must not be rounded before they are added."""
+    query, key, value = (tensor.to(request.dtype) for tensor in tensors)
+    return query, key, value
+
+
+def _leaves(tensors: Three, needed: tuple[bool, bool]) -> Three:
+    query, key, value = tensors
+    return (
+        query.detach().requires_grad_(needed[0]),
+        key.detach().requires_grad_(needed[1]),
+        value.detach().requires_grad_(needed[1]),
+    )

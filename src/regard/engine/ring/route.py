@@ -1,0 +1,110 @@
+"""Route: which keys each process needs of each other, and so what is computed, sent and left alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from regard.engine.ring.cut import cut_mask, cut_plane
+from regard.engine.ring.shards import Shards, Span, even, shards_of, zigzag
+from regard.spec.masks import Mask
+from regard.spec.masks.runs import FULL, MIXED
+from regard.spec.plane import Plane
+
+STRIPS = 64  # in how many strips of rows a mask is looked at, for each span
+UNEVEN = 1.05  # the largest share of the work over the mean, from which halves are exchanged
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """Rows and columns of the whole; `pairs` is about how many of its pairs are visible, for one batch row and head."""
+
+    rows: Span
+    columns: Span
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where rows and keys are while they are computed. `rectangles[rank][source]` is what a process computes with the
+    keys of another."""
+
+    queries: Shards
+    keys: Shards
+    rectangles: tuple[tuple[tuple[Rectangle, ...], ...], ...]
+
+    @property
+    def world(self) -> int:
+        """Processes."""
+        return len(self.rectangles)
+
+    @cached_property
+    def pairs(self) -> tuple[int, ...]:
+        """About how many visible pairs each process computes, for one batch row and head."""
+        return tuple(sum(part.pairs for source in own for part in source) for own in self.rectangles)
+
+    def columns(self, rank: int, source: int) -> tuple[Span, ...]:
+        """The keys of `source` that `rank` needs: one span at most for each of those that source holds."""
+        found = []
+        for held in self.keys.spans[source]:
+            needed = [part.columns for part in self.rectangles[rank][source] if (part.columns & held).length]
+            if needed:
+                found.append(Span(min(span.start for span in needed), max(span.stop for span in needed)))
+        return tuple(found)
+
+    @property
+    def uneven(self) -> float:
+        """The largest share of the work over the mean."""
+        total = sum(self.pairs)
+        return max(self.pairs) * self.world / total if total else 1.0
+
+
+def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: Sequence[int]) -> Route:
+    """The way of a call whose shards have these lengths; halves change places if that evens out the work."""
+    given = between(mask, plane, shards_of(layout, queries), shards_of(layout, keys))
+    if layout == "zigzag" or given.uneven <= UNEVEN:
+        return given
+    world = len(queries)
+    halves = between(mask, plane, *(zigzag(even(sum(lengths), world)) for lengths in (queries, keys)))
+    return halves if halves.uneven < given.uneven else given
+
+
+def between(mask: Mask, plane: Plane, queries: Shards, keys: Shards) -> Route:
+    """The way from these shards of keys to those of queries."""
+    spans = [(source, span) for source, spans in enumerate(keys.spans) for span in spans if span.length]
+    found = []
+    for own in queries.spans:
+        sources: list[list[Rectangle]] = [[] for _ in keys.spans]
+        for rows in own:
+            for (source, _), part in zip(spans, _seen(mask, plane, rows, [span for _, span in spans]), strict=True):
+                if part is not None:
+                    sources[source].append(part)
+        found.append(tuple(map(tuple, sources)))
+    return Route(queries, keys, tuple(found))
+
+
+def _seen(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Rectangle | None]:
+    """Of each span of keys what some of the rows see, in closed form."""
+    if rows.length == 0 or not spans or plane.batch * plane.heads == 0:
+        return [None] * len(spans)
+    whole = Span(0, plane.keys)
+    piece = cut_plane(plane, rows, whole)
+    strips = piece.strips(-(-rows.length // STRIPS))
+    lists = cut_mask(mask, plane, rows, whole).runs(strips).lists(piece.key_start)
+    bounds = list(strips)
+    table = torch.tensor(
+        [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs], dtype=torch.int64
+    ).view(-1, 5)
+    found: list[Rectangle | None] = []
+    for span in spans:
+        start, stop = table[:, 0].clamp(min=span.start), table[:, 1].clamp(max=span.stop)
+        met = stop > start
+        if not bool(met.any()):
+            found.append(None)
+            continue
+        shares = torch.where(table[:, 2] == FULL, FULL, MIXED) * (stop - start) * (table[:, 4] - table[:, 3])
+        first, last = rows.start + int(table[met, 3].min()), rows.start + int(table[met, 4].max())
+        columns = Span(int(start[met].min()), int(stop[met].max()))
+        found.append(Rectangle(Span(first, last), columns, int(shares[met].sum()) // FULL))
+    return found

@@ -1,0 +1,122 @@
+"""What processes of a test's ring do. Every process computes the whole call alone, and compares its own part."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from regard import attend
+from regard.engine.request import AUX
+from regard.engine.ring import Ring
+from regard.engine.ring.shards import Shards, shards_of
+from regard.testing import Case, Sizes, error
+
+INPUTS = ("query", "key", "value")
+_groups: dict[int, Any] = {}
+
+
+def group_of(world: int) -> Any:
+    """The first processes as a group; made once by all."""
+    for size in range(1, dist.get_world_size() + 1):
+        if size not in _groups and size in (1, 2, 3, 4, 8):
+            _groups[size] = dist.new_group(list(range(size)))
+    return _groups[world]
+
+
+def part(tensor: Tensor, shards: Shards, rank: int, dim: int = -2) -> Tensor:
+    """A process's rows of a whole tensor."""
+    return torch.cat([tensor.narrow(dim, span.start, span.length) for span in shards.spans[rank]], dim)
+
+
+def lengths_of(total: int, world: int, uneven: bool) -> list[int]:
+    """How long the shards are; uneven ones have an empty one among them if there are three."""
+    if not uneven:
+        return [(rank + 1) * total // world - rank * total // world for rank in range(world)]
+    given = [0 if world > 2 and rank == 1 else 1 + 2 * rank for rank in range(world)]
+    lengths = [total * weight // sum(given) for weight in given]
+    return [*lengths[:-1], total - sum(lengths[:-1])]
+
+
+def outcome(inputs: list[Tensor], spec: dict[str, Any], leaves: dict[str, Tensor], **how: Any) -> dict[str, Tensor]:
+    """Output, statistics and gradients of a functional of out, lse and entropy whose weights are given."""
+    weights, aux = how.pop("weights"), how.pop("aux")
+    result: Any = attend(*inputs, **spec, aux=aux, **how)  # type: ignore[call-overload]
+    out = result[0] if aux else result
+    found = {"out": out, **{name: getattr(result[1], name) for name in aux}}
+    loss = out.new_zeros(())
+    for name, weight in weights.items():
+        if name in found:
+            tensor = found[name]
+            loss = loss + (weight.to(tensor.dtype) * torch.where(tensor.isfinite(), tensor, 0.0)).sum()
+    grads: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
+        found[f"grad {name}"] = torch.zeros_like(leaf) if grad is None else grad
+    return found
+
+
+def agrees(world: int, **told: Any) -> str:
+    """A ring of that size equals one process within twice its own error against float64."""
+    group = group_of(world)
+    return "" if dist.get_rank() >= world else _agrees(Ring(group, layout=told.pop("layout", "contiguous")), **told)
+
+
+def _agrees(
+    ring: Ring,
+    case: dict[str, Any],
+    dtype: str = "float32",
+    uneven: bool = False,
+    aux: list[str] | None = None,
+    engine: str = "auto",
+) -> str:
+    sizes = Sizes(**case.pop("sizes"))
+    built = Case(**case, sizes=sizes)
+    names = tuple(AUX if aux is None else aux)
+    low: torch.dtype = getattr(torch, dtype)
+    generator = torch.Generator().manual_seed(1)
+    shape = (sizes.batch, sizes.heads, sizes.queries)
+    weights = {
+        "out": torch.randn(*shape, sizes.d_value, generator=generator, dtype=torch.float64),
+        "lse": torch.randn(shape, generator=generator, dtype=torch.float64),
+        "entropy": torch.randn(shape, generator=generator, dtype=torch.float64),
+    }
+    truth = outcome(*built.build(torch.float64, low), aux=names, weights=weights, engine="reference")
+    plain = outcome(*built.build(low), aux=names, weights=weights, engine=engine)
+    shards = [shards_of(ring.layout, lengths_of(total, ring.world, uneven)) for total in (sizes.queries, sizes.keys)]
+    inputs, spec, leaves = built.build(low)
+    own = {
+        name: part(tensor.detach(), shards[name != "query"], ring.rank).requires_grad_()
+        for name, tensor in zip(INPUTS, inputs, strict=True)
+    }
+    some = {name: part(weight.unsqueeze(-1), shards[0], ring.rank, 2).squeeze(-1) for name, weight in weights.items()}
+    found = outcome(list(own.values()), spec, {**leaves, **own}, aux=names, weights=some, engine=ring)
+    return _worst(found, plain, truth, shards, ring)
+
+
+def _worst(
+    found: dict[str, Tensor], plain: dict[str, Tensor], truth: dict[str, Tensor], shards: list[Shards], ring: Ring
+) -> str:
+    """The part that is too far off, or nothing."""
+    wrong = []
+    for name, mine in found.items():
+        by_key = name in ("received", "grad key", "grad value")
+        own, kind = shards[by_key], name.removeprefix("grad ")
+        if name.startswith("grad ") and kind not in INPUTS:  # shared by all: this process has its share
+            dist.all_reduce(mine, group=ring.group)
+            whole, exact = plain[name], truth[name]
+        else:
+            last = name == "out" or kind in INPUTS
+            whole, exact = (
+                part(tensor if last else tensor.unsqueeze(-1), own, ring.rank).reshape(mine.shape)
+                for tensor in (plain[name], truth[name])
+            )
+        if name == "peak_at":
+            wrong += [] if torch.equal(mine, whole) else [f"{name} differs"]
+            continue
+        size = float(torch.where(truth[name].isfinite(), truth[name].detach(), 0.0).abs().max())
+        roundings = 8 if mine.dtype == torch.float64 else 1  # the truth itself is rounded
+        allowed = max(2 * error(plain[name], truth[name]), roundings * torch.finfo(mine.dtype).eps * max(1.0, size))
+        off = error(mine, exact)
+        if off > allowed:
+            wrong.append(f"{name}: error {off:.3g}, allowed {allowed:.3g} (one process {error(whole, exact):.3g})")
+    return "; ".join(wrong)
