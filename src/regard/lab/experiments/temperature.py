@@ -1,7 +1,8 @@
-"""temperature: how τ moves attention between one key and all keys, and where the named regimes lie.
+"""temperature: how τ moves attention between one key and all keys, where the named regimes lie, and what τ is for.
 
 Draws are self-attention of 20 random tokens with scores ÷ √d_k, whose variance is 1: what a layer at initialization
-has. Learned scores spread more or less, and τ acts on them as a change of that spread.
+has. Learned scores spread more or less, and τ acts on them as a change of that spread. The uses are tried on small
+trained models (`regard.lab.temperature`).
 """
 
 import math
@@ -18,6 +19,7 @@ from regard.lab.curves import curve
 from regard.lab.draws import KEYS, chunks, looked_at, normal, weights
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
+from regard.lab.temperature import trained, uses
 from regard.spec.normalizers import Hard
 
 WIDTH = 64
@@ -75,14 +77,26 @@ def run(setting: Setting) -> Report:
     ]
     every = sorted({*TEMPERATURES, *COLDEST})
     found = {tau: measure(draws, tau) for tau in setting.each("τ =", every)}
+    seeds = torch.randint(2**31, (setting.choose(full=4, quick=2),), generator=generator).tolist()
+    new = trained.examples(setting, setting.choose(full=400, quick=100))
+    runs = [trained.run(setting, seed, new) for seed in seeds]
     return Report(
         "temperature",
-        "How does temperature move attention between a single key and all keys alike?",
-        (main_table(found), limit_table(found)),
-        (Panel((keys_curve(found), peak_curve(found))),),
-        finding(found),
-        (Compared(f"{sources.CONCEPTS}, section 4", claims(found)),),
-        settings(setting, repetitions),
+        "How does temperature move attention between a single key and all keys alike, and what is it good for?",
+        (
+            main_table(found),
+            limit_table(found),
+            uses.training_table(runs),
+            uses.asking_table(runs),
+            uses.student_table(runs),
+        ),
+        (Panel((keys_curve(found), peak_curve(found))), *uses.pictures(runs)),
+        f"{finding(found)} {uses.finding(runs)}",
+        (
+            Compared(f"{sources.CONCEPTS}, section 4, Temperature effects", claims(found)),
+            Compared(f"{sources.CONCEPTS}, section 4, When to use temperature", uses.claims(runs)),
+        ),
+        {**settings(setting, repetitions), "trainings": len(runs), "steps": runs[0].trained[1.0].task.steps},
     )
 
 
@@ -92,7 +106,7 @@ def measure(draws: list[tuple[Tensor, Tensor]], tau: float) -> Rows:
     for query, key in draws:
         value = torch.eye(KEYS, dtype=query.dtype).expand(len(query), 1, -1, -1)
         soft, seen = looked_at(query, key, value, "entropy", "peak", temperature=tau)
-        apart = (soft - weights(query, key, normalizer=Hard())).abs().sum(-1) / 2
+        apart = (soft - weights(query, key, normalizer=Hard(), engine="tiled")).abs().sum(-1) / 2
         rows = (seen["entropy"], seen["entropy"].exp(), seen["peak"], apart)
         found.append([each.mean((1, 2)) for each in rows])
     return Rows(*(torch.cat(part) for part in zip(*found, strict=True)))

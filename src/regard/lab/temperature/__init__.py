@@ -1,0 +1,1 @@
+"""What temperatures are used for, tried on small trained models."""

@@ -1,0 +1,192 @@
+"""The uses of temperatures that the seed names, as tables, pictures and claims about trained models."""
+
+from collections.abc import Callable
+
+from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.lab.curves import curve
+from regard.lab.report import Claim
+from regard.lab.temperature.trained import ASKED, DRAWN, KEYS, LABELS, SOFT, TEACHING, TRAINED, Answer, Run, best_gain
+from regard.lab.training.over import during, number, share
+
+ALIKE = 0.05  # losses in nats that differ by less are called the same
+
+
+def _of(runs: list[Run], pick: Callable[[Run], Answer], name: str) -> Estimate:
+    values = [float(getattr(pick(each), name)) for each in runs]
+    return share(values) if name in ("right", "weight") else number(values)
+
+
+def after(runs: list[Run], tau: float, name: str = "loss") -> Estimate:
+    """Of models trained with τ."""
+    return _of(runs, lambda each: each.after[tau], name)
+
+
+def asked(runs: list[Run], tau: float, name: str) -> Estimate:
+    """Of the model of τ = 1, asked at τ."""
+    return _of(runs, lambda each: each.asked[tau], name)
+
+
+def taught(runs: list[Run], soft: float, name: str) -> Estimate:
+    """Of the student of a temperature."""
+    return _of(runs, lambda each: each.students[soft], name)
+
+
+def gain(runs: list[Run], tau: float) -> Estimate:
+    """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
+    return number([each.gain[tau] / best_gain() for each in runs])
+
+
+def moved(runs: list[Run]) -> float:
+    """The largest difference of outputs after τ went into W_Q."""
+    return max(difference for each in runs for difference in each.moved.values())
+
+
+def training_table(runs: list[Run]) -> Table:
+    """Trained with τ."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{tau:g}",
+            after(runs, tau),
+            after(runs, tau, "right"),
+            gain(runs, tau),
+            gain(runs, tau).mean / tau,
+            _size(max(each.moved[tau] for each in runs)),
+        )
+        for tau in TRAINED
+    ]
+    best = [_of(runs, lambda each: each.best, name) for name in ("loss", "right")]
+    rows.append(("best possible", *best, "τ", 1.0, ""))
+    title = (
+        f"Trained with τ to find which of {KEYS} keys a noisy query shows; mean and 95% interval over {len(runs)} "
+        "trainings"
+    )
+    columns = ("τ", "loss", "right", "gain of W_Q and W_K", "gain ÷ τ", "τ · W_Q moves outputs by")
+    return Table(columns, rows, title)
+
+
+def _size(difference: float) -> str:
+    return f"{difference:.0e}" if difference else "0"
+
+
+def asking_table(runs: list[Run]) -> Table:
+    """The model of τ = 1, asked at τ."""
+    names = ("loss", "right", "weight", "different")
+    rows: list[tuple[Cell, ...]] = [(f"{tau:g}", *(asked(runs, tau, name) for name in names)) for tau in ASKED]
+    columns = ("τ", "loss", "right", "weight on it", f"different in {DRAWN} draws")
+    return Table(columns, rows, "The model trained with τ = 1, asked at another τ")
+
+
+def _named(soft: float) -> str:
+    return "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
+
+
+def student_table(runs: list[Run]) -> Table:
+    """Students by what they learn from."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            _named(soft),
+            number([each.told[soft] for each in runs]),
+            taught(runs, soft, "loss"),
+            taught(runs, soft, "right"),
+        )
+        for soft in SOFT
+    ]
+    rows.append(("(the teacher)", "", asked(runs, 1.0, "loss"), asked(runs, 1.0, "right")))
+    title = f"Students that see {TEACHING * KEYS} examples, over and over; asked new ones"
+    return Table(("learns from", "keys in a target", "loss", "right"), rows, title)
+
+
+def pictures(runs: list[Run]) -> tuple[Picture, ...]:
+    """Training, asking and teaching."""
+    losses = [during([each.trained[tau] for each in runs], "new examples", f"τ = {tau:g}") for tau in TRAINED]
+    gains = [
+        curve("learned", TRAINED, [gain(runs, tau) for tau in TRAINED]),
+        Line("best", TRAINED, TRAINED),
+    ]
+    training = Panel(
+        (
+            Lines(losses, "step", "loss (nats)", "New examples"),
+            Lines(gains, "τ of the training", "gain", "W_Q and W_K make up for τ"),
+        ),
+        f"Trained with τ, mean and range of {len(runs)} runs",
+    )
+    asking = Panel(
+        (
+            Lines([_curve(runs, "loss")], "τ", "loss (nats)", "Trained with τ = 1, asked at τ: loss", log_x=True),
+            Lines([_curve(runs, "right"), _curve(runs, "weight")], "τ", "share", "The right key", log_x=True),
+        )
+    )
+    sampling = Lines([_curve(runs, "different")], "τ", "keys", f"Different keys in {DRAWN} draws", log_x=True)
+    series = {"right, new examples": [taught(runs, soft, "right").mean for soft in SOFT]}
+    labels = ["answers" if soft == LABELS else f"τ = {soft:g}" for soft in SOFT]
+    students = Bars(labels, series, "share", f"Students of {TEACHING * KEYS} examples")
+    return training, asking, Panel((sampling, students))
+
+
+def _curve(runs: list[Run], name: str) -> Line:
+    names = {"right": "largest weight", "weight": "weight on it"}
+    return curve(names.get(name, ""), ASKED, [asked(runs, tau, name) for tau in ASKED])
+
+
+def claims(runs: list[Run]) -> tuple[Claim, ...]:
+    """When to use which temperature."""
+    losses = [after(runs, tau).mean for tau in TRAINED]
+    alike = max(losses) - min(losses) < ALIKE
+    ratio = gain(runs, TRAINED[-1]).mean / gain(runs, TRAINED[0]).mean
+    cost = asked(runs, 0.7, "loss").mean - asked(runs, 1.0, "loss").mean
+    same = asked(runs, 0.7, "right") == asked(runs, 1.0, "right")
+    keys = [asked(runs, tau, "different").mean for tau in (1.0, 1.5)]
+    weight = [asked(runs, tau, "weight").mean for tau in (1.0, 0.5)]
+    hot = [asked(runs, tau, "different").mean for tau in (2.0, 5.0)]
+    better = number([each.students[1.0].loss - each.students[2.0].loss for each in runs])
+    scores = [taught(runs, soft, "right").mean for soft in (LABELS, 1.0, 2.0)]
+    return (
+        Claim(
+            "training", "1.0", f"loss {_row(losses)} at {_row(TRAINED, 'g')}", "any τ will do" if alike else "τ matters"
+        ),
+        Claim("Warm as regularization", "1.0–2.0", f"gain × {ratio:.1f} for τ × 4", _undone(ratio)),
+        Claim(
+            "inference, focused",
+            "0.7–1.0",
+            f"{cost:+.3f} nats at 0.7",
+            f"{'the same' if same else 'not the same'} answers, {'too sure' if cost > 0 else 'better'}",
+        ),
+        Claim("Cold for precise retrieval", "0.5–1.0", f"weight on it {_row(weight)}", _rises(weight)),
+        Claim("sampling, diverse", "1.0–1.5", f"{_row(keys, '.1f')} keys in {DRAWN}", _rises(keys)),
+        Claim("Hot for exploration", "2.0+", f"{_row(hot, '.1f')} keys in {DRAWN}", _rises(hot)),
+        Claim("distillation", "2.0+", f"right {_row(scores)}", f"{_sure(better)}: answers, τ = 1, τ = 2"),
+        Claim(
+            "τ at inference, not in training", "in most", f"outputs differ by {_size(moved(runs))}", "τ · W_Q undoes τ"
+        ),
+    )
+
+
+def _row(numbers: list[float] | tuple[float, ...], form: str = ".2f") -> str:
+    return ", ".join(format(each, form) for each in numbers)
+
+
+def _rises(numbers: list[float]) -> str:
+    return "confirmed" if numbers == sorted(numbers) and numbers[0] < numbers[-1] else "not confirmed"
+
+
+def _undone(ratio: float) -> str:
+    """Whether the weights took over at least half of the factor of 4 (on a log scale)."""
+    return "undone by training" if ratio > 2 else "not undone"
+
+
+def _sure(difference: Estimate) -> str:
+    return "confirmed" if difference.low > 0 else "not certain" if difference.mean > 0 else "not confirmed"
+
+
+def finding(runs: list[Run]) -> str:
+    """Two sentences, from the numbers."""
+    losses, gains = ([each(runs, tau).mean for tau in TRAINED] for each in (after, gain))
+    best = min(ASKED, key=lambda tau: asked(runs, tau, "loss").mean)
+    return (
+        f"A model can undo τ by multiplying W_Q with it (outputs differ by {_size(moved(runs))}), and does: trained "
+        f"with τ = {_row(TRAINED, 'g')} its gain is {_row(gains)} of what is best at "
+        f"τ = 1, its loss {_row(losses)}; after training τ is a knob, and the loss is lowest at τ = {best:g}; students "
+        f"of {TEACHING * KEYS} examples are right {taught(runs, LABELS, 'right').mean:.0%} of the time if they see "
+        f"answers, and {taught(runs, 1.0, 'right').mean:.0%}, {taught(runs, 2.0, 'right').mean:.0%} and "
+        f"{taught(runs, 4.0, 'right').mean:.0%} if they see a teacher at τ = 1, 2 and 4."
+    )
