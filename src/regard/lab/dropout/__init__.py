@@ -1,0 +1,1 @@
+"""Dropout: what is dropped, and a reader of topics that has seen few texts."""
