@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, s
 
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.map import Atlas, demo, limits
+from regard.map.atlas import Sheet
 from regard.map.serve import listening
 from regard.map.server import Running
 
@@ -165,6 +166,28 @@ def small() -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def large() -> Iterator[Served]:
     yield from serving(demo.atlas(100_000))
+
+
+TEXTS = (
+    ("[CLS]", "the", "quick", "brown", "fox", "##es", "jumped", "over", "extraordinarily", "lazy", "dogs", "[SEP]"),
+    ("[CLS]", "a", "slow", "gray", "wolf", "##s", "slept", "under", "remarkably", "busy", "trees", "[SEP]"),
+)
+
+
+class Texts(Sheet):
+    """Batch rows with words of their own."""
+
+    def tokens(self, axis: str, batch: int = 0) -> tuple[str, ...]:
+        return TEXTS[batch]
+
+
+@pytest.fixture(scope="session")
+def few() -> Iterator[Served]:
+    """Two texts of twelve tokens, four heads: the first nearly even, each sharper than the one before."""
+    draw = torch.Generator().manual_seed(3)
+    query, key = torch.randn(2, len(TEXTS), 4, len(TEXTS[0]), 16, generator=draw)
+    query *= torch.tensor([0.02, 0.5, 1.5, 4.0]).view(1, -1, 1, 1)
+    yield from serving(Atlas((Texts("layer", matrix(query, key, mask="causal")),), "few"))
 
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script>", "&lt;", "a\nb", "\u202eabc", "  ", "", "<b>bold</b>"]

@@ -126,7 +126,7 @@ def test_a_click_pins_and_escape_unpins(open_map: "Opener", small: "Served") -> 
     assert (view["row"], view["column"]) == (q, k)
     row = small.head(BAND)[q : q + 1, :][0]
     assert float(card.get_attribute("data-weight") or "nan") == pytest.approx(float(row[k]), rel=ROUNDING)
-    best = card.locator("section").nth(1).locator(".entry").first
+    best = card.locator("section").first.locator(".entry").first
     assert f"{int(row.argmax()):,}" in best.inner_text()
     best.click()
     seen.settle()
@@ -135,6 +135,7 @@ def test_a_click_pins_and_escape_unpins(open_map: "Opener", small: "Served") -> 
     seen.settle()
     assert (seen.state("view()")["row"], card.is_visible()) == (None, False)
     seen.page.mouse.click(20, on_screen(seen, q, k)[1])  # the axis of queries
+    seen.settle()
     assert (seen.state("view()")["row"], seen.state("view()")["column"]) == (q, None)
 
 
@@ -294,7 +295,12 @@ def test_a_narrow_page_has_everything_within_reach(open_map: "Opener", small: "S
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= 390
             assert box["y"] + box["height"] <= 844
-    seen.page.touchscreen.tap(150, 450)
+    scale = seen.state("view()")["scale"]
+    for _ in range(2):
+        seen.page.touchscreen.tap(150, 300)
+    seen.settle()
+    assert (seen.state("view()")["scale"], seen.state("view()")["row"]) == (pytest.approx(2 * scale), None)
+    seen.page.touchscreen.tap(150, 300)
     seen.settle()
     assert seen.page.locator(".card").is_visible()
     assert seen.colors() > 8

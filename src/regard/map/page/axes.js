@@ -1,40 +1,19 @@
 // The two axes as a scene: tokens where a cell has room for one, positions in round steps elsewhere.
 
-import { position, roundStep, shorten } from "./format.js";
+import { position, roundStep } from "./format.js";
+import { fitted, widthOf } from "./scene.js";
 
-const ROW_ROOM = 13, COLUMN_ROOM = 14; // CSS pixels a cell needs before its token is written
-const TICK = 5;
-
-const BANDS = { wide: { number: [60, 30], token: [116, 86] }, narrow: { number: [52, 28], token: [72, 64] } };
-
-// Where things are, in CSS pixels of the stage: the map's canvas starts at (x, y); (left, top) is where the axes stand,
-// at the matrix if its edge is on screen; (right, bottom) is the end of what can be seen.
-export function frameOf(view, sheet, origin, width, height, narrow) {
-  const bands = BANDS[narrow ? "narrow" : "wide"];
-  const spelled = { rows: view.scale >= ROW_ROOM && sheet.query_tokens, columns: view.scale >= COLUMN_ROOM && sheet.key_tokens };
-  const band = { left: bands[spelled.rows ? "token" : "number"][0], top: bands[spelled.columns ? "token" : "number"][1] };
-  return {
-    ...origin, spelled, band, width, height,
-    left: Math.max(band.left, Math.round(origin.x + view.offset.x)),
-    top: Math.max(band.top, Math.round(origin.y + view.offset.y)),
-    right: Math.min(width, origin.x + sheet.keys * view.scale + view.offset.x),
-    bottom: Math.min(height, origin.y + sheet.queries * view.scale + view.offset.y),
-  };
-}
-
-export const originOf = (narrow) => {
-  const [x, y] = BANDS[narrow ? "narrow" : "wide"].number;
-  return { x, y };
-};
+const TICK = 5, PLACE = 40; // CSS pixels; PLACE is for a position beside a token
 
 // `read(axis, position)` gives a token's label or null.
 export function axes(view, sheet, frame, theme, read) {
   return [
     { kind: "box", x: 0, y: 0, width: frame.width, height: frame.band.top, fill: theme.paper },
-    { kind: "box", x: 0, y: frame.band.top, width: frame.band.left, height: frame.height, fill: theme.paper },
+    { kind: "box", x: 0, y: frame.band.top, width: frame.band.left, height: frame.height - frame.band.top, fill: theme.paper },
     ...keyAxis(view, sheet, frame, theme, read),
     ...queryAxis(view, sheet, frame, theme, read),
-    { kind: "text", x: 10, y: 13, text: "query ↓  key →", fill: theme.soft, size: 10 },
+    { kind: "text", x: frame.left - 8, y: frame.top - 22, text: "key →", fill: theme.soft, size: 10, anchor: "end" },
+    { kind: "text", x: frame.left - 8, y: frame.top - 11, text: "query ↓", fill: theme.soft, size: 10, anchor: "end" },
     { kind: "line", x1: frame.left - 0.5, y1: frame.top - 0.5, x2: frame.right, y2: frame.top - 0.5, stroke: theme.line },
     { kind: "line", x1: frame.left - 0.5, y1: frame.top - 0.5, x2: frame.left - 0.5, y2: frame.bottom, stroke: theme.line },
   ];
@@ -43,23 +22,23 @@ export function axes(view, sheet, frame, theme, read) {
 function keyAxis(view, sheet, frame, theme, read) {
   const box = view.box(), { scale } = view, bottom = frame.top;
   const x = (k) => frame.x + (k + 0.5) * scale + view.offset.x;
-  const inside = (at) => at >= frame.left - 1 && at <= frame.width;
+  const inside = (at) => at >= frame.left - 1 && at <= frame.right;
   const scene = [], spelled = frame.spelled.columns;
   if (spelled) {
-    const most = Math.floor((frame.band.top - 26) / 6.4);
+    const most = frame.band.top - 28;
     for (const k of range(box.k0, box.k1, sheet.keys, 1)) {
       const text = read("key", k);
       if (text === null || !inside(x(k))) continue;
-      scene.push({ kind: "text", x: x(k), y: bottom - 6, text: shorten(text, most), fill: theme.ink, size: 12, turn: -90 });
+      scene.push({ kind: "text", x: x(k), y: bottom - 6, text: fitted(text, most, 12), fill: theme.ink, size: 12, turn: -90 });
     }
   }
-  const step = roundStep(84 / scale);
+  const step = roundStep((spelled ? 60 : 84) / scale);
   for (const k of range(box.k0, box.k1, sheet.keys, step)) {
-    const at = x(k);
+    const at = x(k), text = position(k);
     if (!inside(at)) continue;
     if (!spelled) scene.push({ kind: "line", x1: at, y1: bottom - TICK, x2: at, y2: bottom, stroke: theme.soft });
     const y = spelled ? bottom - frame.band.top + 12 : bottom - 14;
-    scene.push({ kind: "text", x: at, y, text: position(k), fill: theme.soft, size: 11, anchor: "middle" });
+    if (at - widthOf(text, 11) / 2 > frame.left - 6) scene.push({ kind: "text", x: at, y, text, fill: theme.soft, size: 11, anchor: "middle" });
   }
   return scene;
 }
@@ -67,14 +46,14 @@ function keyAxis(view, sheet, frame, theme, read) {
 function queryAxis(view, sheet, frame, theme, read) {
   const box = view.box(), { scale } = view, right = frame.left;
   const y = (q) => frame.y + (q + 0.5) * scale + view.offset.y;
-  const inside = (at) => at >= frame.top - 1 && at <= frame.height;
+  const inside = (at) => at >= frame.top - 1 && at <= frame.bottom;
   const scene = [], spelled = frame.spelled.rows, numbered = !spelled || frame.band.left > 100;
   if (spelled) {
-    const most = Math.floor((frame.band.left - (numbered ? 50 : 12)) / 6.4);
+    const most = frame.band.left - (numbered ? PLACE : 0) - 14;
     for (const q of range(box.q0, box.q1, sheet.queries, 1)) {
       const text = read("query", q);
       if (text === null || !inside(y(q))) continue;
-      scene.push({ kind: "text", x: right - 7, y: y(q), text: shorten(text, most), fill: theme.ink, size: 12, anchor: "end" });
+      scene.push({ kind: "text", x: right - 7, y: y(q), text: fitted(text, most, 12), fill: theme.ink, size: 12, anchor: "end" });
     }
   }
   const step = roundStep((spelled ? 60 : 44) / scale);

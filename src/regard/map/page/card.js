@@ -1,9 +1,9 @@
 // The card of what is pinned: the exact cell, what its query reads from, and who reads its key.
 
 import { iconButton, make } from "./dom.js";
-import { count, multiple, position, weight } from "./format.js";
+import { brief, count, multiple, position, weight } from "./format.js";
 
-const SHOWN = 6;
+const SHOWN = 5;
 
 export class Card {
   constructor(app, stage, row, column) {
@@ -19,11 +19,6 @@ export class Card {
 
   get busy() {
     return this.abort !== null;
-  }
-
-  // CSS pixels at the right of the stage that the card hides; on narrow screens it lies at the bottom.
-  covers() {
-    return this.root.hidden || this.app.room.narrow ? 0 : this.root.offsetWidth + 16;
   }
 
   // Another cell, or another head: its exact weight is asked for.
@@ -51,19 +46,20 @@ export class Card {
   }
 
   draw() {
-    const { app, root } = this, q = app.state.get("row"), k = app.state.get("column");
+    const { app, root } = this, q = app.state.get("row"), k = app.state.get("column"), scrolled = this.body?.scrollTop ?? 0;
     root.hidden = q === null && k === null;
     app.stage.classList.toggle("carded", !root.hidden);
-    app.stage.classList.toggle("profiled", k !== null);
     root.replaceChildren();
     this.incomplete = false;
     if (root.hidden) return;
-    const close = iconButton("close", root, "Unpin", "Escape");
-    close.classList.add("close");
-    close.addEventListener("click", () => app.pin(null, null));
-    if (q !== null && k !== null) this.drawCell();
-    if (q !== null) this.drawSide(this.row, "query", q, "reads from", "k", "key");
-    if (k !== null) this.drawSide(this.column, "key", k, "is read by", "q", "query");
+    const top = make("div", root, { name: "card-top" }), head = make("div", top);
+    const close = iconButton("close", top, "Unpin", "Escape");
+    close.addEventListener("click", () => app.acts.pin(null, null));
+    this.body = make("div", root, { name: "card-body" });
+    if (q !== null && k !== null) this.drawCell(head);
+    if (q !== null) this.drawSide(k === null ? head : null, this.row, "query", q, "reads from", "k", "key");
+    if (k !== null) this.drawSide(q === null ? head : null, this.column, "key", k, "is read by", "q", "query");
+    this.body.scrollTop = scrolled;
   }
 
   // Tokens have come that the card may have been drawn without.
@@ -71,26 +67,26 @@ export class Card {
     if (this.incomplete) this.draw();
   }
 
-  drawCell() {
-    const box = make("section", this.root, { name: "cell" }), { cell } = this;
+  drawCell(box) {
+    const { cell } = this;
     Object.assign(this.root.dataset, { weight: cell?.weight ?? "", rank: cell?.rank ?? "" });
     if (!cell) make("p", box, { name: "soft", text: "…" });
     else if (cell.error) make("p", box, { name: "soft", text: cell.error });
     else if (cell.hidden) make("p", box, { name: "soft", text: "Hidden: this query does not see this key." });
     else {
       make("p", box, { name: "big", text: weight(cell.weight) });
-      const rank = `rank ${position(cell.rank)} of ${position(cell.visible)} keys`;
       make("p", box, { text: `${multiple(cell.weight * cell.visible)} uniform` });
-      make("p", box, { name: "soft", text: rank });
+      make("p", box, { name: "soft", text: `rank ${position(cell.rank)} of ${count(cell.visible, "key")}` });
     }
   }
 
-  drawSide(profile, axis, at, verb, other, otherAxis) {
-    const { app } = this, box = make("section", this.root), heading = make("h2", box);
-    make("span", heading, { text: `${axis} ${position(at)}` });
-    const sheet = app.state.get("sheet"), token = app.tokens.label(sheet, axis, at);
-    if (token !== null) make("span", heading, { name: "token", text: token });
-    else if (app.tokens.has(sheet, axis)) this.incomplete = true;
+  // `head`: where the heading stands, if not with the rest.
+  drawSide(head, profile, axis, at, verb, other, otherAxis) {
+    const { app } = this, box = make("section", this.body), heading = make("h2", head ?? box);
+    make("span", heading, { name: "place", text: `${axis} ${position(at)}` });
+    const token = app.word(axis, at);
+    if (token !== null) make("span", heading, { name: "token", text: token, title: token });
+    else if (app.tokens.has(app.state.get("sheet"), axis)) this.incomplete = true;
     if (profile.failed) make("p", box, { name: "soft", text: profile.failed });
     const found = profile.found;
     if (!found) return;
@@ -104,15 +100,15 @@ export class Card {
       bar.style.setProperty("--part", `${Math.max((100 * each.weight) / most, 1)}%`);
       make("span", button, { name: "token", text: each.token != null ? app.label(each.token) : otherAxis });
       make("span", button, { name: "number", text: position(each[other]) });
-      make("span", button, { name: "value", text: Number(each.weight.toPrecision(3)).toString() });
+      make("span", button, { name: "value", text: brief(each.weight) });
       const target = other === "k" ? { q: at, k: each.k } : { q: each.q, k: at };
-      button.addEventListener("click", () => app.goToCell(target));
+      button.addEventListener("click", () => app.acts.goTo(target));
     }
   }
 
   summary(axis, found) {
-    const seen = position(found.visible);
-    if (axis === "key") return [`seen by ${seen} queries, receives ${Number(found.sum.toPrecision(4))} in all`];
-    return [`sees ${seen} keys`, `entropy ${found.entropy.toFixed(2)} nats, like ${count(Math.round(Math.exp(found.entropy)), "equal key")}`];
+    const { visible } = found;
+    if (axis === "key") return [`seen by ${count(visible, "query", "queries")}`, `receives ${Number(found.sum.toPrecision(4))} in all`];
+    return [`sees ${count(visible, "key")}`, `entropy ${found.entropy.toFixed(2)} nats, like ${count(Math.round(Math.exp(found.entropy)), "equal key")}`];
   }
 }

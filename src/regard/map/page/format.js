@@ -9,6 +9,9 @@ export function weight(value) {
   return Math.abs(value) >= 1e-4 ? String(Number(value.toPrecision(6))) : value.toExponential(4);
 }
 
+// In a list.
+export const brief = (value) => (value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1));
+
 // A multiple of the uniform weight: 1× is what every key would get if all got the same.
 export function multiple(value) {
   if (value >= 9.95) return `${DOTS.format(Number(value.toPrecision(3)))}×`;

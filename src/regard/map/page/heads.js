@@ -1,25 +1,10 @@
-// Layers × heads as small maps with one statistic of each head in words; the thumbnails also fill the map until tiles come.
+// Layers × heads as small maps, with one statistic of each head in words.
 
 import { decodeThumbs } from "./codec.js";
 import { iconButton, make } from "./dom.js";
+import { Thumb, sizeFor } from "./thumb.js";
 
-const SIZE = 64;
-
-class Thumb {
-  // A cell stands for `side` × `side` weights.
-  constructor(bytes, sheet) {
-    Object.assign(this, bytes);
-    this.side = 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(sheet.queries, sheet.keys) / this.size)));
-    this.painted = null;
-  }
-
-  image(statistic, palette) {
-    if (this.painted?.palette !== palette || this.painted.statistic !== statistic) {
-      this.painted = { palette, statistic, canvas: palette.paint(this[statistic], this.size) };
-    }
-    return this.painted.canvas;
-  }
-}
+const SIDE = 56; // CSS pixels, as in map.css
 
 export class Heads {
   constructor(app, stage) {
@@ -39,7 +24,7 @@ export class Heads {
     const texts = Math.max(...app.info.sheets.map((sheet) => sheet.batch));
     for (let n = 0; n < texts; n++) make("option", this.batch, { text: `text ${n}`, value: n });
     this.batch.hidden = texts === 1;
-    this.batch.addEventListener("change", () => app.choose({ ...app.place(), batch: Number(this.batch.value) }));
+    this.batch.addEventListener("change", () => app.acts.choose({ ...app.place(), batch: Number(this.batch.value) }));
     const close = iconButton("close", top, "Close", "Escape");
     close.addEventListener("click", () => this.toggle(false));
     this.list = make("div", this.root, { name: "layers" });
@@ -64,7 +49,7 @@ export class Heads {
     this.root.hidden = !open;
     this.app.chip.setAttribute("aria-expanded", String(open));
     if (!open) return this.app.plot.canvas.focus();
-    this.app.closeMenus(this);
+    this.app.acts.closeMenus(this);
     if (!this.rows) this.build();
     this.draw();
     this.current()?.button.focus();
@@ -87,8 +72,8 @@ export class Heads {
 
   cell(grid, sheet, head) {
     const button = make("button", grid, { name: "head", "aria-label": this.app.headName(sheet, head) });
-    const canvas = make("canvas", button), caption = make("span", button, { text: String(head) });
-    button.addEventListener("click", () => this.app.choose({ sheet, head }));
+    const canvas = make("canvas", make("span", button, { name: "small" })), caption = make("span", button, { text: String(head) });
+    button.addEventListener("click", () => this.app.acts.choose({ sheet, head }));
     const tell = () => this.tell(sheet, head);
     button.addEventListener("focus", tell);
     button.addEventListener("pointerenter", tell);
@@ -123,8 +108,8 @@ export class Heads {
   }
 
   async load(sheet) {
-    const thumbs = (buffer) => decodeThumbs(buffer).map((each) => new Thumb(each, this.app.info.sheets[sheet]));
-    await this.fetch("thumbs", this.thumbs, sheet, { size: SIZE }, thumbs);
+    const of = this.app.info.sheets[sheet], thumbs = (buffer) => decodeThumbs(buffer).map((each) => new Thumb(each, of));
+    await this.fetch("thumbs", this.thumbs, sheet, { size: sizeFor(of) }, thumbs);
     if (this.open) await this.fetch("heads", this.statistics, sheet, {}, (table) => table);
   }
 
@@ -135,25 +120,24 @@ export class Heads {
   draw() {
     if (!this.open || !this.rows) return;
     this.batch.value = this.app.state.get("batch");
-    const { app } = this, statistic = app.state.get("statistic"), palette = app.palette();
+    const { app } = this, statistic = app.state.get("statistic"), { hidden } = app.look.theme();
     this.rows.forEach((heads, sheet) => heads.forEach((each, head) => {
       each.button.setAttribute("aria-pressed", String(sheet === app.state.get("sheet") && head === app.state.get("head")));
       const thumb = this.thumb({ sheet, batch: app.state.get("batch"), head });
-      if (thumb) this.paint(each.canvas, thumb, app.info.sheets[sheet], statistic, palette);
+      if (thumb) this.paint(each.canvas, thumb, statistic, app.look.palette(sheet), hidden);
     }));
     this.captions();
   }
 
-  paint(canvas, thumb, sheet, statistic, palette) {
-    const of = [thumb, statistic, palette];
+  paint(canvas, thumb, statistic, palette, hidden) {
+    const of = [thumb, statistic, palette, hidden];
     if (canvas.of?.every((each, n) => each === of[n])) return;
     canvas.of = of;
-    const cells = (length) => Math.max(length / thumb.side, 1);
-    const wide = cells(sheet.keys), high = cells(sheet.queries), most = Math.max(wide, high);
-    canvas.width = canvas.height = 112;
-    const context = canvas.getContext("2d");
-    context.imageSmoothingEnabled = false;
-    context.drawImage(thumb.image(statistic, palette), 0, 0, wide, high, 0, 0, (112 * wide) / most, (112 * high) / most);
+    const picture = thumb.picture(statistic, palette, hidden, Math.round(SIDE * this.app.plot.ratio));
+    canvas.width = picture.width;
+    canvas.height = picture.height;
+    canvas.getContext("2d").drawImage(picture, 0, 0);
+    canvas.style.width = `${canvas.width / this.app.plot.ratio}px`;
   }
 
   captions() {

@@ -12,6 +12,7 @@ export class Hover {
     this.tip = make("div", stage, { name: "tip" });
     this.tip.hidden = true;
     this.at = null;
+    this.from = { x: 0, y: 0 };
     this.abort = null;
     this.ask = debounce(80, () => this.exact());
     const canvas = app.plot.canvas;
@@ -25,10 +26,11 @@ export class Hover {
 
   move(event) {
     if (event.buttons || event.pointerType === "touch") return this.leave();
-    const box = this.app.plot.canvas.getBoundingClientRect();
-    const x = event.clientX - box.left, y = event.clientY - box.top, sheet = this.app.sheet();
+    const { x, y } = this.app.pointer(event), sheet = this.app.sheet(), frame = this.app.frame();
     const exact = this.app.view.at(x, y), q = Math.floor(exact.q), k = Math.floor(exact.k);
     if (q < 0 || k < 0 || q >= sheet.queries || k >= sheet.keys) return this.leave();
+    if (x + frame.x < frame.left || y + frame.y < frame.top || x + frame.x > frame.right || y + frame.y > frame.bottom) return this.leave();
+    this.from = { x, y };
     if (this.at?.q !== q || this.at?.k !== k) {
       this.at = { q, k };
       this.cancel();
@@ -36,7 +38,7 @@ export class Hover {
       this.ask();
       this.app.invalidate();
     }
-    this.place(x, y);
+    this.place();
   }
 
   leave() {
@@ -93,13 +95,14 @@ export class Hover {
       const size = `${position(side)} × ${position(side)}`;
       make("div", tip, { name: "more", text: `${how} of ${size} here ≈ ${multiple(2 ** value)}` });
     }
+    this.place();
   }
 
   line(name, at, token, axis) {
     const row = make("div", this.tip, { name: "where" });
     make("span", row, { name: "axis", text: name });
     make("span", row, { name: "number", text: position(at) });
-    const text = this.app.tokens.label(this.app.state.get("sheet"), axis, at) ?? (token ? this.app.label(token) : "");
+    const text = this.app.word(axis, at) ?? (token ? this.app.label(token) : "");
     if (text) make("span", row, { name: "token", text });
   }
 
@@ -113,12 +116,11 @@ export class Hover {
     return { value: valueOf(byte, this.app.coding()), side, empty: byte === 0 };
   }
 
-  place(x, y) {
-    const { offsetLeft, offsetTop } = this.app.plot.canvas, stage = this.tip.parentElement;
-    const wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
-    const left = offsetLeft + x + 16 + wide > stage.clientWidth ? offsetLeft + x - wide - 14 : offsetLeft + x + 16;
-    const top = offsetTop + y + 16 + high > stage.clientHeight ? offsetTop + y - high - 14 : offsetTop + y + 16;
-    this.tip.style.transform = `translate(${Math.max(Math.round(left), 4)}px, ${Math.max(Math.round(top), 4)}px)`;
+  // Beside the pointer, on the side that has room, and never over the card.
+  place() {
+    const { x, y, width, height } = this.app.frame(), wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
+    const beside = (at, size, end) => Math.round(Math.max(at + 16 + size > end - 4 ? at - size - 14 : at + 16, 4));
+    this.tip.style.transform = `translate(${beside(x + this.from.x, wide, width)}px, ${beside(y + this.from.y, high, height)}px)`;
   }
 
   scene(frame, theme) {

@@ -8,24 +8,24 @@ export function listen(app, ear) {
   const acts = {
     "+": () => app.view.zoomBy(ZOOM), "=": () => app.view.zoomBy(ZOOM),
     "-": () => app.view.zoomBy(1 / ZOOM), "_": () => app.view.zoomBy(1 / ZOOM),
-    0: () => app.jump(() => app.view.goHome()),
-    1: () => app.jump(() => app.view.glide({ ...app.view.place(), scale: 1 / app.plot.ratio })),
+    0: () => app.acts.home(),
+    1: () => app.acts.onePixel(),
     f: () => app.search.focus("Find a token"), "/": () => app.search.focus("Find a token"),
     g: () => app.search.focus("Query, key"),
     s: () => app.strongest.menu.toggle(),
-    n: () => app.search.step(1), p: () => app.search.step(-1),
+    n: () => app.walk.step(1), p: () => app.walk.step(-1),
     h: () => app.heads.toggle(),
-    "[": () => app.nextHead(-1), "]": () => app.nextHead(1),
-    "{": () => app.nextLayer(-1), "}": () => app.nextLayer(1),
-    m: () => app.state.set({ statistic: app.state.get("statistic") === "max" ? "mean" : "max" }),
-    l: () => app.state.set({ scale: app.state.get("scale") === "log" ? "linear" : "log" }),
-    c: () => app.nextColors(),
-    "<": () => app.moveThreshold(-0.5), ">": () => app.moveThreshold(0.5),
-    t: () => app.switchTheme(),
-    e: () => app.save("png"), E: () => app.save("svg"),
+    "[": () => app.acts.nextHead(-1), "]": () => app.acts.nextHead(1),
+    "{": () => app.acts.nextLayer(-1), "}": () => app.acts.nextLayer(1),
+    m: () => app.acts.switch("statistic", "max", "mean"),
+    l: () => app.acts.switch("scale", "log", "linear"),
+    c: () => app.acts.nextColors(),
+    "<": () => app.acts.moveThreshold(-0.5), ">": () => app.acts.moveThreshold(0.5),
+    t: () => app.acts.switchTheme(),
+    e: () => app.acts.save("png"), E: () => app.acts.save("svg"),
     "?": () => app.help.toggle(),
-    Enter: () => app.pinMiddle(),
-    Escape: () => app.escape(),
+    Enter: () => app.acts.pinMiddle(),
+    Escape: () => app.acts.escape(),
   };
   const hear = (event) => {
     const writes = event.target.closest?.("input[type=text], select, textarea");
@@ -34,7 +34,7 @@ export function listen(app, ear) {
     if (writes) return;
     const arrow = arrows[event.key], within = event.target.closest?.("button, a, input");
     if (within && (arrow || event.key === "Enter" || event.key === " ")) return;
-    if (arrow && event.shiftKey) app.movePin(arrow[1], arrow[0]);
+    if (arrow && event.shiftKey) app.acts.movePin(arrow[1], arrow[0]);
     else if (arrow) app.view.panBy(arrow[0] * STEP, arrow[1] * STEP);
     else if (Object.hasOwn(acts, event.key)) acts[event.key]();
     else return;

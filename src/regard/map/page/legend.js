@@ -4,6 +4,7 @@ import { make, segmented } from "./dom.js";
 import { multiple, position } from "./format.js";
 import { RAMPS } from "./colors.js";
 import { sideOf } from "./geometry.js";
+import { widthOf } from "./scene.js";
 
 const BAR = 260; // CSS pixels
 const DECADE = Math.log2(10);
@@ -19,7 +20,7 @@ export class Legend {
     this.ticks = make("div", scale, { name: "ticks", "aria-hidden": "true" });
     this.slider.addEventListener("input", () => {
       const part = Number(this.slider.value);
-      app.state.set({ threshold: part === 0 ? null : valueAt(app.palette(), part) });
+      app.state.set({ threshold: part === 0 ? null : valueAt(app.look.palette(), part) });
     });
     const switches = make("div", this.root, { name: "switches" });
     const statistics = [
@@ -42,7 +43,7 @@ export class Legend {
   says() {
     const { app } = this, sheet = app.sheet(), side = sideOf(sheet, app.plot.level(sheet));
     const pixels = app.view.scale * side, across = app.state.get("statistic") === "max" ? "the largest" : "the mean";
-    if (side === 1) return `1 square = 1 weight, ${pixels >= 9.5 ? Math.round(pixels) : Number(pixels.toPrecision(2))} pixels wide`;
+    if (side === 1) return `1 square = 1 weight, ${wide(pixels)} wide`;
     return `1 dot = ${position(side)} × ${position(side)} weights, ${across} shown`;
   }
 
@@ -89,15 +90,32 @@ export function partOf({ scale: { low, high, linear } }, value) {
   return linear ? 2 ** (value - high) : (value - low) / (high - low);
 }
 
+const STEPS = [1, 2, DECADE, 2 * DECADE, 3 * DECADE, 6 * DECADE]; // between labels, in powers of two
+const BETWEEN = 9; // CSS pixels
+
+// Labels of the bar, in the finest steps that keep them apart: doubles for a nearly even head, thousands for others.
 export function ticks({ scale: { low, high, linear } }) {
   if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high) }));
-  const first = Math.ceil(low / DECADE - 1e-9), last = Math.floor(high / DECADE + 1e-9), step = last - first > 3 ? 2 : 1;
+  const found = STEPS.map((step) => inSteps(step, low, high));
+  return found.find(apart) ?? found[found.length - 1];
+}
+
+function inSteps(step, low, high) {
   const found = [];
-  for (let power = first; power <= last; power++) {
-    if (power % step) continue;
-    found.push({ part: (power * DECADE - low) / (high - low), text: power === 0 ? "uniform" : short(power) });
+  for (let n = Math.ceil(low / step - 1e-9); n <= high / step + 1e-9; n++) {
+    found.push({ part: (n * step - low) / (high - low), text: n === 0 ? "uniform" : times(n * step) });
   }
   return found;
 }
 
-const short = (power) => (power < 0 ? `1/${position(10 ** -power)}×` : `${position(10 ** power)}×`);
+function apart(marks) {
+  const half = ({ text }) => widthOf(text, 11) / 2;
+  return marks.every((mark, n) => !n || (mark.part - marks[n - 1].part) * BAR >= half(mark) + half(marks[n - 1]) + BETWEEN);
+}
+
+const times = (value) => (value < 0 ? `1/${position(2 ** -value)}×` : `${position(2 ** value)}×`);
+
+function wide(pixels) {
+  const told = pixels >= 9.5 ? Math.round(pixels) : Number(pixels.toPrecision(2));
+  return `${told} ${told === 1 ? "pixel" : "pixels"}`;
+}

@@ -3,11 +3,13 @@
 import { start } from "./start.js";
 import { httpTransport } from "./transport.js";
 
+const addressOf = (hash) => (hash === "#" ? location.pathname + location.search : hash);
+
 const route = {
   ear: document,
   read: () => location.hash,
-  replace: (hash) => history.replaceState(null, "", hash === "#" ? location.pathname + location.search : hash),
-  push: () => history.pushState(null, "", location.href),
+  replace: (hash) => history.replaceState(null, "", addressOf(hash)),
+  push: (hash) => history.pushState(null, "", addressOf(hash)),
   title: (text) => { document.title = text; },
   listen(call) {
     window.addEventListener("popstate", call);

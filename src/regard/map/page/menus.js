@@ -1,9 +1,6 @@
 // The small windows of the toolbar: strongest cells, saving, keys. One is open at a time.
 
 import { iconButton, make } from "./dom.js";
-import { multiple, position } from "./format.js";
-
-const STRONGEST = 20;
 
 export class Menu {
   constructor(app, tools, name, label, key, fill) {
@@ -28,7 +25,7 @@ export class Menu {
     this.panel.hidden = !open;
     this.button.setAttribute("aria-expanded", String(open));
     if (!open) return focus && this.app.plot.canvas.focus();
-    this.app.closeMenus(this);
+    this.app.acts.closeMenus(this);
     this.panel.replaceChildren();
     this.panel.focus();
     this.fill(this.panel, this);
@@ -36,45 +33,9 @@ export class Menu {
   }
 }
 
-export class Strongest {
-  constructor(app, tools) {
-    this.app = app;
-    this.pending = false;
-    this.menu = new Menu(app, tools, "peak", "Strongest cells", "s", (panel) => this.fill(panel));
-  }
-
-  get busy() {
-    return this.pending;
-  }
-
-  async fill(panel) {
-    const { app } = this;
-    make("h2", panel, { text: "Strongest cells" });
-    const note = make("p", panel, { name: "soft", text: "…" });
-    this.pending = true;
-    try {
-      const { cells, exact } = await app.transport.call("strongest", { ...app.place(), count: STRONGEST });
-      const partial = "Best so far: the whole matrix has not been gone through yet.";
-      note.textContent = exact === false ? partial : cells.length ? "By weight × visible keys; n, p: next, previous." : "Nothing stands out.";
-      const list = make("ol", panel), walk = cells.map((cell) => ({ cell }));
-      cells.forEach((cell, at) => {
-        const button = make("button", make("li", list), { name: "entry" });
-        make("span", button, { name: "number", text: `${position(cell.q)} → ${position(cell.k)}` });
-        const times = cell.visible ? multiple(cell.weight * cell.visible) : "";
-        make("span", button, { name: "soft", text: times });
-        make("span", button, { name: "value", text: Number(cell.weight.toPrecision(3)).toString() });
-        button.addEventListener("click", () => { this.menu.toggle(false); app.search.step(0, { list: walk, at }); });
-      });
-      if (panel.contains(document.activeElement)) list.querySelector("button")?.focus();
-    } catch (error) {
-      note.textContent = error.message;
-    }
-    this.pending = false;
-  }
-}
-
 const KEYS = [
-  ["drag, wheel, pinch, double-click", "move and zoom"],
+  ["drag, wheel, pinch", "move and zoom"],
+  ["double-click", "zoom in, with Shift out"],
   ["click", "pin the query and the key of a cell; click an axis to pin one of them"],
   ["← ↑ → ↓", "move"],
   ["Shift + arrows", "move the pinned cell, or pin the one in the middle"],
@@ -85,9 +46,9 @@ const KEYS = [
   ["f  or  /", "find a token"],
   ["g", "go to query, key"],
   ["s", "strongest cells"],
-  ["n  p", "next and previous of what was found"],
+  ["n  p", "next and previous of what was listed last"],
   ["h", "layers and heads"],
-  ["[  ]", "previous and next head"],
+  ["[  ]", "previous and next head, round and round"],
   ["{  }", "previous and next layer"],
   ["m", "largest or mean"],
   ["l", "log or linear colors"],

@@ -3,6 +3,7 @@
 import { TILE } from "./codec.js";
 import { make } from "./dom.js";
 import { sideOf } from "./geometry.js";
+import { pooled } from "./pool.js";
 
 const LARGEST = 132, LEAST = 20; // CSS pixels
 
@@ -21,12 +22,12 @@ export class Minimap {
     this.canvas.addEventListener("pointermove", (event) => { if (event.buttons) go(event); });
   }
 
-  // Not shown while the map itself shows everything.
+  // Not shown while the map itself shows everything, nor for a matrix whose axes say at every scale where one is.
   draw(statistic, palette, theme) {
-    const { app, canvas } = this, sheet = app.sheet(), ratio = app.plot.ratio, box = app.view.box();
-    canvas.hidden = box.q0 <= 0 && box.k0 <= 0 && box.q1 >= sheet.queries && box.k1 >= sheet.keys;
+    const { app, canvas } = this, sheet = app.sheet(), ratio = app.plot.ratio, box = app.view.free(), slack = 0.5 / app.view.scale;
+    canvas.hidden = app.layout.small || (box.q0 <= slack && box.k0 <= slack && box.q1 >= sheet.queries - slack && box.k1 >= sheet.keys - slack);
     if (canvas.hidden) return;
-    const most = Math.max(sheet.queries, sheet.keys), largest = Math.min(LARGEST, app.stageWidth() * 0.28);
+    const most = Math.max(sheet.queries, sheet.keys), largest = Math.min(LARGEST, app.layout.width * 0.28);
     const wide = Math.max((largest * sheet.keys) / most, LEAST), high = Math.max((largest * sheet.queries) / most, LEAST);
     const width = Math.round(wide * ratio), height = Math.round(high * ratio);
     const tile = app.store.get(app.place(), { z: 0, y: 0, x: 0 });
@@ -35,7 +36,8 @@ export class Minimap {
       this.of = of;
       canvas.style.width = `${wide}px`;
       canvas.style.height = `${high}px`;
-      this.ground = tile && !tile.empty ? this.pooled(tile[statistic], sheet, palette, width, height, theme) : null;
+      const cells = (length) => Math.ceil(length / sideOf(sheet, 0)), size = [cells(sheet.queries), cells(sheet.keys)];
+      this.ground = tile && !tile.empty ? pooled(tile[statistic], TILE, ...size, palette, width, height, theme.hidden) : null;
     }
     canvas.width = width;
     canvas.height = height;
@@ -52,29 +54,5 @@ export class Minimap {
       context.strokeStyle = color;
       context.strokeRect(left + ratio, top + ratio, w - 2 * ratio, h - 2 * ratio);
     }
-  }
-
-  // A dot here stands for several cells of the overview: the strongest of them.
-  pooled(bytes, sheet, palette, width, height, theme) {
-    const side = sideOf(sheet, 0), rows = Math.ceil(sheet.queries / side), columns = Math.ceil(sheet.keys / side);
-    const canvas = document.createElement("canvas");
-    canvas.width = width;
-    canvas.height = height;
-    const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
-    for (let y = 0; y < height; y++) {
-      const r0 = Math.floor((y * rows) / height), r1 = Math.max(Math.ceil(((y + 1) * rows) / height), r0 + 1);
-      for (let x = 0; x < width; x++) {
-        const c0 = Math.floor((x * columns) / width), c1 = Math.max(Math.ceil(((x + 1) * columns) / width), c0 + 1);
-        let most = 0;
-        for (let r = r0; r < r1; r++) for (let c = c0; c < c1; c++) most = Math.max(most, bytes[r * TILE + c]);
-        pixels[y * width + x] = palette.table[most];
-      }
-    }
-    const context = canvas.getContext("2d");
-    context.putImageData(image, 0, 0);
-    context.globalCompositeOperation = "destination-over";
-    context.fillStyle = theme.hidden;
-    context.fillRect(0, 0, width, height);
-    return canvas;
   }
 }

@@ -3,7 +3,6 @@
 import { fraction } from "./colors.js";
 import { debounce } from "./state.js";
 
-const THICK = 58;
 const BIN = 2; // CSS pixels
 
 export class Profile {
@@ -63,22 +62,20 @@ export class Profile {
     this.app.invalidate();
   }
 
+  // Beside the matrix, away from it: a row's profile below, a column's to the right; at the end of what can be seen where
+  // the matrix goes on.
   scene(frame, theme) {
     if (this.pinned === null) return [];
-    const { view } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
-    const start = this.row ? frame.left : frame.top, end = this.row ? frame.right : frame.bottom;
-    const base = this.row ? frame.top + THICK : this.side(frame), tip = this.row ? frame.top : base + THICK;
-    const toward = Math.sign(tip - base), turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a]));
-    const strip = [[start, tip], [end, tip], [end, base], [start, base]];
-    const scene = [{ kind: "path", points: turned(strip), fill: theme.paper, opacity: 0.88 }];
+    const { view, layout } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
+    const [start, end, base] = this.row ? [frame.left, frame.right, frame.bottom + 1] : [frame.top, frame.bottom, frame.right + 1];
+    const high = layout.strip - 6, turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a])), scene = [];
     if (this.found) {
       const { from, to, bins } = this.found, values = this.found[this.app.state.get("statistic")];
-      const scale = this.app.palette().scale, size = (to - from) / bins, points = [];
+      const scale = this.app.look.palette().scale, size = (to - from) / bins, points = [];
       values.forEach((value, n) => {
-        const part = value > 0 ? fraction(Math.log2(value), scale) : 0;
-        const low = Math.max(along + (from + n * size) * view.scale, start);
-        const high = Math.min(along + (from + (n + 1) * size) * view.scale, end);
-        if (high > low) points.push([low, base + toward * part * (THICK - 6)], [high, base + toward * part * (THICK - 6)]);
+        const tip = base + (value > 0 ? fraction(Math.log2(value), scale) : 0) * high;
+        const first = Math.max(along + (from + n * size) * view.scale, start), last = Math.min(along + (from + (n + 1) * size) * view.scale, end);
+        if (last > first) points.push([first, tip], [last, tip]);
       });
       if (points.length) {
         const closed = [[points[0][0], base], ...points, [points[points.length - 1][0], base]];
@@ -89,20 +86,15 @@ export class Profile {
     return [...scene, { kind: "line", x1, y1, x2, y2, stroke: theme.mark, opacity: 0.5 }];
   }
 
-  // A column's profile stands right of the matrix where there is room, else at the right end of what can be seen.
-  side(frame) {
-    return Math.min(frame.right + 1, frame.width - this.app.card.covers() - THICK);
-  }
-
-  // The pinned row or column itself, over the map.
+  // Lines along both sides of the pinned row or column, off it where it is thin.
   marks(frame, theme) {
     if (this.pinned === null) return [];
     const { scale, offset } = this.app.view;
-    const low = (this.row ? frame.y + offset.y : frame.x + offset.x) + this.pinned * scale, high = low + scale;
+    const low = (this.row ? frame.y + offset.y : frame.x + offset.x) + this.pinned * scale, off = scale < 4 ? 2 : 0;
     const [start, end] = this.row ? [frame.top, frame.bottom] : [frame.left, frame.right];
     const line = (at) => (this.row
       ? { kind: "line", x1: frame.left - 6, y1: at, x2: frame.right, y2: at, stroke: theme.mark, width: 1.25 }
       : { kind: "line", x1: at, y1: frame.top - 6, x2: at, y2: frame.bottom, stroke: theme.mark, width: 1.25 });
-    return (scale < 4 ? [(low + high) / 2] : [low, high]).filter((at) => at >= start && at <= end).map(line);
+    return [low - off, low + scale + off].filter((at) => at >= start && at <= end).map(line);
   }
 }

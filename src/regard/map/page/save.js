@@ -1,59 +1,69 @@
 // The view as a file: title, axes, map, scale of colors and what a dot means. In an SVG the text stays text.
 
 import { makeSvg } from "./dom.js";
-import { FONT, append, paint } from "./scene.js";
+import { FONT, append, fitted, paint } from "./scene.js";
 import { ticks, valueAt } from "./legend.js";
 
-const HEAD = 44, FOOT = 64, BAR = 240;
+const HEAD = 44, BAR = 240, LEFT = 28, LINE = 17, LEAST = 340; // CSS pixels
+const BESIDE = 640; // a width that has room for words beside the bar
 
-// The parts around the map, as one scene. `picture`: {title, lines, scene, frame, palette, theme, width, height}.
-function around({ title, meaning, note, frame, palette, theme, width, height }) {
-  const bottom = HEAD + height, left = frame.x;
+// How a picture lies around the part of the stage that it shows: {x, y, width, height}.
+function sheetOf({ part, words }) {
+  const width = Math.max(part.width, LEAST), beside = width >= BESIDE, bottom = HEAD + part.height;
+  const start = beside ? { x: LEFT + BAR + 40, y: bottom + 21 } : { x: 16, y: bottom + 66 };
+  return { width, bottom, start, height: start.y + words.length * LINE + 2 };
+}
+
+// The parts around the map, as one scene. `picture`: {title, words: lines, scene, frame, part, palette, theme}.
+function around(picture) {
+  const { title, words, palette, theme } = picture, { width, height, bottom, start } = sheetOf(picture);
   const scene = [
     { kind: "box", x: 0, y: 0, width, height: HEAD, fill: theme.paper },
-    { kind: "box", x: 0, y: bottom, width, height: FOOT, fill: theme.paper },
-    { kind: "text", x: 16, y: 22, text: title, fill: theme.ink, size: 15, weight: 600 },
+    { kind: "box", x: 0, y: bottom, width, height: height - bottom, fill: theme.paper },
+    { kind: "text", x: 16, y: 22, text: fitted(title, width - 32, 15, 600), fill: theme.ink, size: 15, weight: 600 },
   ];
   for (let n = 0; n < BAR; n++) {
     const value = valueAt(palette, (n + 0.5) / BAR), below = palette.threshold !== null && value < palette.threshold;
     const fill = below ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
-    scene.push({ kind: "box", x: left + n, y: bottom + 16, width: 1.2, height: 10, fill });
+    scene.push({ kind: "box", x: LEFT + n, y: bottom + 16, width: 1.2, height: 10, fill });
   }
   for (const { part, text } of ticks(palette)) {
-    scene.push({ kind: "text", x: left + part * BAR, y: bottom + 38, text, fill: theme.soft, size: 11, anchor: "middle" });
+    scene.push({ kind: "text", x: LEFT + part * BAR, y: bottom + 38, text, fill: theme.soft, size: 11, anchor: "middle" });
   }
-  scene.push({ kind: "text", x: left + BAR + 40, y: bottom + 20, text: meaning, fill: theme.ink, size: 12 });
-  scene.push({ kind: "text", x: left + BAR + 40, y: bottom + 38, text: note, fill: theme.soft, size: 11 });
+  words.forEach((text, n) => {
+    const look = n ? { fill: theme.soft, size: 11 } : { fill: theme.ink, size: 12 };
+    scene.push({ kind: "text", x: start.x, y: start.y + n * LINE, text: fitted(text, width - start.x - 8, look.size), ...look });
+  });
   return scene;
 }
 
 export async function png(picture, map, ratio) {
-  const { width, height, frame, theme } = picture, canvas = document.createElement("canvas");
+  const { part, frame, theme } = picture, { width, height } = sheetOf(picture), canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round((height + HEAD + FOOT) * ratio);
+  canvas.height = Math.round(height * ratio);
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   context.fillStyle = theme.paper;
-  context.fillRect(0, 0, width, height + HEAD + FOOT);
+  context.fillRect(0, 0, width, height);
   context.imageSmoothingEnabled = false;
-  context.drawImage(map, frame.x, HEAD + frame.y, width - frame.x, height - frame.y);
   context.save();
-  context.translate(0, HEAD);
+  context.translate(-part.x, HEAD - part.y);
+  context.drawImage(map, frame.x, frame.y, map.width / ratio, map.height / ratio);
   paint(context, picture.scene);
   context.restore();
   paint(context, around(picture));
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
-export function svg(picture, map) {
-  const { width, height, frame, theme } = picture, whole = height + HEAD + FOOT;
-  const look = { viewBox: `0 0 ${width} ${whole}`, width, height: whole, "font-family": FONT };
-  const root = makeSvg("svg", null, look);
+export function svg(picture, map, ratio) {
+  const { part, frame, theme } = picture, { width, height } = sheetOf(picture);
+  const root = makeSvg("svg", null, { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": FONT });
   makeSvg("title", root).textContent = picture.title;
-  makeSvg("rect", root, { width, height: whole, fill: theme.paper });
-  const place = { x: frame.x, y: HEAD + frame.y, width: width - frame.x, height: height - frame.y };
-  makeSvg("image", root, { ...place, href: map.toDataURL("image/png"), "image-rendering": "pixelated" });
-  append(makeSvg("g", root, { transform: `translate(0 ${HEAD})` }), picture.scene);
+  makeSvg("rect", root, { width, height, fill: theme.paper });
+  const moved = makeSvg("g", root, { transform: `translate(${-part.x} ${HEAD - part.y})` });
+  const place = { x: frame.x, y: frame.y, width: map.width / ratio, height: map.height / ratio };
+  makeSvg("image", moved, { ...place, href: map.toDataURL("image/png"), "image-rendering": "pixelated" });
+  append(moved, picture.scene);
   append(root, around(picture));
   return new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" });
 }

@@ -4,6 +4,33 @@ import { makeSvg } from "./dom.js";
 
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
 
+const widths = new Map();
+let ruler = null;
+
+export function widthOf(text, size, weight = 400) {
+  const key = `${weight} ${size} ${text}`;
+  if (!widths.has(key)) {
+    if (widths.size > 20000) widths.clear();
+    ruler ??= document.createElement("canvas").getContext("2d");
+    ruler.font = `${weight} ${size}px ${FONT}`;
+    widths.set(key, ruler.measureText(text).width);
+  }
+  return widths.get(key);
+}
+
+// The text, or as much of its start as `width` CSS pixels hold.
+export function fitted(text, width, size, weight) {
+  if (widthOf(text, size, weight) <= width) return text;
+  const letters = Array.from(text);
+  let low = 0, high = letters.length - 1;
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (widthOf(`${letters.slice(0, middle).join("")}…`, size, weight) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return `${letters.slice(0, low).join("")}…`;
+}
+
 export function paint(context, scene) {
   for (const shape of scene) {
     context.globalAlpha = shape.opacity ?? 1;

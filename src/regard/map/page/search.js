@@ -6,6 +6,8 @@ import { debounce } from "./state.js";
 
 const LIMIT = 50, AROUND = 3;
 
+const line = (axis, at) => (axis === "query" ? { q: at, k: null } : { q: null, k: at });
+
 export class Search {
   constructor(app, parent) {
     this.app = app;
@@ -18,11 +20,8 @@ export class Search {
     this.list = make("div", this.form, { name: "found", role: "listbox", "aria-label": "Places found" });
     this.list.id = "regard-found";
     this.list.hidden = true;
-    this.options = [];
-    this.contexts = [];
-    this.chosen = -1;
-    this.walk = { list: [], at: -1 };
-    this.abort = null;
+    this.of = "";
+    this.clear();
     this.ask = debounce(150, () => this.look());
     this.input.addEventListener("input", () => this.ask());
     this.input.addEventListener("focus", () => { if (this.options.length) this.show(true); });
@@ -33,6 +32,26 @@ export class Search {
 
   get busy() {
     return this.ask.busy() || this.abort !== null;
+  }
+
+  // What was found in one text is not looked at in another.
+  forget() {
+    const { queries, keys } = this.app.sheet(), of = [this.app.state.get("batch"), queries, keys].join();
+    if (this.of === of) return;
+    this.of = of;
+    this.ask.cancel();
+    this.abort?.abort();
+    this.clear();
+    this.show(false);
+    this.app.walk.set([]);
+  }
+
+  clear() {
+    this.abort = null;
+    this.options = [];
+    this.contexts = [];
+    this.chosen = -1;
+    this.list.replaceChildren();
   }
 
   focus(hint) {
@@ -73,11 +92,7 @@ export class Search {
   async look() {
     const text = this.input.value;
     this.abort?.abort();
-    this.abort = null;
-    this.options = [];
-    this.contexts = [];
-    this.chosen = -1;
-    this.list.replaceChildren();
+    this.clear();
     if (!text.trim()) return this.show(false);
     const pair = /^\s*(\d+)\s*[,;:\s]\s*(\d+)\s*$/.exec(text), single = /^\s*(\d+)\s*$/.exec(text);
     if (pair) this.offerCell(Number(pair[1]), Number(pair[2]));
@@ -108,32 +123,33 @@ export class Search {
 
   offerCell(q, k) {
     if (!this.within("query", q) || !this.within("key", k)) return;
-    this.offer([["", "Go to query "], ["number", position(q)], ["", ", key "], ["number", position(k)]], () => this.app.goToCell({ q, k }));
+    this.offer([["", "Go to query "], ["number", position(q)], ["", ", key "], ["number", position(k)]], () => this.app.acts.goTo({ q, k }));
   }
 
   offerPosition(axis, at) {
     if (!this.within(axis, at)) return;
-    this.offer([["", `Go to ${axis} `], ["number", position(at)]], () => this.app.goToLine(axis, at));
+    this.offer([["", `Go to ${axis} `], ["number", position(at)]], () => this.app.acts.goTo(line(axis, at)));
   }
 
   async find(text) {
-    const { app } = this, sheet = app.state.get("sheet"), abort = new AbortController();
+    const { app } = this, { sheet, batch } = app.place(), abort = new AbortController();
     const axes = ["key", "query"].filter((axis) => app.tokens.has(sheet, axis));
     if (!axes.length) return make("p", this.list, { name: "soft", text: "This map has no tokens; go to a position instead." });
     this.abort = abort;
     try {
-      const found = await Promise.all(axes.map((axis) => app.transport.call("find", { sheet, axis, text, limit: LIMIT }, abort.signal)));
-      const walk = [];
+      const found = await Promise.all(axes.map((axis) => app.transport.call("find", { sheet, batch, axis, text, limit: LIMIT }, abort.signal)));
+      const places = [];
       found.forEach(({ positions, total }, n) => {
         if (!positions.length) return;
         const more = total > positions.length ? `, the first ${positions.length}` : "";
         make("p", this.list, { name: "soft", text: `${count(total, axes[n], axes[n] === "key" ? "keys" : "queries")}${more}` });
         for (const at of positions) {
-          const place = walk.push({ axis: axes[n], at }) - 1;
-          const element = this.offer([["number", position(at)]], () => this.step(0, { list: walk, at: place }));
-          this.contexts.push({ parent: make("span", element, { name: "context" }), sheet, axis: axes[n], at });
+          const place = places.push(line(axes[n], at)) - 1;
+          const element = this.offer([["number", position(at)]], () => { app.walk.set(places); app.walk.goTo(place); });
+          this.contexts.push({ parent: make("span", element, { name: "context" }), axis: axes[n], at });
         }
       });
+      app.walk.set(places);
     } catch (error) {
       if (!abort.signal.aborted) make("p", this.list, { name: "soft", text: error.message });
     }
@@ -143,22 +159,12 @@ export class Search {
   // Each token found, between its neighbors; again when more of them have come.
   refresh() {
     const sheet = this.app.sheet();
-    for (const { parent, sheet: of, axis, at } of this.contexts) {
+    for (const { parent, axis, at } of this.contexts) {
       parent.replaceChildren();
       const last = (axis === "query" ? sheet.queries : sheet.keys) - 1;
       for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + AROUND, last); near++) {
-        make("span", parent, { name: near === at ? "token hit" : "token", text: this.app.tokens.label(of, axis, near) ?? "" });
+        make("span", parent, { name: near === at ? "token hit" : "token", text: this.app.word(axis, near) ?? "" });
       }
     }
-  }
-
-  // To the next or the last of what was found; the first call of a search says where to begin.
-  step(by, walk = this.walk) {
-    if (!walk.list.length) return false;
-    this.walk = { list: walk.list, at: (walk.at + by + walk.list.length) % walk.list.length };
-    const { axis, at, cell } = this.walk.list[this.walk.at];
-    if (cell) this.app.goToCell(cell);
-    else this.app.goToLine(axis, at);
-    return true;
   }
 }

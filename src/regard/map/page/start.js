@@ -3,7 +3,7 @@
 import { App } from "./app.js";
 import { make } from "./dom.js";
 
-// `route`: {read(), replace(hash), push(), listen(call), title(text)} keeps the address, or nothing at all; `ear` is where
+// `route`: {read(), replace(hash), push(hash), listen(call), title(text)} keeps the address, or nothing at all; `ear` is where
 // keys are heard, if not the map alone.
 export async function start(root, transport, route) {
   const wait = make("p", root, { name: "wait", text: "Opening the map…" });
@@ -27,10 +27,10 @@ function handle(app) {
     get counts() { return { ...app.store.counts, draw: app.plot.spent }; },
     view() {
       const { q, k, scale } = app.view.place(), sheet = app.sheet(), level = app.plot.level(sheet), { offset } = app.view;
-      const { low, high } = app.range.ends(), palette = app.palette();
+      const { low, high } = app.range.ends(), palette = app.look.palette();
       return {
-        ...app.place(), q, k, scale, level, offset, ratio: app.plot.ratio, estimate: app.notice.estimate, box: app.view.box(), low, high,
-        statistic: app.state.get("statistic"), row: app.state.get("row"), column: app.state.get("column"), colors: palette.stops, theme: app.theme(),
+        ...app.place(), q, k, scale, level, offset, ratio: app.plot.ratio, estimate: app.notice.estimate, box: app.view.box(), free: app.view.free(), frame: app.frame(), low, high,
+        statistic: app.state.get("statistic"), row: app.state.get("row"), column: app.state.get("column"), colors: palette.stops, theme: app.look.theme(),
       };
     },
     goto(place) { app.view.moveTo({ ...app.view.place(), ...place }, { fly: false }); },

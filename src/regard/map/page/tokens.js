@@ -18,20 +18,20 @@ export class Tokens {
   }
 
   // The label at a position, or null: not there, or not yet (then it is asked for and `changed` is called).
-  label(sheet, axis, at) {
+  label({ sheet, batch }, axis, at) {
     if (!this.has(sheet, axis)) return null;
-    const start = Math.floor(at / CHUNK) * CHUNK, key = `${sheet}.${axis}.${start}`, chunk = this.chunks.get(key);
-    if (!chunk) this.load(sheet, axis, start, key);
+    const start = Math.floor(at / CHUNK) * CHUNK, key = `${sheet}.${batch}.${axis}.${start}`, chunk = this.chunks.get(key);
+    if (!chunk) this.load({ sheet, batch, axis, from: start }, key);
     return chunk?.[at - start] ?? null;
   }
 
-  async load(sheet, axis, start, key) {
-    const length = this.info.sheets[sheet][axis === "query" ? "queries" : "keys"];
+  async load(part, key) {
+    const length = this.info.sheets[part.sheet][part.axis === "query" ? "queries" : "keys"];
     this.chunks.set(key, []);
     if (this.chunks.size > KEPT) this.chunks.delete(this.chunks.keys().next().value);
     this.pending++;
     try {
-      const { tokens } = await this.transport.call("tokens", { sheet, axis, from: start, to: Math.min(start + CHUNK, length) });
+      const { tokens } = await this.transport.call("tokens", { ...part, to: Math.min(part.from + CHUNK, length) });
       this.chunks.set(key, tokens.map((token) => (token === null ? null : tokenLabel(token))));
     } catch {
       setTimeout(() => this.chunks.delete(key), 2000);

@@ -1,14 +1,26 @@
 // The window on the matrix: pan and zoom by d3-zoom, in CSS pixels. screen = scale · cell + offset, in doubles.
+// A place {q, k, scale} is what lies in the middle of the free part of the canvas.
 
 import { select, zoom, zoomIdentity, zoomTransform } from "./d3-zoom.js";
 
-const LARGEST_CELL = 96; // CSS pixels
-const THINNEST = 48; // CSS pixels of the shorter side of a matrix that is very long in the other direction
 const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+// A matrix smaller than the window stays inside; a larger one can be moved until its edge is in the middle.
+function within(offset, size, low, high) {
+  const over = size - (high - low), slack = Math.min(Math.max(over, 0), (high - low) / 2);
+  return over > 0 ? clamp(offset, high - size - slack, low + slack) : clamp(offset, low, high - size);
+}
+
+// How far a part of the window must go to be inside.
+function missing(start, size, low, high) {
+  return start < low ? low - start : Math.min(high - start - size, 0);
+}
 
 export class View {
-  constructor(canvas, changed) {
+  constructor(canvas, layout, changed) {
     this.canvas = canvas;
+    this.layout = layout;
     this.width = this.height = 1;
     this.sheet = { queries: 1, keys: 1 };
     this.atHome = true;
@@ -16,6 +28,7 @@ export class View {
     this.frame = 0;
     this.zoom = zoom()
       .extent(() => [[0, 0], [this.width, this.height]])
+      .constrain((transform) => this.bounded(transform))
       .filter((event) => !event.button && (!event.ctrlKey || event.type === "wheel"))
       .clickDistance(4)
       .on("start", (event) => { if (event.sourceEvent) this.stop(); })
@@ -23,7 +36,7 @@ export class View {
         if (event.sourceEvent) this.atHome = false;
         changed();
       });
-    this.selection = select(canvas).call(this.zoom);
+    this.selection = select(canvas).call(this.zoom).on("dblclick.zoom", null);
   }
 
   get scale() {
@@ -42,23 +55,19 @@ export class View {
   }
 
   get center() {
-    return this.at(this.width / 2, this.height / 2);
+    const { q, k } = this.place();
+    return { q, k };
   }
 
+  // What the canvas shows, and the part of it that nothing else covers.
   box() {
     const from = this.at(0, 0), to = this.at(this.width, this.height);
     return { q0: from.q, q1: to.q, k0: from.k, k1: to.k };
   }
 
-  whole() {
-    const { queries, keys } = this.sheet;
-    return Math.min(this.width / keys, this.height / queries) * 0.98;
-  }
-
-  home() {
-    const { queries, keys } = this.sheet;
-    const scale = Math.min(Math.max(this.whole(), THINNEST / Math.max(Math.min(queries, keys), 1)), LARGEST_CELL);
-    return { q: Math.min(queries / 2, (this.height / scale) * 0.49), k: Math.min(keys / 2, (this.width / scale) * 0.49), scale };
+  free() {
+    const { left, top, right, bottom } = this.layout.free(this.scale), from = this.at(left, top), to = this.at(right, bottom);
+    return { q0: from.q, q1: to.q, k0: from.k, k1: to.k };
   }
 
   resize(width, height) {
@@ -66,7 +75,7 @@ export class View {
     this.width = width;
     this.height = height;
     this.limit();
-    if (before) this.moveTo(this.atHome ? this.home() : before, { fly: false, home: this.atHome });
+    if (before) this.moveTo(this.atHome ? this.layout.home() : before, { fly: false, home: this.atHome });
   }
 
   show(sheet) {
@@ -75,14 +84,11 @@ export class View {
   }
 
   limit() {
-    const { queries, keys } = this.sheet, margin = 40 / this.whole();
-    this.zoom
-      .scaleExtent([Math.min(this.whole(), LARGEST_CELL) * 0.6, LARGEST_CELL])
-      .translateExtent([[-margin, -margin], [keys + margin, queries + margin]]);
+    this.zoom.scaleExtent(this.layout.scales);
   }
 
   place() {
-    return { ...this.center, scale: this.scale };
+    return this.placeOf(zoomTransform(this.canvas));
   }
 
   moveTo(place, { fly = true, home = false } = {}) {
@@ -90,18 +96,42 @@ export class View {
     const target = this.transform(place);
     this.stop();
     if (!fly || still()) return this.selection.call(this.zoom.transform, target);
-    this.goal = place;
+    this.goal = this.placeOf(target);
     const landed = () => { this.goal = null; };
     this.selection.transition().duration(700).on("end interrupt cancel", landed).call(this.zoom.transform, target);
   }
 
   goHome(options = {}) {
-    this.moveTo(this.home(), { ...options, home: true });
+    this.moveTo(this.layout.home(), { ...options, home: true });
+  }
+
+  // The free part has changed: the map goes where it is seen, if it is not.
+  adapt() {
+    const now = zoomTransform(this.canvas), next = this.atHome ? this.transform(this.layout.home()) : this.bounded(now);
+    this.limit();
+    if (Math.hypot(next.x - now.x, next.y - now.y) < 0.5 && Math.abs(next.k - now.k) < 1e-9 * now.k) return;
+    if (this.atHome) this.goHome();
+    else this.glide(this.placeOf(next));
+  }
+
+  // Move no further than is needed to see a row, a column or a cell; null is any.
+  reveal(q, k) {
+    const { scale, offset } = this, { left, top, right, bottom } = this.layout.free(scale);
+    const x = k === null ? 0 : missing(k * scale + offset.x, scale, left, right);
+    const y = q === null ? 0 : missing(q * scale + offset.y, scale, top, bottom);
+    if (x || y) this.panBy(-x, -y);
   }
 
   zoomBy(factor) {
     const from = this.goal || this.place();
     this.glide({ ...from, scale: from.scale * factor });
+  }
+
+  // What lies at a point of the canvas stays there.
+  zoomAt(x, y, factor) {
+    const { k, x: dx, y: dy } = zoomTransform(this.canvas), [least, most] = this.zoom.scaleExtent();
+    const scale = clamp(k * factor, least, most), part = scale / k;
+    this.glide(this.placeOf(zoomIdentity.translate(x - (x - dx) * part, y - (y - dy) * part).scale(scale)));
   }
 
   panBy(x, y) {
@@ -115,8 +145,7 @@ export class View {
     this.stop();
     const target = this.transform(place);
     if (still()) return this.selection.call(this.zoom.transform, target);
-    const { k: scale } = target, { x, y } = target;
-    this.goal = { q: (this.height / 2 - y) / scale, k: (this.width / 2 - x) / scale, scale };
+    this.goal = this.placeOf(target);
     const step = () => {
       const now = this.place(), goal = this.goal, part = 0.35;
       const near = Math.hypot(goal.q - now.q, goal.k - now.k) * goal.scale < 0.5 && Math.abs(Math.log(goal.scale / now.scale)) < 1e-3;
@@ -140,8 +169,19 @@ export class View {
   }
 
   transform({ q, k, scale = this.scale }) {
-    const [least, most] = this.zoom.scaleExtent(), bounded = Math.min(Math.max(scale, least), most);
-    const free = zoomIdentity.translate(this.width / 2 - bounded * k, this.height / 2 - bounded * q).scale(bounded);
-    return this.zoom.constrain()(free, [[0, 0], [this.width, this.height]], this.zoom.translateExtent());
+    const [least, most] = this.zoom.scaleExtent(), near = clamp(scale, least, most);
+    const { left, top, right, bottom } = this.layout.free(near);
+    return this.bounded(zoomIdentity.translate((left + right) / 2 - near * k, (top + bottom) / 2 - near * q).scale(near));
+  }
+
+  placeOf({ x, y, k: scale }) {
+    const { left, top, right, bottom } = this.layout.free(scale);
+    return { q: ((top + bottom) / 2 - y) / scale, k: ((left + right) / 2 - x) / scale, scale };
+  }
+
+  bounded(transform) {
+    const { left, top, right, bottom } = this.layout.free(transform.k), { queries, keys } = this.sheet;
+    const x = within(transform.x, keys * transform.k, left, right), y = within(transform.y, queries * transform.k, top, bottom);
+    return x === transform.x && y === transform.y ? transform : zoomIdentity.translate(x, y).scale(transform.k);
   }
 }

@@ -6,7 +6,8 @@ import { commTransport } from "./transport.js";
 
 function memory() {
   let hash = "";
-  return { read: () => hash, replace: (now) => { hash = now; }, push() {}, title() {}, listen: () => () => {} };
+  const keep = (now) => { hash = now; };
+  return { read: () => hash, replace: keep, push: keep, title() {}, listen: () => () => {} };
 }
 
 async function render({ model, el }) {

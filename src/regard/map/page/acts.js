@@ -1,0 +1,93 @@
+// What a person can do, whatever does it: a key, a pointer, an entry of a list.
+
+import { RAMPS } from "./colors.js";
+import { count } from "./format.js";
+import { download, png, svg } from "./save.js";
+
+const CELL = 24; // CSS pixels of a cell that was gone to
+
+export class Acts {
+  constructor(app) {
+    this.app = app;
+  }
+
+  choose({ sheet, head, batch = this.app.state.get("batch") }) {
+    const { app } = this, of = app.info.sheets[sheet];
+    app.trail.jump(() => app.state.set({ sheet, head: Math.min(head, of.heads - 1), batch: Math.min(batch, of.batch - 1) }));
+  }
+
+  nextHead(by) { const { sheet, head } = this.app.place(), { heads } = this.app.sheet(); this.choose({ sheet, head: (head + by + heads) % heads }); }
+  nextLayer(by) { const { sheet, head } = this.app.place(), { length } = this.app.info.sheets; this.choose({ sheet: (sheet + by + length) % length, head }); }
+
+  switch(name, one, other) { this.app.state.set({ [name]: this.app.state.get(name) === one ? other : one }); }
+  nextColors() { const names = Object.keys(RAMPS), { state } = this.app; state.set({ ramp: names[(names.indexOf(state.get("ramp")) + 1) % names.length] }); }
+  switchTheme() { this.app.state.set({ theme: this.app.look.theme().dark ? "light" : "dark" }); }
+
+  moveThreshold(by) {
+    const { range, state } = this.app, { low, high } = range.ends(), next = Math.min((state.get("threshold") ?? low) + by, high);
+    state.set({ threshold: next <= low ? null : next });
+  }
+
+  home() { this.app.trail.jump(() => this.app.view.goHome()); }
+  onePixel() { const { view, plot, trail } = this.app; trail.jump(() => view.glide({ ...view.place(), scale: 1 / plot.ratio })); }
+
+  pin(row, column) { this.app.state.set({ row, column }); }
+
+  // To a cell, or to a row or column: at its meeting with the diagonal, or beside what is in the middle now.
+  goTo({ q, k }) {
+    const { app } = this, sheet = app.sheet(), now = app.view.center, start = sheet.query_start ?? 0;
+    const near = app.inside(q ?? (sheet.causal ? k - start : now.q), k ?? (sheet.causal ? q + start : now.k));
+    app.trail.jump(() => {
+      this.pin(q, k);
+      if (app.view.atHome && app.layout.small) return; // it can be read where it is
+      app.view.moveTo({ q: near.q + 0.5, k: near.k + 0.5, scale: Math.max(app.view.scale, CELL) });
+    });
+  }
+
+  // A click on the map, or on an axis.
+  click(event) {
+    const { app } = this, { x, y } = app.pointer(event), frame = app.frame(), { q, k } = app.view.at(x, y), sheet = app.sheet();
+    const onQueries = x + frame.x < frame.left, onKeys = y + frame.y < frame.top, at = app.inside(q, k);
+    if ((onQueries && onKeys) || x + frame.x > frame.right || y + frame.y > frame.bottom) return;
+    if ((!onKeys && (q < 0 || q >= sheet.queries)) || (!onQueries && (k < 0 || k >= sheet.keys))) return;
+    this.pin(onKeys ? null : at.q, onQueries ? null : at.k);
+    app.view.reveal(onKeys ? null : at.q, onQueries ? null : at.k);
+  }
+
+  zoomAt(event) {
+    const { x, y } = this.app.pointer(event);
+    this.app.view.zoomAt(x, y, event.shiftKey ? 0.5 : 2);
+  }
+
+  pinMiddle() { const { q, k } = this.app.view.center, at = this.app.inside(q, k); this.pin(at.q, at.k); }
+
+  // By one dot; the map follows when the pin leaves it.
+  movePin(rows, columns) {
+    const { app } = this, { row, column } = app.state.values, middle = app.view.center;
+    const step = Math.max(Math.round(1 / (app.view.scale * app.plot.ratio)), 1);
+    const at = app.inside((row ?? middle.q) + rows * step, (column ?? middle.k) + columns * step);
+    this.pin(at.q, at.k);
+    app.view.reveal(at.q, at.k);
+  }
+
+  closeMenus(but) { for (const each of this.app.menus()) if (each !== but && each.open) each.toggle(false); }
+
+  escape() {
+    const open = this.app.menus().find((each) => each.open);
+    if (open) open.toggle(false);
+    else this.pin(null, null);
+    this.app.plot.canvas.focus();
+  }
+
+  async save(kind) {
+    const { app } = this, { sheet: number, head } = app.place(), sheet = app.sheet(), frame = app.frame(), map = app.plot.canvas;
+    app.screen.draw();
+    const title = `${app.title()} · ${app.headName(number, head)}`, estimate = app.notice.estimate ? "; estimate" : "";
+    const size = `${count(sheet.queries, "query", "queries")} (rows) × ${count(sheet.keys, "key")} (columns)`;
+    const words = [app.legend.says(), size, `colors in multiples of uniform${estimate}`], { look } = app;
+    const picture = { title, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
+    const name = `${title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 80) || "attention"}.${kind}`;
+    download(kind === "png" ? await png(picture, map, app.plot.ratio) : svg(picture, map, app.plot.ratio), name);
+    app.announce(`saved ${name}`);
+  }
+}

@@ -1,0 +1,48 @@
+// How the page looks now: light or dark, and the colors of the weights.
+
+import { Palette } from "./colors.js";
+
+const COLORS = ["paper", "ink", "soft", "line", "hidden", "mark", "ground"];
+const rgb = (text) => text.match(/\w\w/g).map((part) => parseInt(part, 16));
+
+export class Look {
+  constructor(app) {
+    this.app = app;
+    this.system = window.matchMedia("(prefers-color-scheme: dark)");
+    this.again = () => { this.forget(); app.invalidate(); };
+    this.system.addEventListener("change", this.again);
+    this.forget();
+  }
+
+  forget() {
+    this.found = null;
+    this.palettes = new Map();
+    this.of = "";
+  }
+
+  end() {
+    this.system.removeEventListener("change", this.again);
+  }
+
+  // The colors of the style sheet, for what is drawn on a canvas.
+  theme() {
+    if (this.found) return this.found;
+    const { root, state } = this.app, chosen = state.get("theme"), dark = chosen === "auto" ? this.system.matches : chosen === "dark";
+    root.dataset.theme = dark ? "dark" : "light";
+    const style = getComputedStyle(root), colors = COLORS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]);
+    return (this.found = { ...Object.fromEntries(colors), dark });
+  }
+
+  // Of the head that is shown, for the bytes of its own sheet or of another.
+  palette(sheet = this.app.state.get("sheet")) {
+    const { app } = this, theme = this.theme(), ends = app.range.ends(), { ramp, threshold } = app.state.values;
+    const of = JSON.stringify([ends, ramp, threshold]), { hi } = app.info.sheets[sheet];
+    if (this.of !== of) this.palettes.clear();
+    this.of = of;
+    if (!this.palettes.has(hi)) {
+      const coding = { hi, step: app.info.step };
+      this.palettes.set(hi, new Palette({ name: ramp, dark: theme.dark, ...ends, threshold, coding, ground: rgb(theme.ground) }));
+    }
+    return this.palettes.get(hi);
+  }
+}
