@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Table
 from regard.show import draw
 from regard.show.color import ramp
+from regard.show.figure import fix_layout
 from regard.show.size import rows_of
 
 EVIL = "$\\frac{\x1b[31m"
@@ -161,6 +162,21 @@ def test_anything_can_be_drawn_without_warning_or_formula(picture: Any) -> None:
     figure.draw_without_rendering()
     texts = [text for text in texts_of(figure) if "$" in text.get_text()]
     assert not any(text.get_parse_math() for text in texts)
+
+
+def test_a_panel_that_is_saved_keeps_every_label_inside() -> None:
+    """The layout takes several steps: after the first, the left label of this one lay below the edge."""
+    steps, losses = [20.0 * step for step in range(1, 11)], [6.4, 6.1, 5.9, 5.8, 5.6, 4.9, 2.6, 1.2, 0.9, 0.87]
+    scores = [0.03, 0.04, 0.04, 0.05, 0.09, 0.22, 0.63, 0.85, 0.88, 0.89]
+    left = Lines([Line("a", steps, losses), Line("b", steps, [7.0] * 10)], "step", "loss (nats)", "Loss")
+    right = Lines([Line("a", steps, scores)], "step", "weight", "Best head of either kind")
+    figure = draw(Panel((left, right), "During training"))
+    fix_layout(figure)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        box = axes.xaxis.label.get_window_extent()
+        assert box.y0 >= 0
+        assert box.y1 <= axes.get_window_extent().y0
 
 
 def test_a_table_is_refused() -> None:

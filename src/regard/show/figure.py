@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _MARGIN = 0.08  # inches around each picture
+_STEPS, _STILL = 20, 0.5  # of the layout, at most; pixels that are no move
 _PLACES = 6  # decimals of a position, as a share of the figure
 
 
@@ -95,9 +96,16 @@ def settle_texts(figure: Figure) -> None:
 def fix_layout(figure: Figure) -> None:
     """Lay the figure out for good, its parts at round places.
 
-    The layout solver differs in the last bits from run to run; rounded, the same picture gives the same file.
+    The layout solver goes a step at a time, so a panel takes several until nothing moves. It differs in the last bits
+    from run to run; rounded, the same picture gives the same file.
     """
-    figure.draw_without_rendering()
+    before: list[float] = []
+    for _ in range(_STEPS):
+        figure.draw_without_rendering()
+        now = [place for axes in figure.axes for place in axes.get_window_extent().bounds]
+        if before and all(abs(new - old) < _STILL for new, old in zip(now, before, strict=True)):
+            break
+        before = now
     figure.set_layout_engine("none")
     parts = list(figure.subfigs)
     for part in parts:
