@@ -16,7 +16,7 @@ from regard.show.figure import draw
 from regard.show.save import figure_bytes
 
 STYLE = Path(__file__).parent / "book.css"
-VERDICTS = ("confirmed", "partly", "corrected")
+VERDICTS = ("confirmed", "partly", "corrected", "not confirmed")
 
 
 def book(outcomes: Sequence[Outcome], asked: dict[str, str]) -> str:
@@ -62,15 +62,18 @@ def _tally(reports: Sequence[Report]) -> str:
     """How the claims of the seeds fared."""
     verdicts = [claim.verdict for report in reports for compared in report.compared for claim in compared.claims]
     count = Counter(_kind(verdict) for verdict in verdicts)
-    named = [f'<span class="{kind}">{count[kind]} {kind}</span>' for kind in VERDICTS if count[kind]]
+    named = [f'<span class="{_class(kind)}">{count[kind]} {kind}</span>' for kind in VERDICTS if count[kind]]
     rest = f", and {count['']} described in a few words" if count[""] else ""
     return f"<p>{len(verdicts)} claims of the seeds were looked at: {', '.join(named)}{rest}.</p>"
 
 
 def _kind(verdict: str) -> str:
-    """The class of a verdict, by its first word."""
-    first = verdict.split()[0].strip(",.:;") if verdict.split() else ""
-    return first if first in VERDICTS else ""
+    """Which of the verdicts it begins with."""
+    return next((kind for kind in VERDICTS if verdict.startswith(kind)), "")
+
+
+def _class(kind: str) -> str:
+    return "corrected" if kind == "not confirmed" else kind
 
 
 def _section(number: int, outcome: Outcome) -> str:
@@ -123,7 +126,7 @@ def _table(table: Table, kinds: Sequence[str] = ()) -> str:
 
 
 def _claims(compared: Compared) -> str:
-    return _table(compared.table(), [_kind(claim.verdict) for claim in compared.claims])
+    return _table(compared.table(), [_class(_kind(claim.verdict)) for claim in compared.claims])
 
 
 def _picture(picture: Picture) -> str:

@@ -48,6 +48,6 @@ def test_the_printed_maps_are_the_picture(quick: Quick) -> None:
 
 def test_the_slips_are_corrected(quick: Quick) -> None:
     verdicts = {claim.says: claim.verdict for part in quick("rows").compared for claim in part.claims}
-    assert verdicts["column j: attention FROM token j"] == "attention received BY token j"
+    assert verdicts["column j: attention FROM token j"] == "corrected: attention received BY token j"
     assert verdicts["W_Q = W_K: weights symmetric"].startswith("corrected")
     assert verdicts["rows sum to 1, printed 7 × 6"] == "confirmed"

@@ -114,7 +114,7 @@ def map_claims(random: Draws) -> tuple[Claim, ...]:
         listed.append(Claim(f"rows sum to 1, {_size(printed)}", "1", float(given.mean()), verdict))
     zeros = sum(int((printed.tensor() == 0).sum()) for printed in MAPS)
     least = float(random.smallest.min())
-    verdict = "rounded: softmax is never 0" if least > 0 else "confirmed"
+    verdict = "corrected: rounded, softmax is never 0" if least > 0 else "confirmed"
     listed.append(Claim("weights of exactly 0.0", f"{zeros} of them", least, verdict))
     return tuple(listed)
 
@@ -134,7 +134,7 @@ def claims(found: dict[str, Draws]) -> tuple[Claim, ...]:
             "column j: attention FROM token j",
             "from",
             f"{SELF.columns[heaviest]} {float(received[heaviest]):.2f}",
-            "attention received BY token j",
+            "corrected: attention received BY token j",
         ),
         Claim(
             "W_Q = W_K: scores symmetric", "yes", mean(shared.scores), f"{_verdict(symmetric[0])}: max |s_ij − s_ji|"

@@ -31,6 +31,7 @@ PRINTED = {NONE: (1.50, 0.51, 0.42, 0.25, 0.13, 0.07), ROOT: (2.65, 2.55, 2.54, 
 DRAWN = 256  # the width whose weights are drawn
 HEAVIEST = 10  # keys drawn one by one
 ONE_HOT = 0.995  # a weight that rounds to 100 %
+VANISHED = 0.01  # a share of the scaled gradient that is next to nothing
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def claims(found: Found) -> tuple[Claim, ...]:
 def _placed(figure: float, draws: Tensor) -> str:
     quantile = placement(figure, draws)
     usual = 0.025 <= quantile <= 0.975
-    return f"quantile {quantile:.2f} of draws" + ("" if usual else ", unusual")
+    return f"{'confirmed as one draw' if usual else 'not confirmed'}: quantile {quantile:.2f}"
 
 
 def _spread(found: Found) -> Claim:
@@ -184,12 +185,13 @@ def _spread(found: Found) -> Claim:
     draw = float(torch.stack([found[width][ROOT].entropy.std() for width in WIDTHS]).mean())
     query = float(torch.stack([found[width][ROOT].spread.mean() for width in WIDTHS]).mean())
     like = f"means of {KEYS} queries" if abs(printed - draw) < abs(printed - query) else "single queries"
-    return Claim(f"{ROOT} entropy, spread", f"{printed:.3f}", draw, f"as {like} (1: {query:.2f})")
+    return Claim(f"{ROOT} entropy, spread", f"{printed:.3f}", draw, f"not said: it fits {like} (1: {query:.2f})")
 
 
 def _one_hot(found: Found) -> Claim:
     share = mean(found[DRAWN][NONE].one_hot)
-    return Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"share with a weight ≥ {ONE_HOT}")
+    word = "confirmed" if share.mean > 0.9 else "corrected"
+    return Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"{word}: queries with a weight ≥ {ONE_HOT}")
 
 
 def _vanishing(found: Found) -> tuple[Claim, ...]:
@@ -201,7 +203,7 @@ def _vanishing(found: Found) -> tuple[Claim, ...]:
         "∂out/∂query, mean query": (one.query_mean, other.query_mean),
     }
     return tuple(
-        Claim(says, "vanishes", mean(unscaled), f"{_compared(mean(unscaled), mean(scaled))} than scaled")
+        Claim(says, "vanishes", mean(unscaled), _compared(mean(unscaled), mean(scaled)))
         for says, (unscaled, scaled) in gradients.items()
     )
 
@@ -209,8 +211,11 @@ def _vanishing(found: Found) -> tuple[Claim, ...]:
 def _compared(one: Estimate, other: Estimate) -> str:
     ratio = one.mean / other.mean
     if one.low <= other.high and other.low <= one.high:
-        return "no other"
-    return f"{ratio:.2g} times larger" if ratio > 1 else f"{1 / ratio:.2g} times smaller"
+        return "corrected: no other than scaled"
+    if ratio > 1:
+        return f"corrected: {ratio:.2g} times larger than scaled"
+    word = "confirmed" if ratio < VANISHED else "partly"
+    return f"{word}: {1 / ratio:.2g} times smaller than scaled"
 
 
 def finding(found: Found) -> str:
