@@ -95,9 +95,8 @@ def attend(
             inputs = [autocast.lowered(tensor) for tensor in (query, key, value)]
             with autocast.off(query.device):
                 return attend(*inputs, aux=aux, engine=engine, **spec)
-        if not isinstance(engine, str):
-            sharded: Tensor | tuple[Tensor, Aux] = _sharded(query, key, value, aux, spec, engine)
-            return sharded
+        if not compiling and not isinstance(engine, str):
+            return _sharded(query, key, value, aux, spec, engine)
         from regard.engine.compiled import traced
 
         return traced(query, key, value, dict(spec), aux, engine)
@@ -134,7 +133,6 @@ def attend(
     return out, Aux(**named)
 
 
-@torch.compiler.disable(reason="a Ring sends messages, which runs outside the graph")  # type: ignore[untyped-decorator]
 def _sharded(
     query: Tensor, key: Tensor, value: Tensor, aux: tuple[str, ...] | str, spec: Spec, engine: "Ring"
 ) -> Tensor | tuple[Tensor, Aux]:

@@ -1,6 +1,6 @@
 """attend inside torch.compile and torch.export: the spec becomes a string, the call one operator."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,20 +12,23 @@ from regard.engine.operator import attend as operator
 from regard.engine.request import AUX, Aux
 from regard.spec.codec import Held, codable, encoded
 
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
+
 FUNCTIONS = (
-    "attend was given something that torch.compile cannot store, such as a function in masks.Where or scores.Modified; "
-    "give its values as a tensor, or leave out fullgraph=True: then this one call runs outside the graph"
+    "attend was given something that torch.compile cannot store, such as a function in masks.Where or scores.Modified, "
+    "or a Ring; give its values as a tensor, or leave out fullgraph=True: then this one call runs outside the graph"
 )
 
 
 def traced(
-    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: str
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: "str | Ring"
 ) -> Tensor | tuple[Tensor, Aux]:
     """What `attend` returns, by the operator. `spec` holds the arguments in the operator's order."""
     names = (aux,) if isinstance(aux, str) else aux
     storable = isinstance(names, (tuple, list, set, frozenset)) and codable(tuple(spec.values()))
     storable = storable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
-    if not storable and not torch.compiler.is_exporting():
+    if not isinstance(engine, str) or (not storable and not torch.compiler.is_exporting()):
         outside: Tensor | tuple[Tensor, Aux] = _outside(query, key, value, spec, aux, engine)
         return outside
     names = tuple(names)
@@ -65,7 +68,7 @@ def _built() -> bool:
 
 @torch.compiler.disable(reason=FUNCTIONS)  # type: ignore[untyped-decorator]
 def _outside(
-    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: str
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: "str | Ring"
 ) -> Tensor | tuple[Tensor, Aux]:
     found: Tensor | tuple[Tensor, Aux] = attend(query, key, value, aux=aux, engine=engine, **spec)
     return found

@@ -7,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from regard import attend
-from regard.engine.request import AUX
+from regard.engine.request import AUX, request
 from regard.engine.ring import Ring
+from regard.engine.ring.cost import traffic
 from regard.engine.ring.shards import Shards, shards_of
 from regard.testing import Case, Sizes, error
 
@@ -120,3 +121,35 @@ def _worst(
         if off > allowed:
             wrong.append(f"{name}: error {off:.3g}, allowed {allowed:.3g} (one process {error(whole, exact):.3g})")
     return "; ".join(wrong)
+
+
+def counts(world: int, **told: Any) -> list[int] | None:
+    """Bytes sent and bytes predicted, forward and backward."""
+    group = group_of(world)
+    return None if dist.get_rank() >= world else _counts(Ring(group, layout=told.pop("layout", "contiguous")), **told)
+
+
+def _counts(
+    ring: Ring,
+    case: dict[str, Any],
+    dtype: str = "float32",
+    uneven: bool = False,
+    aux: list[str] | None = None,
+    gradients: tuple[bool, bool] = (True, True),
+) -> list[int]:
+    sizes = Sizes(**case.pop("sizes"))
+    inputs, spec, _ = Case(**case, sizes=sizes).build(getattr(torch, dtype))
+    names = tuple(aux or ())
+    lengths = [lengths_of(total, ring.world, uneven) for total in (sizes.queries, sizes.keys)]
+    own = [
+        part(tensor.detach(), shards_of(ring.layout, lengths[place > 0]), ring.rank).requires_grad_(
+            gradients[place > 0]
+        )
+        for place, tensor in enumerate(inputs)
+    ]
+    result: Any = attend(*own, **spec, aux=names, engine=ring)  # type: ignore[call-overload]
+    (result[0] if names else result).sum().backward()
+    assert ring.last is not None
+    whole = request(*inputs, aux=names, **spec)
+    model = traffic(whole, ring.layout, lengths[0], lengths[1], (gradients[0], gradients[1]))
+    return [ring.last.forward, model.forward(ring.rank), ring.last.backward, model.backward(ring.rank)]

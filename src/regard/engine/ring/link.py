@@ -5,6 +5,8 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ NAMED = 2.0  # seconds that the watch has to say who was lost, once a message ha
 
 
 Jobs = queue.SimpleQueue[tuple[list[Any], list[BaseException], threading.Event] | None]
+
+
+NEVER = 1 << 20  # the tag of a message that is never sent
 
 
 class Pending:
@@ -46,14 +51,18 @@ class Link:
         self.waits = "nccl" not in backend  # there, waiting is an order to the GPU
         self.device = torch.device("cpu" if self.waits else "cuda")
         self.sent = 0
+        self._broken: RingPeerLost | None = None
         self._jobs: Jobs = queue.SimpleQueue()
-        self.watch = Watch(self.rank, self.world, self._from_first) if self.world > 1 else None
+        self.watch: Watch | None = None
+        self.watch = self._watch() if self.world > 1 else None
         if self.waits:
             threading.Thread(target=_work, args=(self._jobs,), name="regard ring", daemon=True).start()
         weakref.finalize(self, _end, self._jobs, self.watch).atexit = False
 
     def start(self, sends: Iterable[tuple[int, Tensor]], receives: Iterable[tuple[int, Tensor]]) -> Pending:
         """Set messages under way to and from ranks of the group; empty ones do not exist."""
+        if self._broken is not None:
+            raise self._broken
         kept, operations = [], []
         for kind, messages in ((dist.isend, sends), (dist.irecv, receives)):
             for rank, tensor in messages:
@@ -83,7 +92,9 @@ class Link:
             if noticed is None and self.lost is not None:
                 noticed = time.monotonic()
             if noticed is not None and time.monotonic() > noticed + GRACE:
-                raise _lost(self.lost)
+                lost = self._given_up()
+                done.wait(GRACE)  # or a thread that still waits would be met by the end of the program
+                raise lost
         if failed:
             raise self._named(failed[0]) from failed[0]
 
@@ -103,23 +114,40 @@ class Link:
     def _named(self, error: BaseException) -> BaseException:
         """The error of a lost process if it is that; a timeout of the group stays what it is."""
         text = str(error).lower()
-        if not any(word in text for word in GONE):
+        if not any(word in text for word in GONE) and not isinstance(error, OSError):
             return error
         until = time.monotonic() + NAMED
-        while self.lost is None and time.monotonic() < until:
+        while self.watch is not None and self.lost is None and time.monotonic() < until:
             time.sleep(LOOK)
-        return _lost(self.lost)
+        return self._given_up()
+
+    def _given_up(self) -> RingPeerLost:
+        """The error; no process waits for this one any longer, and this one for none.
+
+        What times out closes all connections of a group of gloo, which nothing else does.
+        """
+        who = "a process" if self.lost is None else f"process {self.lost}"
+        self._broken = RingPeerLost(f"{who} of the ring was lost: it ended while others needed it")
+        for other in self.ranks if self.waits else ():
+            with suppress(RuntimeError, ValueError):
+                dist.irecv(torch.empty(1), other, self.group, NEVER).wait(timedelta(milliseconds=1))
+        if not self.waits:
+            self.group.abort()
+        return self._broken
+
+    def _watch(self) -> Watch:
+        """The watch, once all are there: how long to wait for the slow is the group's affair."""
+        try:
+            dist.barrier(self.group)
+            return Watch(self.rank, self.world, self._from_first)
+        except (RuntimeError, OSError) as error:
+            raise self._named(error) from error
 
     def _from_first(self, said: Tensor) -> Tensor:
         """The bytes of rank 0 on every process."""
         said = said.to(self.device)
         dist.broadcast(said, self.ranks[0], self.group)
         return said.cpu()
-
-
-def _lost(rank: int | None) -> RingPeerLost:
-    who = "a process" if rank is None else f"process {rank}"
-    return RingPeerLost(f"{who} of the ring was lost: it ended while others needed it")
 
 
 def _work(jobs: Jobs) -> None:

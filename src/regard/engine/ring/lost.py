@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 PROOF = 16  # bytes by which a connection shows that it belongs to this ring
-SECONDS = 10.0  # to connect
+SECONDS = 5.0  # to connect, once all are there
 ALIVE = (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 2))
 RANK = struct.Struct("<i")
 HELLO = 512  # bytes in which rank 0 says where it is to be found

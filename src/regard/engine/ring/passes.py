@@ -123,9 +123,10 @@ def _gradients(
     logs = local.lse - rows.lse[..., at]
     share = torch.where(logs.isfinite(), logs.exp(), 0.0)
     d_out, out = rows.d_out[..., at, :], local.rows.out.detach()
+    share = share.to(out.dtype)
     sound = share.unsqueeze(-1) * torch.where(out.isfinite(), d_out, 0.0)
     rest = torch.where(out.isfinite(), out - rows.out[..., at, :], 0.0)
-    d_lse = (sound * rest).sum(-1)
+    d_lse = (sound * rest).sum(-1).double()
     if rows.d_lse is not None:
         d_lse = d_lse + share * rows.d_lse[..., at]
     outputs, grads = [local.rows.out, local.rows.state], [sound, d_lse]
