@@ -13,13 +13,14 @@ from typing import Any
 from regard.show.tokens import token_label
 
 _ASSETS = Path(__file__).parent / "page_assets"
+_SCRIPTS = ("layers.js", "colors.js", "parts.js", "heads.js", "map.js", "pointer.js")
 _NO_MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _FRAME = 640  # pixels
 
 
 def document(data: dict[str, Any], title: str) -> str:
     """The page that shows these data."""
-    script, style = _asset("page.js"), _asset("page.css")
+    script, style = _script(), _asset("page.css")
     policy = (
         f"default-src 'none'; script-src '{hashed(script)}'; style-src '{hashed(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -41,6 +42,12 @@ def framed(content: str) -> str:
     """The page in a frame that can do nothing but draw, for a notebook."""
     style = f"width:100%;height:{_FRAME}px;border:0"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(content, quote=True)}"></iframe>'
+
+
+@cache
+def _script() -> str:
+    """One function of all parts: they share their names with each other and with nobody else."""
+    return '"use strict";\n(() => {\n' + "\n".join(map(_asset, _SCRIPTS)) + "})();\n"
 
 
 @cache
