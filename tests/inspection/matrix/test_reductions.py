@@ -144,28 +144,31 @@ SIZE = st.builds(
 )
 
 
-@given(
+CASE = st.builds(
+    Case,
     st.sampled_from(sorted(SCORES)),
     st.sampled_from(sorted(MASKS)),
     st.sampled_from(sorted(BIASES)),
     st.sampled_from(sorted(NORMALIZERS)),
     st.sampled_from(sorted(TEMPERATURES)),
+    st.just(0.0),
     SIZE,
     st.integers(0, 1000),
-    st.tuples(st.integers(1, 60), st.integers(1, 60)),
 )
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
-def test_generated_cases(
-    score: str,
-    mask: str,
-    bias: str,
-    normalizer: str,
-    temperature: str,
-    sizes: Sizes,
-    seed: int,
-    grid: tuple[int, int],
-) -> None:
-    check(Case(score, mask, bias, normalizer, temperature, 0.0, sizes, seed), grid)
+GRID = st.tuples(st.integers(1, 60), st.integers(1, 60))
+
+
+@given(CASE, GRID)
+@settings(max_examples=20, suppress_health_check=list(HealthCheck), deadline=None)
+def test_generated_cases(case: Case, grid: tuple[int, int]) -> None:
+    check(case, grid)
+
+
+@pytest.mark.slow
+@given(CASE, GRID)
+@settings(max_examples=1000, suppress_health_check=list(HealthCheck), deadline=None)
+def test_many_generated_cases(case: Case, grid: tuple[int, int]) -> None:
+    check(case, grid)
 
 
 def test_rows_of_a_sink_add_up_to_what_it_leaves() -> None:
