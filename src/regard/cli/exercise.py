@@ -1,6 +1,7 @@
-"""`regard exercise`: lists the exercises; a number prints the task, checks an answer or works it out."""
+"""`regard exercise`: lists the exercises by chapter; a number prints the task, checks an answer or works it out."""
 
 import argparse
+import itertools
 import json
 import shutil
 import textwrap
@@ -24,18 +25,23 @@ def run(args: argparse.Namespace) -> int:
     if args.number is None:
         if args.answer is not None or args.solution:
             raise ValueError("which exercise? regard exercise NUMBER --answer ... or --solution")
-        print(
-            "\n".join(["regard exercise NUMBER:", *(f"  {number}  {exercise(number).title}" for number in EXERCISES)])
-        )
+        print(_list())
         return 0
     chosen = exercise(args.number)
     if args.solution:
-        print(_wrapped(chosen.solution(width), width))
+        print(chosen.worked(width))
         return 0
     if args.answer is not None:
         return _check(chosen, args.answer, width)
     print(_task(chosen, width))
     return 0
+
+
+def _list() -> str:
+    lines = ["regard exercise NUMBER:"]
+    for document, group in itertools.groupby(map(exercise, EXERCISES), key=lambda each: each.chapter.document):
+        lines += ["", document.capitalize(), *(f"  {each.number:>2}  {each.title}" for each in group)]
+    return "\n".join(lines)
 
 
 def _task(chosen: Exercise, width: int) -> str:
@@ -44,7 +50,8 @@ def _task(chosen: Exercise, width: int) -> str:
         parts.append(render(chosen.picture, width=max(width, 20)))
     parts.append(
         f"Check any part:  regard exercise {chosen.number} --answer '{chosen.example}'\n"
-        f"The way there:   regard exercise {chosen.number} --solution"
+        f"The way there:   regard exercise {chosen.number} --solution\n"
+        f"To read and run: {chosen.chapter}"
     )
     return "\n\n".join(parts)
 
@@ -56,11 +63,11 @@ def _check(chosen: Exercise, answer: str, width: int) -> int:
         head = f"{'✓' if verdict.right else '✗'} {verdict.part:<{widest}}  "
         print("\n".join(textwrap.wrap(verdict.text, width, initial_indent=head, subsequent_indent=" " * len(head))))
     right = sum(verdict.right for verdict in verdicts)
-    print(
-        f"{right} of {len(verdicts)} right"
-        + ("" if len(verdicts) == len(chosen.parts) else _open(chosen, len(verdicts)))
-    )
-    return 0 if right == len(verdicts) else 1
+    given = len(verdicts)
+    print(f"{right} of {given} right" + ("" if given == len(chosen.parts) else _open(chosen, given)))
+    if right < given:
+        print("\n".join(textwrap.wrap(f"See {chosen.chapter}.", width, subsequent_indent="    ")))
+    return 0 if right == given else 1
 
 
 def _open(chosen: Exercise, given: int) -> str:
@@ -78,12 +85,3 @@ def read(answer: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"the answer is not JSON (line {error.lineno}, column {error.colno}): {error.msg}") from None
-
-
-def _wrapped(text: str, width: int) -> str:
-    """Long sentences wrapped; tables and worked lines are narrower than any terminal in use and stay."""
-    lines = [
-        textwrap.wrap(line, width) if len(line) > width and not line.startswith(" ") else [line]
-        for line in text.split("\n")
-    ]
-    return "\n".join(part for group in lines for part in group or [""])

@@ -1,33 +1,136 @@
-"""Exercises: found by number, complete, and strict about what an answer may hold."""
+"""Every exercise: complete, solved by its own answer, and able to name each mistake it knows."""
 
 import json
+import re
 
 import pytest
 
-from regard.lab.exercises import EXERCISES, check, exercise
+from regard.lab.exercises import EXERCISES, Exercise, check, exercise
+from regard.lab.exercises.choice import Choice
+from regard.lab.exercises.numbers import rounded, slack
+from regard.lab.exercises.quantity import Mistake, Quantity
+
+ALL = [exercise(number) for number in EXERCISES]
+QUANTITIES = [(each, part) for each in ALL for part in each.parts if isinstance(part, Quantity)]
+CHOICES = [(each, part) for each in ALL for part in each.parts if isinstance(part, Choice)]
+MISTAKES = [(each, part, mistake) for each, part in QUANTITIES for mistake in part.mistakes]
+DOCUMENTS = ("mini-course", "score functions", "important concepts", "experiment results")
 
 
-@pytest.mark.parametrize("number", EXERCISES)
-def test_exercises_are_complete(number: int) -> None:
-    chosen = exercise(number)
-    assert chosen.number == number
-    assert all(part.name in chosen.task for part in chosen.parts)
-    assert max(map(len, chosen.task.split("\n"))) <= 80
-    assert chosen.solution(80)
+def named(value: object) -> str | None:
+    return str(value.number) if isinstance(value, Exercise) else getattr(value, "name", None)
 
 
-@pytest.mark.parametrize("number", EXERCISES)
-def test_the_example_has_the_right_form_and_is_wrong(number: int) -> None:
-    chosen = exercise(number)
-    verdicts = check(chosen, json.loads(chosen.example))
+def verdict(of: Exercise, part: str, given: object) -> tuple[bool, str]:
+    (found,) = check(of, {part: given})
+    return found.right, found.text
+
+
+@pytest.mark.parametrize("of", ALL, ids=named)
+def test_exercises_are_complete(of: Exercise) -> None:
+    assert EXERCISES[of.number] in EXERCISES.values()
+    assert all(re.search(rf"^ +{part.name} ", of.task, re.MULTILINE) for part in of.parts)
+    assert max(map(len, of.task.split("\n"))) <= 80
+    assert of.chapter.document in DOCUMENTS
+    assert of.chapter.experiments
+    assert len({part.name for part in of.parts}) == len(of.parts)
+
+
+def test_chapters_follow_one_another() -> None:
+    documents = [DOCUMENTS.index(of.chapter.document) for of in ALL]
+    assert [of.number for of in ALL] == list(range(1, len(ALL) + 1))
+    assert documents == sorted(documents)
+    sections = {of.chapter.section.split(".")[0] for of in ALL if of.chapter.document == "important concepts"}
+    assert sections == {str(section) for section in range(1, 11)}
+
+
+@pytest.mark.parametrize("of", ALL, ids=named)
+def test_the_worked_answer_ends_in_an_answer_that_is_right(of: Exercise) -> None:
+    body, _, answer = of.worked(80).partition("The answer:\n\n")
+    assert body
+    verdicts = check(of, json.loads(answer))
+    assert [each.part for each in verdicts] == [part.name for part in of.parts]
+    assert all(each.right for each in verdicts)
+    assert all(each.see == "" for each in verdicts)
+
+
+@pytest.mark.parametrize("of", ALL, ids=named)
+def test_the_worked_answer_shows_how_it_gets_its_numbers(of: Exercise) -> None:
+    """Each number of the answer stands in the text before it, in some of the usual ways to print it."""
+    body = of.worked(80).partition("The answer:\n\n")[0].replace("−", "-").replace("\n", " ")
+    for part in of.parts:
+        if isinstance(part, Choice):
+            assert part.right in body
+        if isinstance(part, Quantity):
+            for number in part.truth.flatten().tolist():
+                forms = {f"{number:.4f}", f"{number:,.4f}".rstrip("0").rstrip("."), f"{number:.2e}", f"{number:.1f}"}
+                assert any(form in body for form in forms), (part.name, number)
+
+
+@pytest.mark.parametrize("of", ALL, ids=named)
+def test_the_example_has_the_right_form_and_is_wrong(of: Exercise) -> None:
+    verdicts = check(of, json.loads(of.example))
     assert verdicts
-    assert not any(verdict.right for verdict in verdicts)
-    assert not any(verdict.text.startswith("give") for verdict in verdicts)
+    for each in verdicts:
+        assert not each.right
+        assert not each.text.startswith(("give", "wrong shape", "wrong length", "entries"))
+        assert f"regard lab {of.chapter.experiments[0]}" in each.see
+        assert str(each).startswith(f"✗ {each.part}: ")
+
+
+@pytest.mark.parametrize("of, part, mistake", MISTAKES, ids=named)
+def test_every_mistake_is_named(of: Exercise, part: Quantity, mistake: Mistake) -> None:
+    for given in (mistake.value.tolist(), rounded(mistake.value, part.digits)):
+        right, text = verdict(of, part.name, given)
+        assert not right
+        assert text.startswith(mistake.text)
+
+
+@pytest.mark.parametrize("of, part", QUANTITIES, ids=named)
+def test_mistakes_cannot_be_confused(of: Exercise, part: Quantity) -> None:
+    """No two of them, and none and the truth, are so near that one rounded answer could mean both."""
+    assert len(part.mistakes) >= 2
+    values = [part.truth, *(mistake.value for mistake in part.mistakes)]
+    for index, value in enumerate(values):
+        for other in values[:index]:
+            if value.shape == other.shape:
+                both = slack(value, part.digits) + slack(other, part.digits)
+                assert bool(((value - other).abs() > both).any()), (value, other)
+
+
+@pytest.mark.parametrize("of, part", QUANTITIES, ids=named)
+def test_mistakes_say_why(of: Exercise, part: Quantity) -> None:
+    assert part.asks
+    for mistake in part.mistakes:
+        assert len(mistake.text) > 15
+        assert not mistake.text.endswith(".")
+
+
+@pytest.mark.parametrize("of, part", CHOICES, ids=named)
+def test_every_choice_has_a_reason(of: Exercise, part: Choice) -> None:
+    assert len(part.options) > 1
+    for option, reason in part.options.items():
+        assert option in of.task
+        right, text = verdict(of, part.name, option)
+        assert right == (option == part.right)
+        assert text == (f"right: {reason}" if right else reason)
+    assert part.why in of.worked(200)
+
+
+@pytest.mark.parametrize("of", ALL, ids=named)
+@pytest.mark.parametrize(
+    "given", [None, True, "x", {}, [], [[]], [None], [[None]], [[1, 2], [3]], "1", -1e300, 10**400]
+)
+def test_garbage_is_wrong_and_said_so(of: Exercise, given: object) -> None:
+    for part in of.parts:
+        right, text = verdict(of, part.name, given)
+        assert not right
+        assert len(text) > 10
 
 
 def test_unknown_numbers() -> None:
-    with pytest.raises(ValueError, match="the exercises are 1, 2; got 3"):
-        exercise(3)
+    with pytest.raises(ValueError, match=f"the exercises are 1 to {len(EXERCISES)}; got 99"):
+        exercise(99)
 
 
 @pytest.mark.parametrize("answer", [{}, [], 3, "weights", None])

@@ -2,17 +2,44 @@
 
 import importlib
 
-from regard.lab.exercises.exercise import Exercise, Verdict, check
+from regard.lab.exercises.exercise import Chapter, Exercise, Verdict, check
 
-__all__ = ["EXERCISES", "Exercise", "Verdict", "check", "exercise"]
+__all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "exercise"]
 
 # number: the file regard/lab/exercises/<name>.py, which defines EXERCISE
-EXERCISES = {1: "three_words", 2: "reading_a_map"}
+EXERCISES = dict(
+    enumerate(
+        (
+            "three_words",
+            "reading_a_map",
+            "two_sentences",
+            "one_pair",
+            "saturation",
+            "variance",
+            "dimensions",
+            "symmetry",
+            "temperature",
+            "dropout",
+            "positions",
+            "output_projection",
+            "feed_forward",
+            "rows_and_columns",
+            "kv_cache",
+            "two_blocks",
+            "reach",
+            "entropy",
+            "masks",
+            "head_similarity",
+            "self_and_cross",
+        ),
+        start=1,
+    )
+)
 
 
 def exercise(number: int) -> Exercise:
     """The exercise of that number."""
     if number not in EXERCISES:
-        raise ValueError(f"the exercises are {', '.join(map(str, EXERCISES))}; got {number}")
+        raise ValueError(f"the exercises are 1 to {len(EXERCISES)}; got {number}")
     found: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
     return found

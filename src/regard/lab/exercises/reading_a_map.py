@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from regard.inspection.records import Table
-from regard.lab.exercises.exercise import Answer, Exercise, Part, Verdict
+from regard.lab.exercises.exercise import Answer, Chapter, Exercise, Part, Verdict
 from regard.lab.exercises.words import listed, some, unknown
 from regard.lab.maps import TRANSLATION as MAP
 from regard.show import table
@@ -174,11 +174,22 @@ def solution(width: int) -> str:
 EXERCISE = Exercise(
     2,
     "Reading a translation map",
+    Chapter("mini-course", "Visualizing attention scores", ("translation", "rows")),
     TASK,
     (
-        Part("links", f"pairs [French, English] with a weight above {STRONG}", check_links),
-        Part("several", f"French words with at least two weights of {HEARD} or more", check_several),
-        Part(VERB, f"the words {VERB!r} becomes, and the sum of its column", check_verb),
+        Part(
+            "links",
+            f"pairs [French, English] with a weight above {STRONG}",
+            [[row, column] for row in MAP.rows for column in MAP.columns if (row, column) in LINKS],
+            check_links,
+        ),
+        Part("several", f"French words with at least two weights of {HEARD} or more", sorted(SEVERAL), check_several),
+        Part(
+            VERB,
+            f"the words {VERB!r} becomes, and the sum of its column",
+            {"words": [row for row in MAP.rows if row in VERB_WORDS], "received": round(RECEIVED, 4)},
+            check_verb,
+        ),
     ),
     '{"links": [["chat", "mat"]], "several": ["chat"], "sits": {"words": ["chat"], "received": 1}}',
     solution,

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from regard.inspection.explain import explain, project
 from regard.lab.draws import weights
-from regard.lab.exercises.exercise import Exercise, Part
-from regard.lab.exercises.matrix import Mistake, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.quantity import Mistake, Quantity
 from regard.spec.masks import Causal
 from regard.spec.scores import ScaledDot
 
@@ -99,12 +99,12 @@ def _output_mistakes() -> tuple[Mistake, ...]:
     )
 
 
+PAIR = ("word", "word")
 QUANTITIES = (
-    Quantity("scores", "word", "word", "multiply each row of Q with each row of K and add", SCORES, _score_mistakes()),
+    Quantity("scores", PAIR, "multiply each row of Q with each row of K and add", SCORES, _score_mistakes()),
     Quantity(
         "scaled",
-        "word",
-        "word",
+        PAIR,
         "divide every score by √2 = 1.4142",
         SCALED,
         _scaled_mistakes(),
@@ -112,8 +112,7 @@ QUANTITIES = (
     ),
     Quantity(
         "weights",
-        "word",
-        "word",
+        PAIR,
         "softmax: e^x of each entry, divided by the sum of its row",
         WEIGHTS,
         _weight_mistakes(),
@@ -122,8 +121,7 @@ QUANTITIES = (
     ),
     Quantity(
         "outputs",
-        "word",
-        "dimension of a value",
+        ("word", "dimension of a value"),
         "output i is the sum of the values, each times its weight in row i",
         OUTPUTS,
         _output_mistakes(),
@@ -143,8 +141,9 @@ def solution(width: int) -> str:
 EXERCISE = Exercise(
     1,
     "Attention on three words, by hand",
+    Chapter("mini-course", "Calculating attention scores", ("rows", "symmetry")),
     TASK,
-    tuple(Part(each.name, each.recipe, each.check) for each in QUANTITIES),
+    QUANTITIES,
     '{"weights": [[0.2, 0.3, 0.5], [0.2, 0.3, 0.5], [0.2, 0.3, 0.5]]}',
     solution,
 )

@@ -1,0 +1,148 @@
+"""Exercise 17: how far convolution, recurrence and attention reach, and in how many steps."""
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+
+from regard.lab.exercises.choice import Choice
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.quantity import number
+from regard.lab.patterns.reach import after, visible
+from regard.spec.masks import Dilated, Full, Mask, Window, local
+
+N, WIDTH = 64, 3
+DISTANCE = N - 1
+
+TASK = f"""\
+The last of {N} tokens depends on the first, {DISTANCE} places before it. Compute:
+
+  convolution  how many layers of width {WIDTH} (a token and its two neighbors) it
+               takes until the first token can reach the last
+  doubling     the same if layer l looks 2^l places to either side and at the
+               token itself, l = 0, 1, 2, …
+  recurrent    how many steps a recurrent net takes from the first token to the
+               last, one token a step
+  attention    how many layers of full attention it takes
+  pairs        how many pairs one such layer computes
+  band         how many pairs a layer computes if each token looks at itself and
+               its two neighbors alone (at the ends there is one neighbor)
+  waits        which of them must wait for the token before: convolution,
+               recurrence or attention"""
+
+
+def layers(masks: Iterable[Mask]) -> int:
+    """Layers until the first token has reached the last, passed on along the masks themselves."""
+    known = torch.eye(N, dtype=torch.bool)
+    for count, mask in enumerate(masks, 1):
+        known = after(visible(mask, N), known)
+        if known[-1, 0]:
+            return count
+    raise ValueError("the last token was never reached")
+
+
+CONVOLUTION = layers(itertools.repeat(local(WIDTH)))
+DOUBLING = layers(Dilated(WIDTH, 2**level) for level in itertools.count())
+RECURRENT = layers(itertools.repeat(Window(1, 0)))
+ATTENTION = layers(itertools.repeat(Full()))
+PAIRS, BAND = Full().pairs(N), local(WIDTH).pairs(N)
+CHOICE = Choice(
+    "waits",
+    "which needs the result for token 5 before it can begin with token 6?",
+    "recurrence",
+    {
+        "convolution": "it reads the layer below, which is complete: all tokens of a layer at once",
+        "recurrence": "the state of token 6 is made from that of token 5, so the steps follow one another",
+        "attention": "it reads the layer below, which is complete: all tokens of a layer at once",
+    },
+)
+PARTS = (
+    number(
+        "convolution",
+        "each layer carries it one place further",
+        CONVOLUTION,
+        (DISTANCE // WIDTH, f"width {WIDTH} is one place to either side: a layer carries it 1 further, not {WIDTH}"),
+        (DISTANCE // 2 + 1, "one neighbor on the left and one on the right: a layer carries it 1 to the right, not 2"),
+        (N, "from the first to the last of 64 there are 63 places"),
+        (DOUBLING, "that is with doubled steps, the next part"),
+        (1, "one layer sees only the neighbors"),
+    ),
+    number(
+        "doubling",
+        "1 + 2 + 4 + … until it is 63",
+        DOUBLING,
+        (DOUBLING - 1, "1 + 2 + 4 + 8 + 16 = 31 is not yet 63"),
+        (DOUBLING + 1, "1 + 2 + 4 + 8 + 16 + 32 = 63 is enough"),
+        (CONVOLUTION, "that is with steps of one, the part before"),
+        (DISTANCE // 2 + 1, "the steps double, so their number is a logarithm"),
+    ),
+    number(
+        "recurrent",
+        "one token a step",
+        RECURRENT,
+        (N, "from the first to the last of 64 there are 63 steps"),
+        (1, "its state has to pass through every token between"),
+        (DOUBLING, "nothing is skipped: one token a step"),
+    ),
+    number(
+        "attention",
+        "the last token sees every token",
+        ATTENTION,
+        (DISTANCE, "distance is no matter: the last token looks at the first directly"),
+        (DOUBLING, "distance is no matter: the last token looks at the first directly"),
+        (2, "one is enough: the last token looks at the first directly"),
+        (0, "some layer has to look"),
+    ),
+    number(
+        "pairs",
+        "each token with each token",
+        PAIRS,
+        (N, "each token looks at each: n · n"),
+        (N * (N + 1) // 2, "that is with a causal mask"),
+        (N * DISTANCE, "a token looks at itself too"),
+        (BAND, "that is the band"),
+    ),
+    number(
+        "band",
+        "three a token, less what is missing at the two ends",
+        BAND,
+        (N * WIDTH, "the first and the last token have one neighbor only"),
+        (N * WIDTH - 1, "both ends lack a neighbor"),
+        (N * 2 - 2, "a token looks at itself too"),
+        (PAIRS, "that is full attention"),
+    ),
+    CHOICE,
+)
+
+
+def solution(width: int) -> str:
+    """Counts from the masks themselves: a layer passes on what its tokens see."""
+    return "\n".join(
+        [
+            "Counted by passing the first token on, layer by layer, along `masks.local(3)`,",
+            "`masks.Dilated(3, 2^l)`, `masks.Window(1, 0)` and `masks.Full()`:",
+            "",
+            f"convolution  {CONVOLUTION} layers, one place each",
+            f"doubling     {DOUBLING} layers: 1 + 2 + 4 + 8 + 16 + 32 = 63",
+            f"recurrent    {RECURRENT} steps, one after the other",
+            f"attention    {ATTENTION} layer",
+            f"pairs        {N}² = {PAIRS:,}",
+            f"band         {WIDTH} · {N} − 2 = {BAND}",
+            "",
+            f"waits: {CHOICE.right}; {CHOICE.why}.",
+            "",
+            "Reach in one layer is paid with n² pairs; a band is cheap and takes many layers. Another difference is "
+            "who decides: a convolution has the same weights for every text, attention makes them anew.",
+        ]
+    )
+
+
+EXERCISE = Exercise(
+    17,
+    "How far convolution, recurrence and attention reach",
+    Chapter("experiment results", "The core problem", ("why", "patterns")),
+    TASK,
+    PARTS,
+    '{"convolution": 21, "doubling": 5, "recurrent": 1, "attention": 63, "waits": "attention"}',
+    solution,
+)

@@ -1,0 +1,154 @@
+"""Exercise 21: self against cross attention, in shapes and in numbers."""
+
+import torch
+
+from regard.inspection.explain import explain, project
+from regard.inspection.matrix import matrix
+from regard.lab.exercises.choice import Choice
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.numbers import tensor
+from regard.lab.exercises.quantity import numbers
+from regard.lab.exercises.worked import steps, weights
+from regard.lab.maps import TRANSLATION
+from regard.nn import MultiHeadAttention
+
+FRENCH, ENGLISH = len(TRANSLATION.rows), len(TRANSLATION.columns)
+D_MODEL, D_SOURCE, HEADS = 512, 768, 8
+SIDE, TEXT = 64, 77
+X, Y = tensor([[1, 0]]), tensor([[1, 0], [0, 1], [1, 1]])
+IDENTITY = tensor([[1, 0], [0, 1]])
+
+TASK = f"""\
+A decoder writes {FRENCH} French words (rows of {D_MODEL} numbers) and looks at {ENGLISH} English
+ones that an encoder gave it (rows of {D_SOURCE} numbers); {HEADS} heads, d_k = d_v = {D_MODEL // HEADS}.
+Shapes are [rows, columns], tokens being rows:
+
+  self     the map of one head of self-attention among the French words
+  cross    the map of one head of cross-attention
+  w_k      the shape of W_K in cross-attention, all heads together
+  output   the shape of what cross-attention returns
+  image    an image of {SIDE} × {SIDE} places asks a text of {TEXT} tokens: the map
+
+In numbers: the query comes from x = [1, 0]; keys and values from [1, 0], [0, 1]
+and [1, 1]; all projections are [[1, 0], [0, 1]], scores are divided by √2:
+
+  weights  the three weights of x, to two decimals or more
+  shuffle  the English words are shuffled and carry no positions: the French
+           outputs are shuffled, the-same or different"""
+
+
+def map_of(queries: int, keys: int) -> list[int]:
+    """The shape of one head's map."""
+    return list(matrix(torch.zeros(1, 1, queries, 1), torch.zeros(1, 1, keys, 1))[0, 0].shape)
+
+
+def layer() -> MultiHeadAttention:
+    """The cross-attention of the task, as shapes without numbers."""
+    with torch.device("meta"):
+        return MultiHeadAttention(D_MODEL, HEADS, d_key=D_SOURCE, d_value=D_SOURCE)
+
+
+W_K = list(reversed(layer().k_proj.weight.shape))  # torch stores (out, in)
+OUTPUT = [FRENCH, layer().out_proj.weight.shape[0]]
+WEIGHTS = weights(X, Y)[0]
+CHOICE = Choice(
+    "shuffle",
+    "which axis of the map is shuffled, and what becomes of it?",
+    "the-same",
+    {
+        "shuffled": "the rows of the output belong to French words, which have not moved",
+        "the-same": "columns of the map and rows of V are shuffled together, and their sum has no order",
+        "different": "each English word keeps its key and value: the same weights meet the same values",
+    },
+)
+PARTS = (
+    numbers(
+        "self",
+        ["side"],
+        "queries and keys are both French",
+        map_of(FRENCH, FRENCH),
+        ([FRENCH, ENGLISH], "that is cross-attention; in self-attention the keys are French too"),
+        ([ENGLISH, ENGLISH], "those are the English words among themselves, in the encoder"),
+        ([FRENCH, D_MODEL], "that is the shape of the words themselves, or of the output"),
+    ),
+    numbers(
+        "cross",
+        ["side"],
+        "a row for each query, a column for each key",
+        map_of(FRENCH, ENGLISH),
+        ([ENGLISH, FRENCH], "transposed: the French words ask, so they are the rows"),
+        ([FRENCH, FRENCH], "that is self-attention: the keys are English"),
+        ([ENGLISH, ENGLISH], "the queries are French"),
+        ([FRENCH + ENGLISH] * 2, "the two are not put together: French words look at English ones only"),
+    ),
+    numbers(
+        "w_k",
+        ["side"],
+        "in: a row of the encoder; out: h · d_k",
+        W_K,
+        ([D_MODEL, D_MODEL], "keys are made from the encoder's rows, which are 768 wide"),
+        (W_K[::-1], "transposed: tokens are rows, so the rows of W_K take what comes in"),
+        ([D_SOURCE, D_MODEL // HEADS], "that is one head; asked are all eight"),
+        ([D_SOURCE, D_SOURCE], "keys meet queries, which are h · d_k = 512 wide"),
+    ),
+    numbers(
+        "output",
+        ["side"],
+        "a row for each query",
+        OUTPUT,
+        ([ENGLISH, D_MODEL], "there is one output for each query, and the queries are French"),
+        ([FRENCH, D_SOURCE], "W_O leads to d_model, 512"),
+        ([ENGLISH, D_SOURCE], "that is what the encoder gave; the output has a row for each query"),
+        ([FRENCH, D_MODEL // HEADS], "that is one head, before the heads are put together"),
+    ),
+    numbers(
+        "image",
+        ["side"],
+        "who asks, and who is asked?",
+        map_of(SIDE**2, TEXT),
+        ([TEXT, SIDE**2], "the image asks and the text is looked at: the places are the rows"),
+        ([SIDE, TEXT], "every place of the image asks, 64 · 64 of them"),
+        ([SIDE**2, SIDE**2], "that is the image among itself"),
+    ),
+    numbers(
+        "weights",
+        ["key"],
+        "scores of x with the three keys, ÷ √2, softmax",
+        WEIGHTS,
+        (weights(Y, Y)[2], "that is the query [1, 1]; x asks, and x is [1, 0]"),
+        (weights(X, Y * 2**0.5)[0], "the division by √2 is missing"),
+        (weights(Y, X)[:, 0], "softmax over the wrong axis: the three weights of one query sum to 1"),
+        (torch.full((3,), 1 / 3), "the scores differ: 1, 0 and 1 before the division"),
+        (tensor([0.5, 0, 0.5]), "a score of 0 is not a weight of 0, for e^0 = 1"),
+        rows_sum=1.0,
+    ),
+    CHOICE,
+)
+
+
+def solution(width: int) -> str:
+    """The shapes from the library's own layer, and the numbers by explain."""
+    told = explain(
+        project(X, IDENTITY, IDENTITY, IDENTITY, memory=Y), query_tokens=["x"], key_tokens=["y1", "y2", "y3"]
+    )
+    return "\n\n".join(
+        [
+            f"self {map_of(FRENCH, FRENCH)}, cross {map_of(FRENCH, ENGLISH)}: queries are rows, keys are columns.",
+            f"w_k {W_K}: from {D_SOURCE} numbers to {HEADS} · {D_MODEL // HEADS} = {D_MODEL}. output {OUTPUT}: one "
+            f"row for each query. image {map_of(SIDE**2, TEXT)}, for {SIDE} · {SIDE} = {SIDE**2:,} places ask.",
+            steps(told, width, "Dot products", "Weights").rstrip(),
+            f"shuffle: {CHOICE.right}; {CHOICE.why}. In self-attention the outputs would be shuffled, because the "
+            "queries would be too (exercise 11).",
+        ]
+    )
+
+
+EXERCISE = Exercise(
+    21,
+    "Self against cross attention",
+    Chapter("experiment results", "Self-attention vs cross-attention", ("self-cross", "translation")),
+    TASK,
+    PARTS,
+    '{"self": [7, 6], "cross": [6, 7], "w_k": [512, 512], "weights": [0.5, 0, 0.5], "shuffle": "shuffled"}',
+    solution,
+)
