@@ -1,0 +1,1 @@
+"""Heads: how alike they are, at random and trained, and what each has learned to look at."""
