@@ -138,3 +138,20 @@ def test_the_labels_of_the_scale_are_several_and_apart(open_map: "Opener", few: 
         assert (len(words) >= 3, "uniform" in words) == (True, True), words
         boxes: list[Any] = [each.bounding_box() for each in seen.page.locator(".ticks span").all()]
         assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes)), words
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_balance_turns_at_uniform(open_map: "Opener", few: "Served", scale: str) -> None:
+    seen = open_map(few, f"head=2&ramp=balance&scale={scale}")
+    view, weights, sides = seen.state("view()"), few.head(2)[:, :], set()
+    for q in range(12):
+        points = [
+            [round((n + 0.5) * view["scale"] + view["offset"][axis]) for n, axis in ((k, "x"), (q, "y"))]
+            for k in range(q + 1)
+        ]
+        for k, (red, _, blue, _) in enumerate(seen.pixels([(x, y) for x, y in points])):
+            relative = float(weights[q, k]) * (q + 1)
+            if not 0.8 < relative < 1.25:
+                assert (red > blue) == (relative > 1), (q, k, relative)
+                sides.add(relative > 1)
+    assert sides == {True, False}

@@ -28,6 +28,7 @@ export function ramp(stops, fraction) {
 
 // Where a value (log2 of a multiple of uniform) stands between the ends of the colors, 0 to 1.
 export function fraction(value, { low, high, linear, balanced }) {
+  if (linear && balanced && high > 0) return value < 0 ? 0.5 * 2 ** value : 0.5 + 0.5 * Math.min((2 ** value - 1) / (2 ** high - 1), 1);
   if (linear) return Math.min(2 ** (value - high), 1);
   if (balanced) return value < 0 ? 0.5 * (1 - Math.min(value / low, 1)) : 0.5 + 0.5 * Math.min(value / high, 1);
   return Math.min(Math.max((value - low) / (high - low), 0), 1);
@@ -38,7 +39,7 @@ export class Palette {
   constructor({ name, dark, linear, low, high, threshold, coding, ground }) {
     this.name = name;
     this.stops = RAMPS[name][dark ? "dark" : "light"];
-    this.scale = { low, high, linear, balanced: name === "balance" && !linear };
+    this.scale = { low, high, linear, balanced: name === "balance" };
     this.threshold = threshold;
     this.coding = coding;
     const table = new Uint8ClampedArray(1024);
