@@ -111,9 +111,9 @@ def test_writing_timed_experiments_writes_their_times(
     report = quick("patterns")
     page.write(report, tmp_path)
     assert report.timing is not None
-    assert saved["patterns-4.png"] == saved["patterns-4.svg"] == report.timing.pictures[0]
+    assert saved["patterns-5.png"] == saved["patterns-5.svg"] == report.timing.pictures[0]
     assert saved["patterns.csv"] == report.tables[0]
-    assert saved["patterns-2.csv"] == report.timing.tables[0]
+    assert saved["patterns-4.csv"] == report.timing.tables[0]
 
 
 def test_agreement_is_rounding() -> None:

@@ -1,22 +1,21 @@
-"""patterns: which pairs each mask shows, how that grows with the length, and what the tiled engine skips.
+"""patterns: which pairs each mask shows, how that grows with the length, what the tiled engine skips, and the price.
 
-Counts are exact and come from the masks in closed form. Times are measured on the tiled engine, one head of width 64.
+Counts are exact and come from the masks in closed form, reach from their powers. Times are measured on the native
+engine. The price is what trained models of each pattern cannot tell (`regard.lab.patterns`).
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from regard.engine.attend import attend
 from regard.engine.schedule import Schedule
-from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
-from regard.inspection.statistics import mean
+from regard.inspection.records import Grid, Line, Lines, Panel, Picture, Table
 from regard.lab import sources
-from regard.lab.curves import curve
-from regard.lab.draws import normal
-from regard.lab.report import Claim, Compared, Report, Timing, settings
+from regard.lab.patterns import price
+from regard.lab.patterns.clock import clock
+from regard.lab.patterns.reach import layers_needed
+from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
 from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
 from regard.spec.masks.base import plane_of
@@ -24,17 +23,18 @@ from regard.spec.masks.base import plane_of
 TOKENS = "abcdefghijkl"  # in the pictures
 DRAWN = len(TOKENS)
 SHORT, LONG = 2048, 4096  # between them n doubles
-WIDTH = 64
+STACKED = 512  # tokens over which layers are stacked
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A mask at any length, the small one that is drawn, and who uses it."""
+    """A mask at any length, the small one that is drawn, who uses it, and what stays hidden in any number of layers."""
 
     name: str
     at: Callable[[int], Mask]
     drawn: Mask
     use: str
+    hidden: str = ""
 
 
 def _bigbird(length: int) -> Mask:
@@ -49,14 +49,14 @@ def _documents(length: int) -> Mask:
 
 PATTERNS = (
     Pattern("full", lambda n: Full(), Full(), "BERT, ViT"),
-    Pattern("causal", lambda n: Causal(), Causal(), "GPT"),
+    Pattern("causal", lambda n: Causal(), Causal(), "GPT", "what comes later"),
     Pattern("local, window 3", lambda n: local(3), local(3), "Longformer, BigBird"),
-    Pattern("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer"),
+    Pattern("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer", "odd distances"),
     Pattern("global + local", lambda n: longformer(3, [0]), longformer(3, [0]), "Longformer"),
     Pattern("BigBird", _bigbird, bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
-    Pattern("causal documents", _documents, _documents(DRAWN), "packed training"),
+    Pattern("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
 )
-TIMED = PATTERNS[:3]  # the three that the source shows
+BASIC = PATTERNS[:3]  # the three that the source shows
 SMALL = ("dilated, 5 keys", "causal documents")  # as small as local: left out of the chart of growth
 SEES = "Which keys (columns) each query (row) sees"
 
@@ -66,22 +66,24 @@ Counts = dict[str, dict[int, int]]
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
-    repetitions = 5
     lengths = setting.choose(full=(256, 512, 1024, SHORT, LONG, 8192), quick=(256, 512, 1024, SHORT, LONG))
     counts = {pattern.name: {length: pattern.at(length).pairs(length) for length in lengths} for pattern in PATTERNS}
+    trainings = setting.choose(full=3, quick=2)
+    found = price.models(setting, setting.choose(full=33, quick=17), trainings)
     return Report(
         "patterns",
-        "Which pairs does each attention pattern show, and what does it save?",
-        (count_table(counts),),
+        "Which pairs does each attention pattern show, what does it save, and what does it cost?",
+        (count_table(counts), reach_table(), price.price_table(found)),
         (
-            Panel(tuple(picture(pattern) for pattern in TIMED), SEES),
-            Panel(tuple(picture(pattern) for pattern in PATTERNS if pattern not in TIMED), SEES),
+            Panel(tuple(picture(pattern) for pattern in BASIC), SEES),
+            Panel(tuple(picture(pattern) for pattern in PATTERNS if pattern not in BASIC), SEES),
             growth(counts),
+            price.price_picture(found),
         ),
-        finding(counts),
-        (Compared(f"{sources.RESULTS}, Experiment 2", claims(counts)),),
-        settings(setting, repetitions),
-        clock(setting, repetitions),
+        f"{finding(counts)} {price.finding(found)}",
+        (Compared(f"{sources.RESULTS}, Experiment 2", (*claims(counts), *price.claims(found))),),
+        {**settings(setting, trainings), "window of the trained models": price.WINDOW},
+        clock(setting, {pattern.name: pattern.at for pattern in PATTERNS}),
     )
 
 
@@ -136,34 +138,19 @@ def growth(counts: Counts) -> Picture:
     return Lines(lines, "n", "visible pairs", "Work against length", log_x=True, log_y=True)
 
 
-def clock(setting: Setting, repetitions: int) -> Timing:
-    """Milliseconds of one forward pass against n."""
-    lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
-    generator = setting.generator()
-    found: dict[str, list[Estimate]] = {pattern.name: [] for pattern in TIMED}
-    for length in setting.each("n =", lengths):
-        query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
-        for pattern in TIMED:
-            mask = pattern.at(length)
-            seconds = []
-            for _ in range(repetitions + 1):
-                start = time.perf_counter()
-                attend(query, key, value, mask=mask, engine="tiled")
-                seconds.append(time.perf_counter() - start)
-            # the first call warms caches up
-            found[pattern.name].append(mean(torch.tensor(seconds[1:]) * 1e3))
-    rows: list[tuple[Cell, ...]] = [
-        (length, *(found[pattern.name][index] for pattern in TIMED)) for index, length in enumerate(lengths)
-    ]
-    title = "Milliseconds of a forward pass on the tiled engine (one head, width 64), mean and 95% interval"
-    table = Table(("n", *(pattern.name for pattern in TIMED)), rows, title)
-    lines = [curve(pattern.name, lengths, found[pattern.name]) for pattern in TIMED]
-    return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
+def reach_table() -> Table:
+    """What stacked layers come to know."""
+    rows = []
+    for pattern in PATTERNS:
+        layers, share = layers_needed(pattern.at(STACKED), STACKED)
+        rows.append((pattern.name, layers, share, "everything" if share == 1 else f"not {pattern.hidden}"))
+    columns = ("pattern", "layers", "pairs known then", "what a query then knows of")
+    return Table(columns, rows, f"Layers after which nothing more becomes known, n = {STACKED} (exact)")
 
 
 def claims(counts: Counts) -> tuple[Claim, ...]:
     """What is said of the three patterns and their cost."""
-    full, causal, band = TIMED
+    full, causal, band = BASIC
     pairs = enumerate(picture(causal).values)
     future = sum(value is not None for i, row in pairs for value in row[i + 1 :])
     ends = 3 * LONG - counts[band.name][LONG]
@@ -185,10 +172,10 @@ def _order(factor: float, order: int) -> tuple[str, str]:
 
 def finding(counts: Counts) -> str:
     """One sentence, from the numbers."""
-    full, causal, band = (doubling(counts, pattern) for pattern in TIMED)
-    seen = counts[TIMED[2].name][LONG]
+    full, causal, band = (doubling(counts, pattern) for pattern in BASIC)
+    seen = counts[BASIC[2].name][LONG]
     return (
         f"When n doubles to {LONG}, full and causal attention show {full:.1f} and {causal:.1f} times as many pairs, a "
         f"window of 3 only {band:.1f} times as many: {seen:,} of {LONG**2:,}, for which the tiled engine computes "
-        f"{computed(TIMED[2].at(LONG), LONG):.1%} of the plane."
+        f"{computed(BASIC[2].at(LONG), LONG):.1%} of the plane."
     )

@@ -1,0 +1,1 @@
+"""The price of a pattern: what stacked layers can reach, computed and trained."""
