@@ -1,0 +1,83 @@
+"""Numbers, lists, matrices and choices: how they are read, and what is said when they are wrong."""
+
+import pytest
+
+from regard.lab.exercises import check, exercise
+from regard.lab.exercises.choice import Choice
+from regard.lab.exercises.quantity import Quantity, number, numbers
+
+COUNT = number("count", "count them", 12, (24, "each was counted twice"), (6, "half of them are missing"))
+TINY = number("tiny", "nearly e^(−10)", 4.54e-5, (0, "not zero"), digits=2)
+SHARE = numbers("share", ["key"], "shares of 1", [0.25, 0.75], ([0.75, 0.25], "the other way round"), rows_sum=1.0)
+SLOPES = numbers("slopes", ("weight", "score"), "rows sum to 0", [[0.2, -0.2], [-0.2, 0.2]], rows_sum=0.0)
+JACOBIAN = [[0.09, -0.02, -0.07], [-0.02, 0.16, -0.14], [-0.07, -0.14, 0.21]]  # of the weights 0.1, 0.2 and 0.7
+COLOR = Choice("color", "look up", "blue", {"red": "that is the evening", "blue": "light is scattered"})
+
+
+@pytest.mark.parametrize(
+    "part, given, text",
+    [
+        (COUNT, 12, "right"),
+        (COUNT, 12.004, "right"),
+        (COUNT, 24, "each was counted twice"),
+        (COUNT, -12, "right but for the sign; count them"),
+        (COUNT, 13, "too large; count them"),
+        (COUNT, 11, "too small; count them"),
+        (COUNT, [12], "give a number, not a list"),
+        (COUNT, "12", "give a number, got '12'"),
+        (COUNT, True, "give a number, got True"),
+        (COUNT, float("inf"), "entries must be finite numbers"),
+        (TINY, 4.54e-5, "right"),
+        (TINY, 4.5e-5, "right"),
+        (TINY, 5e-5, "right as far as it goes, but rounded too coarsely: give at least 2 significant digits"),
+        (TINY, 4.6e-5, "too large; nearly e^(−10)"),
+        (TINY, 0, "not zero"),
+        (SHARE, [0.25, 0.75], "right"),
+        (SHARE, [0.3, 0.8], "the numbers sum to 1.1, not to 1; shares of 1"),
+        (SHARE, [0.4, 0.6], "no number is right; number 1 is off the most; shares of 1"),
+        (SHARE, [25, 75], "these are percentages; give shares of 1"),
+        (SHARE, [0.75, 0.25], "the other way round"),
+        (SHARE, [1], "wrong length: 1; wanted is 2 numbers, one for each key"),
+        (SHARE, [[0.25, 0.75]], "give a list of numbers, as in [1, 2]"),
+        (SHARE, [], "the list is empty"),
+        (SHARE, [-0.25, 1.25], "a weight is negative, and no exponential is; shares of 1"),
+        (SLOPES, [[-0.2, 0.2], [0.2, -0.2]], "right but for the sign; rows sum to 0"),
+        (SLOPES, [[0.2, 0.2], [-0.2, 0.2]], "row 1 sums to 0.4, not to 0; rows sum to 0"),
+        (SLOPES, [[0.2, -0.2]], "wrong shape: 1 × 2; wanted is 2 × 2: a row for each weight, a column for each score"),
+        (
+            SLOPES,
+            [[0.2, -0.2], [-0.5, 0.5]],
+            "row 1 right, the entry in row 2, column 1 is off the most; rows sum to 0",
+        ),
+        (COLOR, "blue", "right: light is scattered"),
+        (COLOR, " Blue", "right: light is scattered"),
+        (COLOR, "red", "that is the evening"),
+        (COLOR, "bleu", "'bleu' is no option; did you mean 'blue'?"),
+        (COLOR, "x", "'x' is no option; choose from 'red', 'blue'"),
+        (COLOR, 3, "give one of 'red', 'blue', got 3"),
+    ],
+)
+def test_verdicts(part: Quantity | Choice, given: object, text: str) -> None:
+    verdict = part.check(given, {})
+    assert verdict.text == text
+    assert verdict.right == (text == "right" or text.startswith("right: "))
+
+
+def test_a_choice_knows_its_right_option() -> None:
+    with pytest.raises(ValueError, match="'green' must be one of red, blue"):
+        Choice("color", "look up", "green", {"red": "", "blue": ""})
+
+
+@pytest.mark.parametrize(
+    "number, answer",
+    [
+        (5, {"weights": [0.1, 0.2, 0.7], "jacobian": JACOBIAN}),
+        (8, {"lse": [2.0, 3.5], "gap": 1.5}),
+        (15, {"token": 1000, "text": 8192 * 1000 / 2**30}),
+        (18, {"entropy": 2.0, "keys": 7.389}),
+    ],
+)
+def test_what_follows_from_a_wrong_part_is_not_blamed(number: int, answer: dict[str, object]) -> None:
+    verdicts = check(exercise(number), answer)
+    assert not any(verdict.right for verdict in verdicts)
+    assert verdicts[1].text.startswith(f"this follows correctly from your {verdicts[0].part!r}")
