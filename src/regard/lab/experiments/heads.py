@@ -179,7 +179,11 @@ def finding(random: Random, runs: Runs) -> str:
         )
     )
     fit = [tokens for start in STARTS for meaning in MEANINGS for tokens in fitting(random, start, meaning)]
-    also = f"; random heads of {min(fit)} to {max(fit)} tokens can give the seed's row as well" if fit else ""
+    also = (
+        f"; random heads of {min(fit)} to {max(fit)} tokens can give the seed's row too, as the last table says"
+        if fit
+        else ""
+    )
     return (
         f"1, 2, 4 and 8 heads of one width give {shares} right answers to three questions, with "
         f"{patterns(runs, 4).mean:.1f} of {len(KINDS)} patterns in heads of their own at 4; 2, 4 and 8 trained heads "
