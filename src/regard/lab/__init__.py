@@ -20,12 +20,14 @@ EXPERIMENTS = {
     "symmetry": "what queries and keys lose when they share one projection",
     "positions": "what attention knows of order, how each scheme tells it, and how far that reaches",
     "tricks": "what flash attention, chunks and a cache of keys and values save, and what they cost",
+    "ffn": "what attention and the feed-forward layer cost, and what each learns alone",
     "rows": "rows of weights sum to 1, columns do not; shared projections and symmetry",
     "projection": "what W_O adds to heads side by side, and what each head is worth",
     "self-cross": "what changes when keys and values come from another sequence",
     "context": "how one word gets another vector in another sentence, and which heads see to it",
     "translation": "whether a model that sees sentence pairs finds out which words belong together",
     "induction": "how two layers learn to go on with what they have seen, at any length",
+    "vision": "where patches and words look when a model sees a picture, describes one or makes one",
     "dimensions": "what d_model, d_k, d_v and h are in known models, and what more heads change",
 }
 
