@@ -3,12 +3,13 @@
 import importlib
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Unpack, overload
 
 from torch import Tensor
 
 from regard.engine.attend import ENGINES, choose, module
 from regard.engine.memory import Memory
-from regard.engine.request import Request, request
+from regard.engine.request import Request, Spec, request
 from regard.engine.schedule import Span
 from regard.engine.strip import Kernel
 from regard.engine.tiled import ready
@@ -20,6 +21,9 @@ from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
 from regard.spec.scores.modified import Wrapped
+
+if TYPE_CHECKING:
+    from regard.engine.ring.planned import RingPlan
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,34 @@ FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+@overload
+def plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    aux: tuple[str, ...] | str = ...,
+    engine: str = ...,
+    **spec: Unpack[Spec],
+) -> Plan: ...
+
+
+@overload
+def plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    aux: tuple[str, ...] | str = ...,
+    engine: str = ...,
+    world: int,
+    layout: str = ...,
+    bandwidth: float | None = ...,
+    flops: float | None = ...,
+    **spec: Unpack[Spec],
+) -> "RingPlan": ...
+
+
 def plan(
     query: Tensor,
     key: Tensor,
@@ -79,10 +111,17 @@ def plan(
     query_start: int | Tensor | None = None,
     aux: tuple[str, ...] | str = (),
     engine: str = "auto",
-) -> Plan:
+    world: int | None = None,
+    layout: str = "contiguous",
+    bandwidth: float | None = None,
+    flops: float | None = None,
+) -> "Plan | RingPlan":
     """What `attend` would do with the same arguments: engine, reasons, pairs, work and memory.
 
     Raises what `attend` would raise. One tile is run to see what it holds; no random number is drawn.
+
+    With `world`, what a `Ring` of so many processes would do with the whole of these inputs: bytes sent and memory of
+    each, and the time of a step if each sends `bandwidth` bytes and computes `flops` operations a second.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 4096, 64)
@@ -103,6 +142,10 @@ def plan(
             query_start=query_start,
             aux=aux,
         )
+        if world is not None:
+            from regard.engine.ring.planned import ring_plan
+
+            return ring_plan(asked, world, layout, bandwidth, flops)
         name = choose(asked, engine)
         lowered = ready(asked) if name == "tiled" else None
     if name in ("native", "flex"):

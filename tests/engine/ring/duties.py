@@ -1,19 +1,37 @@
 """What processes of a test's ring do. Every process computes the whole call alone, and compares its own part."""
 
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 
 from regard import attend
 from regard.engine.request import AUX, request
-from regard.engine.ring import Ring
-from regard.engine.ring.cost import traffic
+from regard.engine.ring import Ring, RingPeerLost
+from regard.engine.ring.cost import memory, traffic
 from regard.engine.ring.shards import Shards, shards_of
-from regard.testing import Case, Sizes, error
+from regard.spec.masks import Blocks
+from regard.spec.normalizers import Hard, Softmax
+from regard.spec.scores import ScaledDot
+from regard.testing import Case, Sizes, error, peak_bytes
 
 INPUTS = ("query", "key", "value")
+PLAIN: dict[str, Any] = {
+    "score": ScaledDot(),
+    "bias": None,
+    "temperature": 1.0,
+    "normalizer": Softmax(),
+    "dropout": 0.0,
+    "query_start": None,
+}
 _groups: dict[int, Any] = {}
 
 
@@ -147,9 +165,165 @@ def _counts(
         )
         for place, tensor in enumerate(inputs)
     ]
-    result: Any = attend(*own, **spec, aux=names, engine=ring)  # type: ignore[call-overload]
+    result: Any = attend(*own, **spec, aux=names, engine=ring)
     (result[0] if names else result).sum().backward()
     assert ring.last is not None
     whole = request(*inputs, aux=names, **spec)
     model = traffic(whole, ring.layout, lengths[0], lengths[1], (gradients[0], gradients[1]))
     return [ring.last.forward, model.forward(ring.rank), ring.last.backward, model.backward(ring.rank)]
+
+
+def held(world: int, length: int, mask: str, dtype: str, layout: str = "contiguous") -> list[int] | None:
+    """Bytes of memory that a step took at most beyond inputs, outputs and gradients, and bytes predicted."""
+    group = group_of(world)
+    if dist.get_rank() >= world:
+        return None
+    ring = Ring(group, layout=layout)
+    kind: torch.dtype = getattr(torch, dtype)
+    whole = torch.randn(3, 1, 4, length, 32, dtype=kind)
+    own = [ring.shard(tensor).clone().requires_grad_() for tensor in whole]
+
+    def step() -> list[Tensor]:
+        out = attend(*own, mask=mask, engine=ring)
+        grads = torch.autograd.grad(out.sum(), own)
+        return [out.detach(), *grads]
+
+    step()
+    most, kept = peak_bytes(step)
+    asked = request(*whole, **PLAIN, mask=mask, aux=())
+    lengths = lengths_of(length, world, False)
+    return [most - kept, memory(traffic(asked, layout, lengths, lengths), ring.rank)]
+
+
+def endless(victim: int, after: float) -> str:
+    """Train until a process is lost; the victim kills itself."""
+    ring = Ring()
+    query = torch.randn(1, 2, 256, 16, requires_grad=True)
+    attend(query, query, query, mask="causal", engine=ring).sum().backward()
+    dist.barrier()
+    if ring.rank == victim:
+        threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    begun = time.monotonic()
+    try:
+        while time.monotonic() < begun + 30:
+            attend(query, query, query, mask="causal", engine=ring).sum().backward()
+    except RingPeerLost as error:
+        return f"{time.monotonic() - begun - after:.2f} {error}"
+    return "nothing happened"
+
+
+def slow(pause: float) -> str:
+    """One process stops for a while, as if it were swapped out; nobody minds."""
+    ring = Ring()
+    query = torch.randn(1, 2, 64, 16)
+    attend(query, query, query, engine=ring)
+    if ring.rank == 1:
+        watcher = os.fork()
+        if watcher == 0:
+            time.sleep(pause)
+            os.kill(os.getppid(), signal.SIGCONT)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.waitpid(watcher, 0)
+    out = attend(query, query, query, engine=ring)
+    return "" if bool(out.isfinite().all()) else "wrong"
+
+
+def alone() -> list[str]:
+    """A ring of one process equals the engine it uses, bit for bit; names what differs."""
+    group = group_of(1)
+    if dist.get_rank() > 0:
+        return []
+    ring, wrong = Ring(group), []
+    for case in (Case(mask="causal", dropout=0.3), Case(bias="t5", normalizer="sink"), Case(normalizer="sparsemax")):
+        aux = tuple(name for name in AUX if name != "lse" or case.normalizer != "sparsemax")
+        found = []
+        for engine in ("auto", ring):
+            inputs, spec, leaves = case.build(torch.float32)
+            weights = {"out": torch.ones(()), "entropy": torch.ones(())}
+            found.append(outcome(inputs, spec, leaves, aux=aux, weights=weights, engine=engine))
+        wrong += [f"{case}: {name}" for name, one in found[0].items() if not torch.equal(one, found[1][name])]
+    return wrong
+
+
+def refused(what: str) -> str:
+    """The error of a call that does not fit, on every process."""
+    ring = Ring(group_of(2)) if dist.get_rank() < 2 else None
+    if what == "outside":
+        try:
+            Ring(group_of(2))
+        except ValueError as error:
+            return str(error)
+    if ring is None:
+        return ""
+    heads = 4 if what == "heads" and ring.rank else 2
+    dtype = torch.float64 if what == "dtype" and ring.rank else torch.float32
+    query = torch.zeros(1, heads, 4, 8, dtype=dtype)
+    spec: dict[str, Any] = {
+        "spec": {"mask": "causal" if ring.rank else None},
+        "dropout": {"dropout": 0.5 if ring.rank else 0.25},
+        "aux": {"aux": ("lse",) if ring.rank else ()},
+        "hard": {"normalizer": Hard()},
+        "dense": {"mask": torch.ones(4, 4, dtype=torch.bool)},
+        "blocks": {"mask": Blocks(2, torch.ones(2, 2, dtype=torch.bool))},
+    }.get(what, {})
+    try:
+        attend(query, query, query, engine=ring, **spec)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def kinds() -> list[str]:
+    """A mesh, a part of the processes that does not begin with the first, and seeds from the first process."""
+    wrong = []
+    group_of(2)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    query, key, value = (torch.randn(1, 2, 32, 8, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    wanted = attend(query, key, value, mask="causal")
+    rings = [Ring(mesh), Ring()]
+    last = dist.new_group([4, 6, 7])
+    rings += [Ring(last)] if dist.get_rank() in (4, 6, 7) else []
+    for ring in rings:
+        own = attend(*map(ring.shard, (query, key, value)), mask="causal", engine=ring)
+        if not torch.allclose(own, ring.shard(wanted), atol=1e-6):
+            wrong.append(repr(ring))
+        if not torch.equal(ring.gather(ring.shard(wanted)), wanted):
+            wrong.append(f"gathered by {ring!r}")
+    torch.manual_seed(dist.get_rank())
+    own = attend(*map(rings[0].shard, (query, key, value)), dropout=0.5, engine=rings[0])
+    torch.manual_seed(0)
+    if not torch.allclose(own, rings[0].shard(attend(query, key, value, dropout=0.5)), atol=1e-6):
+        wrong.append("dropout")
+    return wrong
+
+
+def long(length: int, width: int, megabytes: int, rows: int) -> str:
+    """A causal step over a long sequence within so much memory; sampled rows equal a direct computation."""
+    ring = Ring()
+    draw = torch.Generator().manual_seed(5)
+    whole = [torch.randn(1, 1, length, width, generator=draw) for _ in range(3)]
+    own = [ring.shard(tensor).clone().requires_grad_() for tensor in whole]
+    sample = torch.randperm(length, generator=draw)[:rows].sort().values
+    logits = whole[0][..., sample, :].double() @ whole[1].double().mT / width**0.5
+    logits = logits.masked_fill(torch.arange(length) > sample.view(-1, 1), -torch.inf)
+    truth = logits.softmax(-1) @ whole[2].double()
+    del whole, logits
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + (megabytes << 20), -1))
+    out = attend(*own, mask="causal", engine=ring)
+    out.sum().backward()
+    mine = ring.positions(length)
+    place = torch.isin(sample, mine)
+    found = out.detach()[..., torch.searchsorted(mine, sample[place]), :]
+    off = float((found.double() - truth[..., place, :]).abs().max()) if bool(place.any()) else 0.0
+    sums = float(own[2].grad.sum()) if own[2].grad is not None else 0.0  # every row of weights sums to 1
+    total = torch.tensor([sums], dtype=torch.float64)
+    dist.all_reduce(total)
+    if off > 2e-5 or abs(float(total) / (length * width) - 1) > 1e-3:
+        return f"off by {off}, values' gradients sum to {float(total)} for {length * width}"
+    return ""
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 import torch
 import torch.distributed as dist
+import torch.fx.experimental.symbolic_shapes  # the first gradient imports it: before the fork, once is enough
 
 from tests.engine.ring import duties
 

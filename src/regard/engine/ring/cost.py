@@ -36,8 +36,9 @@ class Widths:
             kv_heads * request.key.shape[-1],
             kv_heads * request.value.shape[-1],
         )
-        given, full = ([number * item for number in numbers] for item in (size, wide))
-        return cls(*given, *full, heads * request.value.shape[-1] * wide, heads, wide)
+        query, key, value = (number * size for number in numbers)
+        rest = [number * wide for number in numbers]
+        return cls(query, key, value, rest[0], rest[1], rest[2], heads * request.value.shape[-1] * wide, heads, wide)
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,45 @@ def traffic(
     """That of a call, whose plane is the whole, for shards of these lengths."""
     given = (shards_of(layout, queries), shards_of(layout, keys))
     return Traffic(request, given, route(request.mask, request.plane, layout, queries, keys), gradients)
+
+
+def memory(model: Traffic, rank: int) -> int:
+    """About the most bytes of tensors that a process holds beyond its inputs, outputs and gradients.
+
+    Forward: rows and keys that came for the exchange, outputs in double, and of the keys one block in use, the next and
+    one on its way out. Backward: gradients of a block too, in use, on their way out and on their way in.
+    """
+    w, way = model.widths, model.route
+    moved = (way.queries, way.keys) != model.given
+    rows, keys = way.queries.lengths[rank], way.keys.lengths[rank]
+    kept = moved * (rows * (w.query + w.out) + keys * (w.key + w.value)) + rows * w.lanes * DOUBLE
+    forward = kept + rows * (DOUBLE * w.out // w.itemsize)
+    copies = moved + (w.wide_query != w.query)  # of gradients in the precision that accumulates
+    backward = kept + copies * (rows * (w.out + w.wide_query) + keys * (w.wide_key + w.wide_value))
+    steps = [_step(model, rank, step) for step in range(way.world)]
+    return max(forward + max(step[0] for step in steps), backward + max(step[1] for step in steps))
+
+
+def _step(model: Traffic, rank: int, step: int) -> tuple[int, int]:
+    """Bytes that one step adds, forward and backward."""
+    w, way = model.widths, model.route
+    world, wide = way.world, w.wide_key + w.wide_value
+
+    def needed(reader: int, source: int) -> int:
+        return sum(span.length for span in way.columns(reader % world, source % world))
+
+    later = step + 1 < world
+    travel = (step > 0) * needed(rank, rank - step)
+    travel += later * (needed(rank, rank - step - 1) + needed(rank + step + 1, rank))
+    back = needed(rank, rank - step)
+    back += (step > 1) * (needed(rank, rank - step + 1) + needed(rank + step - 1, rank))
+    half = w.wide_query != w.query
+    forward = local = 0
+    for part in way.rectangles[rank][(rank - step) % world]:
+        height, width = part.rows.length, part.columns.length
+        inputs = half * (height * w.wide_query + width * wide)
+        forward = max(forward, inputs + height * (w.out + 5 * w.lanes * w.itemsize))
+        rows = height * (6 * w.out + w.wide_query + 8 * w.lanes * w.itemsize)
+        local = max(local, inputs + rows + 2 * width * wide)
+    keys = travel * (w.key + w.value)
+    return keys + forward, keys + back * wide + local

@@ -10,6 +10,7 @@ from regard.engine.arguments import tensors_of
 from regard.engine.request import Aux, Request, Result
 from regard.engine.ring.move import Job, exchanged
 from regard.engine.ring.passes import Arrived, Call, backward, forward, received
+from regard.engine.ring.running import Running, wanted
 from regard.engine.strip import Rows
 from regard.engine.tiled import with_sink
 from regard.spec.scores import Score
@@ -111,28 +112,23 @@ class _Ring(torch.autograd.Function):
         return (None, None, *found, *more)
 
 
-def _whole(call: Call, parts: list[Any]) -> dict[str, Tensor]:
+def _whole(call: Call, parts: list[Running]) -> dict[str, Tensor]:
     """The rows of all spans in one tensor each; what was not asked for takes no memory."""
-    request = call.request
-    plane, rows = request.plane, call.route.queries.lengths[call.link.rank]
+    request, rows = call.request, call.route.queries.lengths[call.link.rank]
+    plane, device = request.plane, request.query.device
     size = (plane.batch, plane.kv_heads, plane.group, rows)
-    device = request.query.device
-
-    def joined(name: str, tensors: list[Tensor], *more: int, dtype: torch.dtype) -> Tensor:
-        if tensors:
-            return torch.cat(tensors, 3).to(dtype)
-        fill = -torch.inf if name == "state" else 0.0
-        return torch.full((*size, *more), fill, dtype=dtype, device=device)
-
     blank = torch.zeros((), dtype=torch.float64, device=device).expand(size)
     found = dict.fromkeys(ROWS, blank)
-    found["out"] = joined("out", [part.out for part in parts], request.value.shape[-1], dtype=request.dtype)
-    found["state"] = joined("state", [part.lse for part in parts], dtype=torch.float64)
-    for name in parts[0].found if parts else ():
-        kind = torch.int64 if name == "peak_at" else torch.float64
-        found[name] = joined(name, [part.found[name] for part in parts], dtype=kind)
-    if "peak_at" in request.aux and not parts:
-        found["peak_at"] = torch.full(size, -1, device=device)
+    found["out"] = torch.empty((*size, request.value.shape[-1]), dtype=request.dtype, device=device)
+    found["state"] = torch.empty(size, dtype=torch.float64, device=device)
+    for name in wanted(request.aux):
+        found[name] = torch.empty(size, dtype=torch.int64 if name == "peak_at" else torch.float64, device=device)
+    for part in parts:
+        at = call.at(part.rows)
+        found["out"][..., at, :], found["state"][..., at] = part.out, part.lse
+        for name, rows_ in part.found.items():
+            found[name][..., at] = rows_
+        part.out = part.out[..., :0, :]  # or it would be held twice
     return found
 
 

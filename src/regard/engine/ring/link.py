@@ -130,7 +130,9 @@ class Link:
         self._broken = RingPeerLost(f"{who} of the ring was lost: it ended while others needed it")
         for other in self.ranks if self.waits else ():
             with suppress(RuntimeError, ValueError):
-                dist.irecv(torch.empty(1), other, self.group, NEVER).wait(timedelta(milliseconds=1))
+                work = dist.irecv(torch.empty(1), other, self.group, NEVER)
+                assert work is not None
+                work.wait(timedelta(milliseconds=1))
         if not self.waits:
             self.group.abort()
         return self._broken

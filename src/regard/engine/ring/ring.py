@@ -15,7 +15,7 @@ from regard.engine.ring.agree import agreed, bits, told
 from regard.engine.ring.function import Record, run
 from regard.engine.ring.link import link_of
 from regard.engine.ring.passes import Call
-from regard.engine.ring.route import route
+from regard.engine.ring.route import known_route
 from regard.engine.ring.shards import LAYOUTS, Shards, even, shards_of
 from regard.engine.shapes import Shapes
 from regard.engine.transforms import unanswered
@@ -83,7 +83,7 @@ class Ring:
         whole = replace(own, queries=sum(found.queries), keys=sum(found.keys))
         asked = request(*tensors, aux=names, shapes=whole, **options)
         shards = [shards_of(self.layout, lengths) for lengths in (found.queries, found.keys)]
-        way = route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
+        way = known_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
         return Call(asked, shards[0], shards[1], way, link, self.engine)
 
     def _rest(self, tensors: Three, names: tuple[str, ...], dropout: Dropout | None) -> dict[str, int]:
@@ -100,6 +100,28 @@ class Ring:
         """This process's part of a whole sequence along `dim`: shards of even length, in the ring's layout."""
         own = self._shards(tensor.shape[dim]).spans[self.rank]
         return torch.cat([tensor.narrow(dim, span.start, span.length) for span in own], dim)
+
+    def positions(self, length: int) -> Tensor:
+        """The places in a whole sequence of that length at which the rows of `shard` stand."""
+        return self.shard(torch.arange(length), 0)
+
+    def gather(self, tensor: Tensor, dim: int = -2) -> Tensor:
+        """The whole sequence along `dim` on every process, from shards of any lengths, without gradients."""
+        own = tensor.detach().movedim(dim, 0).contiguous()
+        link = link_of(self.group)
+        others = [rank for rank in range(self.world) if rank != self.rank]
+        lengths = [torch.tensor([len(own)], device=link.device) for _ in range(self.world)]
+        mine = torch.tensor([len(own)], device=link.device)
+        link.start([(rank, mine) for rank in others], [(rank, lengths[rank]) for rank in others]).wait()
+        shards = shards_of(self.layout, [int(length) for length in lengths])
+        parts = [own.new_empty((length, *own.shape[1:])) for length in shards.lengths]
+        link.start([(rank, own) for rank in others], [(rank, parts[rank]) for rank in others]).wait()
+        parts[self.rank] = own
+        found = own.new_empty((shards.total, *own.shape[1:]))
+        for rank, part in enumerate(parts):
+            for span, at in shards.placed(rank):
+                found[span.start : span.stop] = part[at]
+        return found.movedim(0, dim)
 
     def _shards(self, length: int) -> Shards:
         return shards_of(self.layout, even(length, self.world))

@@ -12,7 +12,8 @@ from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, MIXED
 from regard.spec.plane import Plane
 
-STRIPS = 64  # in how many strips of rows a mask is looked at, for each span
+STRIPS = 4096  # in about how many strips of rows a mask is looked at, over all processes
+KEPT = 64  # ways of calls that are remembered
 UNEVEN = 1.05  # the largest share of the work over the mean, from which halves are exchanged
 
 
@@ -46,12 +47,14 @@ class Route:
 
     def columns(self, rank: int, source: int) -> tuple[Span, ...]:
         """The keys of `source` that `rank` needs: one span at most for each of those that source holds."""
-        found = []
-        for held in self.keys.spans[source]:
-            needed = [part.columns for part in self.rectangles[rank][source] if (part.columns & held).length]
-            if needed:
-                found.append(Span(min(span.start for span in needed), max(span.stop for span in needed)))
-        return tuple(found)
+        return self._columns[rank][source]
+
+    @cached_property
+    def _columns(self) -> tuple[tuple[tuple[Span, ...], ...], ...]:
+        return tuple(
+            tuple(_hulls(parts, held) for parts, held in zip(own, self.keys.spans, strict=True))
+            for own in self.rectangles
+        )
 
     @property
     def uneven(self) -> float:
@@ -68,6 +71,22 @@ def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: S
     world = len(queries)
     halves = between(mask, plane, *(zigzag(even(sum(lengths), world)) for lengths in (queries, keys)))
     return halves if halves.uneven < given.uneven else given
+
+
+def known_route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: Sequence[int]) -> Route:
+    """The same, kept for the next call if the mask is made of numbers alone."""
+    if mask.contents is None:
+        return route(mask, plane, layout, queries, keys)
+    starts, lanes = tuple(plane.starts.tolist()), plane.batch * plane.heads > 0
+    key = (mask.contents, starts, plane.key_start, lanes, layout, tuple(queries), tuple(keys))
+    if key not in _known:
+        if len(_known) >= KEPT:
+            _known.pop(next(iter(_known)))
+        _known[key] = route(mask, plane, layout, queries, keys)
+    return _known[key]
+
+
+_known: dict[tuple[object, ...], Route] = {}
 
 
 def between(mask: Mask, plane: Plane, queries: Shards, keys: Shards) -> Route:
@@ -90,21 +109,40 @@ def _seen(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Recta
         return [None] * len(spans)
     whole = Span(0, plane.keys)
     piece = cut_plane(plane, rows, whole)
-    strips = piece.strips(-(-rows.length // STRIPS))
+    strips = piece.strips(-(-plane.queries // STRIPS))
     lists = cut_mask(mask, plane, rows, whole).runs(strips).lists(piece.key_start)
     bounds = list(strips)
     table = torch.tensor(
         [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs], dtype=torch.int64
     ).view(-1, 5)
-    found: list[Rectangle | None] = []
-    for span in spans:
-        start, stop = table[:, 0].clamp(min=span.start), table[:, 1].clamp(max=span.stop)
-        met = stop > start
-        if not bool(met.any()):
-            found.append(None)
-            continue
-        shares = torch.where(table[:, 2] == FULL, FULL, MIXED) * (stop - start) * (table[:, 4] - table[:, 3])
-        first, last = rows.start + int(table[met, 3].min()), rows.start + int(table[met, 4].max())
-        columns = Span(int(start[met].min()), int(stop[met].max()))
-        found.append(Rectangle(Span(first, last), columns, int(shares[met].sum()) // FULL))
-    return found
+    if len(table) == 0:
+        return [None] * len(spans)
+    first, last = (torch.tensor(edges) for edges in zip(*spans, strict=True))
+    start, stop = table[:, 0:1].clamp(min=first), table[:, 1:2].clamp(max=last)
+    met = stop > start
+    shares = torch.where(table[:, 2:3] == FULL, FULL, MIXED) * (stop - start) * (table[:, 4:5] - table[:, 3:4])
+    most = plane.queries + plane.keys
+    found = torch.stack(
+        [
+            rows.start + torch.where(met, table[:, 3:4], most).amin(0),
+            rows.start + torch.where(met, table[:, 4:5], 0).amax(0),
+            torch.where(met, start, most).amin(0),
+            torch.where(met, stop, 0).amax(0),
+            torch.where(met, shares, 0).sum(0) // FULL,
+        ],
+        1,
+    )
+    return [
+        Rectangle(Span(top, bottom), Span(left, right), pairs) if right > left else None
+        for top, bottom, left, right, pairs in found.tolist()
+    ]
+
+
+def _hulls(parts: Sequence[Rectangle], held: Sequence[Span]) -> tuple[Span, ...]:
+    """Of each span that is held what the parts need, if anything."""
+    found = []
+    for span in held:
+        needed = [part.columns for part in parts if (part.columns & span).length]
+        if needed:
+            found.append(Span(min(one.start for one in needed), max(one.stop for one in needed)))
+    return tuple(found)

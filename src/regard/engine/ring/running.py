@@ -8,7 +8,7 @@ from regard.engine.request import Request
 from regard.engine.ring.local import STATISTICS, Local
 from regard.engine.ring.shards import Span
 
-CELLS = 1 << 18  # numbers of an output that are merged at once
+CELLS = 1 << 16  # numbers of an output that are merged at once
 
 
 class Running:

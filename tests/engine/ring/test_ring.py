@@ -1,0 +1,71 @@
+"""Ring as an engine: one process, groups and meshes, what it refuses, memory, and a long sequence."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard import attend
+from regard.engine.ring import Ring
+
+Workers = Any
+
+
+def test_one_process_is_the_engine_itself(workers: Workers) -> None:
+    assert workers.values("alone")[0] == []
+
+
+def test_groups_meshes_and_seeds(workers: Workers) -> None:
+    assert workers.values("kinds") == [[]] * 8
+
+
+@pytest.mark.parametrize(
+    "what, text",
+    [
+        ("heads", "same call, with shards that differ in length alone: key heads is "),
+        ("dtype", "dtype is float"),
+        ("spec", "must make the same call: process "),
+        ("dropout", "dropout rate is 0."),
+        ("aux", "aux is "),
+        ("hard", "a ring merges softmax parts, the normalizer is Hard(); use one process"),
+        ("dense", "mask must broadcast to (batch, head, query, key) = (1, 2, 8, 8), got (4, 4)"),
+        ("blocks", "Blocks covers query positions 0 to 3 and key positions 0 to 3"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_all(workers: Workers, what: str, text: str) -> None:
+    for answer in workers.values("refused", what=what)[:2]:
+        assert text in answer
+
+
+def test_who_is_not_in_the_group(workers: Workers) -> None:
+    found = workers.values("refused", what="outside")
+    assert found[:2] == ["", ""]
+    assert all("this process is not in the group of the ring" in text for text in found[2:])
+
+
+def test_without_processes() -> None:
+    with pytest.raises(RuntimeError, match=r"a Ring needs torch\.distributed: start the processes with torchrun"):
+        Ring()
+    with pytest.raises(TypeError, match="engine must be the name of one or a Ring, got int"):
+        attend(*torch.zeros(3, 1, 1, 2, 2), engine=3)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "world, mask, dtype, layout",
+    [
+        (2, None, "float32", "contiguous"),
+        (3, "causal", "bfloat16", "zigzag"),
+        (4, "causal", "float32", "contiguous"),
+    ],
+)
+def test_memory_as_predicted(workers: Workers, world: int, mask: str | None, dtype: str, layout: str) -> None:
+    told = {"length": 3072, "mask": mask, "dtype": dtype, "layout": layout}
+    for used, predicted in workers.values("held", world=world, **told)[:world]:
+        assert used <= predicted <= 2.2 * used
+
+
+@pytest.mark.slow
+def test_131_072_tokens(workers: Workers) -> None:
+    """Four processes, each within a quarter of what one may take; a dense matrix of weights would be 64 GiB."""
+    answers = workers.do("long", alone=True, world=4, seconds=1800.0, length=131_072, width=32, megabytes=512, rows=16)
+    assert [answer.get("value", answer) for answer in answers] == [""] * 4
