@@ -84,7 +84,7 @@ class Exercise:
 
 
 def check(exercise: Exercise, answer: object) -> tuple[Verdict, ...]:
-    """A verdict for each part the answer holds, in the order they are asked."""
+    """A verdict for each part the answer holds, in the order they are asked; None leaves a part open."""
     parts = {part.name: part for part in exercise.parts}
     if not isinstance(answer, Mapping) or not answer:
         raise ValueError(f"an answer names at least one of {', '.join(parts)}, as in {exercise.example}")
@@ -93,8 +93,14 @@ def check(exercise: Exercise, answer: object) -> tuple[Verdict, ...]:
             near = difflib.get_close_matches(str(name), parts, n=1, cutoff=0.4)
             hint = f"did you mean {near[0]!r}?" if near else f"it asks for {', '.join(parts)}"
             raise ValueError(f"exercise {exercise.number} does not ask for {name!r}; {hint}")
-    verdicts = (part.check(answer[part.name], answer) for part in exercise.parts if part.name in answer)
-    return tuple(each if each.right else replace(each, see=str(exercise.chapter)) for each in verdicts)
+    return tuple(_verdict(exercise, part, answer) for part in exercise.parts if part.name in answer)
+
+
+def _verdict(exercise: Exercise, part: Asked, answer: Answer) -> Verdict:
+    if answer[part.name] is None:
+        return Verdict(part.name, False, "still open: write your answer in place of None")
+    found = part.check(answer[part.name], answer)
+    return found if found.right else replace(found, see=str(exercise.chapter))
 
 
 def written(answer: Answer, width: int) -> str:
