@@ -90,7 +90,7 @@ def run(setting: Setting) -> Report:
 
 def measured(setting: Setting, repetitions: int) -> Found:
     """Bytes, operations, errors and generation."""
-    lengths = setting.choose(full=(256, 1024, 4096, 16384, 32768), quick=(256, 1024, 2048, 4096))
+    lengths = setting.choose(full=(512, 2048, 8192, 32768), quick=(512, 1024, 2048, 4096))
     trained = setting.choose(full=(256, 512, 1024, 2048), quick=(128, 256, 512))
     errors = wrong(setting, repetitions)
     forward = {}
