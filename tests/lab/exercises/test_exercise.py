@@ -1,9 +1,11 @@
 """Every exercise: complete, solved by its own answer, and able to name each mistake it knows."""
 
+import importlib
 import json
 import re
 
 import pytest
+import torch
 
 from regard.lab.exercises import EXERCISES, Exercise, check, exercise
 from regard.lab.exercises.choice import Choice
@@ -143,3 +145,10 @@ def test_an_answer_names_parts(answer: object) -> None:
 def test_unknown_parts_get_a_hint(name: str, hint: str) -> None:
     with pytest.raises(ValueError, match=f"exercise 1 does not ask for '{name}'; {hint}"):
         check(exercise(1), {name: [[1]]})
+
+
+def test_working_out_draws_no_random_number() -> None:
+    state = torch.get_rng_state()
+    for of in ALL:
+        importlib.reload(importlib.import_module(f"regard.lab.exercises.{EXERCISES[of.number]}")).EXERCISE.worked(80)
+    assert torch.equal(torch.get_rng_state(), state)
