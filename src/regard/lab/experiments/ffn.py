@@ -268,12 +268,14 @@ def finding(found: Found) -> str:
     """One sentence, from the numbers."""
     here = {pair: f"{found.known(*pair).mean:.0%}" for pair in found.right}
     limit = crossing(DRAWN) - 1
+    bent = found.known(TRANSFORM, ATTENTION).mean > LINEAR
     return (
         f"At d_model = {DRAWN} attention costs less than the feed-forward layer up to n = {limit:,} "
-        f"({limit / DRAWN:g} · d_model) and grows as n² only far beyond. Trained alone, attention fetches a bit from "
-        f"another token ({here[ROUTE, ATTENTION]} right) and the feed-forward layer {here[ROUTE, FEED]}; the parity of "
+        f"({limit / DRAWN:g} · d_model) and grows as n² only far beyond. Trained alone, attention tells a bit of "
+        f"another token at {here[ROUTE, ATTENTION]} and the feed-forward layer at {here[ROUTE, FEED]}; the parity of "
         f"a single token's bits is told at {here[ALONE, ATTENTION]} by attention, which is linear there, and at "
         f"{here[ALONE, FEED]} by the feed-forward layer; among other tokens attention reaches "
-        f"{here[TRANSFORM, ATTENTION]}, for its softmax is a nonlinearity; to fetch and transform, both together reach "
-        f"{here[TOGETHER, BOTH]}, alone they reach {here[TOGETHER, ATTENTION]} and {here[TOGETHER, FEED]}."
+        f"{here[TRANSFORM, ATTENTION]}{', for its softmax is a nonlinearity' if bent else ''}; to fetch and transform, "
+        f"both together reach {here[TOGETHER, BOTH]}, alone they reach {here[TOGETHER, ATTENTION]} and "
+        f"{here[TOGETHER, FEED]}."
     )
