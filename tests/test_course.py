@@ -76,6 +76,8 @@ def test_notebooks_are_clean(name: str) -> None:
     found = cells(name)
     assert len({cell["id"] for cell in found}) == len(found)
     assert found[0]["source"][0].startswith(f"# {int(name[:2])}. ")
+    first = next(cell for cell in found if cell["cell_type"] == "code")
+    assert first["source"][0] == "%matplotlib inline\n"  # or figures would show as text
     for cell in found:
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []

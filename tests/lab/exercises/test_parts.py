@@ -1,6 +1,8 @@
 """Numbers, lists, matrices and choices: how they are read, and what is said when they are wrong."""
 
+import numpy as np
 import pytest
+import torch
 
 from regard.lab.exercises import check, exercise
 from regard.lab.exercises.choice import Choice
@@ -20,6 +22,11 @@ COLOR = Choice("color", "look up", "blue", {"red": "that is the evening", "blue"
         (COUNT, 12, "right"),
         (COUNT, 12.004, "right"),
         (COUNT, 24, "each was counted twice"),
+        (COUNT, torch.tensor(12), "right"),
+        (SHARE, np.array([0.25, 0.75]), "right"),
+        (SHARE, [torch.tensor(0.25), np.float64(0.75)], "right"),
+        (SLOPES, torch.tensor([[0.2, -0.2], [-0.2, 0.2]]), "right"),
+        (SLOPES, torch.tensor([0.2, -0.2]), "give a list of rows, as in [[1, 2], [3, 4]]"),
         (COUNT, -12, "right but for the sign; count them"),
         (COUNT, 13, "too large; count them"),
         (COUNT, 11, "too small; count them"),

@@ -19,7 +19,11 @@ def tensor(given: Numbers) -> Tensor:
 
 
 def read(given: object, axes: int) -> tuple[Tensor | None, str]:
-    """The number (0 axes), list (1) or matrix (2) that was given, or what keeps it from being one."""
+    """The number (0 axes), list (1) or matrix (2) that was given, or what keeps it from being one.
+
+    Tensors and arrays are welcome too, whole or as entries of a list.
+    """
+    given = _listed(given)
     wanted = ("a number", "a list of numbers, as in [1, 2]", "a list of rows, as in [[1, 2], [3, 4]]")[axes]
     if axes == 0:
         return _entries([given], wanted) if listed(given) is None else (None, f"give {wanted}, not a list")
@@ -38,6 +42,13 @@ def read(given: object, axes: int) -> tuple[Tensor | None, str]:
         return None, f"rows must be equally long, got lengths {', '.join(map(str, lengths))}"
     flat, problem = _entries([entry for row in rows for entry in row or ()], wanted)
     return (None if flat is None else flat.view(len(rows), -1)), problem
+
+
+def _listed(given: object) -> object:
+    if hasattr(given, "tolist"):
+        return given.tolist()
+    entries = listed(given)
+    return given if entries is None else [_listed(entry) for entry in entries]
 
 
 def _entries(entries: Sequence[object], wanted: str) -> tuple[Tensor | None, str]:
