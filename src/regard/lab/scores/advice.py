@@ -1,0 +1,143 @@
+"""When to use which score: the seed's table beside what was measured, and the timeline."""
+
+import torch
+
+from regard.inspection.records import Table
+from regard.lab.matching.model import LEARNED
+from regard.lab.report import Claim
+from regard.lab.scores.cost import LENGTH, SCORES, WIDTH, held, parameters, powers
+from regard.lab.scores.learned import BARE, HIDDEN, KEYS, NARROW, OTHER, WIDE, Found, refusal
+from regard.lab.setting import Setting
+from regard.spec.scores import Score
+
+GUESSING = 1 / KEYS
+LIKE_BEST = 0.9  # a share of the best possible right answers that is called as good
+
+# dates of the papers; a run cannot decide them
+TIMELINE = (
+    ("2014", "additive", "Bahdanau, Cho and Bengio", "first neural attention", "regard.scores.Additive"),
+    ("2015", "dot, general, concat", "Luong, Pham and Manning", "simpler, faster", "Dot, General, ConcatMLP"),
+    ("2017", "scaled dot", "Vaswani and others", "keeps the variance at 1", "regard.scores.ScaledDot"),
+)
+
+
+def timeline_table() -> Table:
+    """Who came when."""
+    return Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)")
+
+
+def learns(found: Found, score: str, problem: str) -> bool:
+    """Whether a trained score comes near the best possible."""
+    each = found[score, problem]
+    return each.right.mean >= LIKE_BEST * each.best_right
+
+
+def _right(found: Found, score: str) -> str:
+    return f"{found[score, OTHER].right.mean:.0%}"
+
+
+def advice_table(setting: Setting, found: Found) -> Table:
+    """The scenarios of the seed, what it recommends, and what this run says."""
+    generator = setting.generator()
+    bytes_of = {name: held(made(generator, WIDTH), LENGTH, WIDTH, "reference") for name, made in SCORES.items()}
+    best = f"{found['dot', OTHER].best_right:.0%}"
+    rows = [
+        ("new Transformer model", "scaled dot", f"right {_right(found, 'scaled dot')} of {best} behind W_Q, W_K"),
+        (
+            "different widths",
+            "additive, or project",
+            f"project: {_right(found, 'scaled dot')}; general: {_right(found, 'general')}; additive: "
+            f"{_right(found, 'additive')}, with a bias {_right(found, 'additive + bias')}",
+        ),
+        (
+            "maximum efficiency",
+            "scaled dot",
+            f"{bytes_of['additive'] / bytes_of['scaled dot']:.0f} × less memory than additive (dense)",
+        ),
+        ("interpretability", "cosine", f"right {_right(found, 'cosine')}; loss {found['cosine', OTHER].loss.mean:.2f}: "
+         "its weights stay flat"),
+        ("legacy system", "as it was", "each of the six can be had"),
+    ]  # fmt: skip
+    return Table(("scenario", "the seed", "here"), rows, "Which score when")
+
+
+def claims(setting: Setting, found: Found, odd: float) -> tuple[Claim, ...]:
+    """What the seed says of costs, widths and use."""
+    generator = setting.generator()
+    order = {name: powers(name, generator) for name in SCORES}
+    counts = {name: parameters(made(generator, WIDTH)) for name, made in SCORES.items()}
+    refused = [name for name, score in BARE.items() if refusal(score)]
+    takes = [name for name in ("additive", "general", "MLP of [q; k]") if not refusal(_wide(name))]
+    flexible, project = found["additive", OTHER], found["scaled dot", OTHER]
+    return (
+        _power("additive: FLOPs a pair", "O(d²)", order["additive"][0], 2),
+        _power("dot, scaled: FLOPs a pair", "O(d)", order["scaled dot"][0], 1),
+        _power("additive: parameters", "O(d²)", order["additive"][1], 2),
+        Claim(
+            "dot, scaled: parameters",
+            "none",
+            counts["dot"] + counts["scaled dot"],
+            "confirmed" if not counts["dot"] + counts["scaled dot"] else "not confirmed",
+        ),
+        Claim(
+            "dot, scaled, cosine: one width",
+            "must",
+            f"{len(refused)} of {len(BARE)} refuse",
+            "confirmed" if len(refused) == len(BARE) else "not confirmed",
+        ),
+        Claim(
+            "additive: any widths",
+            "may",
+            f"taken by {', '.join(takes)}",
+            "confirmed" if "additive" in takes else "not confirmed",
+        ),
+        Claim(
+            "different widths: additive",
+            "recommended",
+            flexible.right,
+            f"{_advice(learns(found, 'additive', OTHER))}: share right",
+        ),
+        Claim(
+            "additive: odd in (q, k)",
+            "not said",
+            f"s(−q, −k) = −s(q, k) to {odd:.0e}" if odd else "s(−q, −k) = −s(q, k)",
+            "it needs a bias" if odd < 1e-6 and flexible.right.mean < 2 * GUESSING else "it learned all the same",
+        ),
+        Claim(
+            "different widths: project first",
+            "recommended",
+            project.right,
+            f"{_advice(learns(found, 'scaled dot', OTHER))}: share right",
+        ),
+        Claim(
+            "cosine: bounded, interpretable",
+            "recommended",
+            found["cosine", OTHER].loss,
+            f"loss, best {found['cosine', OTHER].best_loss:.2f}: too flat"
+            if found["cosine", OTHER].loss.mean > 2 * found["cosine", OTHER].best_loss
+            else "confirmed",
+        ),
+        Claim(
+            "W_Q, W_K handle compatibility",
+            "yes",
+            f"scaled {project.right.mean:.2f}, general {found['general', OTHER].right.mean:.2f}",
+            "confirmed" if learns(found, "scaled dot", OTHER) else "not confirmed",
+        ),
+    )
+
+
+def _wide(name: str) -> Score:
+    """A learned score that takes two widths."""
+    with torch.random.fork_rng(devices=[]):
+        made: Score = LEARNED[name](WIDE, NARROW, HIDDEN)()
+    return made
+
+
+def _advice(right: bool) -> str:
+    return "confirmed" if right else "corrected"
+
+
+def _power(says: str, figure: str, power: float, wanted: int) -> Claim:
+    """A claim about a power of d."""
+    verdict = "confirmed" if abs(power - wanted) < 0.05 else f"corrected: O(d{'' if round(power) == 1 else '²'})"
+    return Claim(says, figure, f"d^{power:.2f}", verdict)

@@ -1,0 +1,132 @@
+"""What scores cost: parameters, operations and bytes, counted; and time, measured."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from regard.engine.attend import attend
+from regard.engine.plan import plan
+from regard.inspection.records import Cell, Line, Lines, Table
+from regard.lab.counted import order
+from regard.lab.draws import normal
+from regard.lab.report import Timing
+from regard.lab.setting import Setting
+from regard.lab.stopwatch import milliseconds
+from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
+
+WIDTH, LENGTH = 64, 256
+
+
+def _matrix(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
+    made: torch.Tensor = normal(generator, rows, columns).float() / columns**0.5
+    return made
+
+
+def _sum(generator: torch.Generator, d: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _matrix(generator, d, d), _matrix(generator, d, d), _matrix(generator, 1, d)[0]
+
+
+def _mlp(generator: torch.Generator, d: int) -> Score:
+    w_query, w_key, v = _sum(generator, d)
+    return ConcatMLP(w_query, w_key, torch.zeros(d), v, "relu")
+
+
+SCORES: dict[str, Callable[[torch.Generator, int], Score]] = {
+    "additive": lambda generator, d: Additive(*_sum(generator, d)),
+    "dot": lambda generator, d: Dot(),
+    "scaled dot": lambda generator, d: ScaledDot(),
+    "general": lambda generator, d: General(_matrix(generator, d, d)),
+    "cosine": lambda generator, d: Cosine(),
+    "MLP of [q; k]": _mlp,
+}
+FORMULAS = {
+    "additive": "v · tanh(W₁q + W₂k)",
+    "dot": "q · k",
+    "scaled dot": "q · k / √d",
+    "general": "q · W · k",
+    "cosine": "q · k / (‖q‖ ‖k‖)",
+    "MLP of [q; k]": "v · relu(W[q; k] + b)",
+}
+
+
+def parameters(score: Score) -> int:
+    """How many numbers it holds."""
+    return sum(tensor.numel() for tensor in score.parameters.values())
+
+
+def work(score: Score, length: int, width: int) -> int:
+    """Operations of the scores of n queries and n keys, in products."""
+    return length**2 * score.flops(width, width) + score.prepare_flops(length, length, width, width)
+
+
+def held(score: Score, length: int, width: int, engine: str) -> int:
+    """Bytes that a forward pass holds at most beyond inputs and outputs."""
+    query, key, value = (torch.zeros(1, 1, length, width) for _ in range(3))
+    found = plan(query, key, value, score=score, engine=engine).bytes
+    assert found is not None
+    return found
+
+
+def powers(name: str, generator: torch.Generator) -> tuple[float, float]:
+    """The powers of d with which the operations of one more pair, and the parameters, grow."""
+    scores = {d: SCORES[name](generator, d) for d in (WIDTH, 2 * WIDTH)}
+    pair = order(*(float(score.flops(d, d)) for d, score in scores.items()))
+    counts = [float(parameters(score)) for score in scores.values()]
+    return pair, order(*counts) if all(counts) else 0.0
+
+
+def cost_table(generator: torch.Generator) -> Table:
+    """Counted, the same on any machine."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, made in SCORES.items():
+        score = made(generator, WIDTH)
+        once = score.prepare_flops(LENGTH, LENGTH, WIDTH, WIDTH) / (2 * LENGTH)
+        nonlinear = WIDTH if score.form == "sum" else 0
+        held_by = [held(score, LENGTH, WIDTH, engine) / 2**20 for engine in ("reference", "tiled")]
+        rows.append(
+            (
+                name,
+                FORMULAS[name],
+                parameters(score),
+                score.flops(WIDTH, WIDTH),
+                nonlinear,
+                round(once),
+                work(score, LENGTH, WIDTH) / 1e6,
+                *held_by,
+            )
+        )
+    columns = (
+        *("score", "formula", "parameters", "FLOPs a pair", "tanh, relu a pair", "FLOPs a token"),
+        *("MFLOPs in all", "MiB, dense", "MiB, tiled"),
+    )
+    return Table(columns, rows, f"Counted for {LENGTH} queries and {LENGTH} keys of width {WIDTH}, one head")
+
+
+def clock(setting: Setting) -> Timing:
+    """Milliseconds of one forward pass against n and against d: one head, all on one engine, taken in turn."""
+    lengths = setting.choose(full=(64, 128, 256, 512, 1024), quick=(64, 256))
+    widths = setting.choose(full=(16, 32, 64, 128, 256), quick=(16, 64))
+    by_length = [_measured(setting, length, WIDTH) for length in setting.each("n =", lengths)]
+    by_width = [_measured(setting, LENGTH, width) for width in setting.each("d =", widths)]
+    tables, pictures = [], []
+    for axis, sizes, found, fixed in (
+        ("n", lengths, by_length, f"d = {WIDTH}"),
+        ("d", widths, by_width, f"n = {LENGTH}"),
+    ):
+        rows = [(size, *times.values()) for size, times in zip(sizes, found, strict=True)]
+        title = f"Milliseconds on the tiled engine against {axis}, {fixed}, one head, one thread; best of several"
+        tables.append(Table((axis, *SCORES), rows, title))
+        lines = [Line(name, sizes, [times[name] for times in found]) for name in SCORES]
+        pictures.append(Lines(lines, axis, "ms", f"Time against {axis}, {fixed}", log_x=True, log_y=True))
+    return Timing(tuple(tables), tuple(pictures))
+
+
+def _measured(setting: Setting, length: int, width: int) -> dict[str, float]:
+    generator = setting.generator()
+    query, key, value = (normal(generator, 1, 1, length, width).float() for _ in range(3))
+    works = {
+        name: partial(attend, query, key, value, score=made(generator, width), engine="tiled")
+        for name, made in SCORES.items()
+    }
+    return milliseconds(works, rounds=setting.choose(full=4, quick=2))
