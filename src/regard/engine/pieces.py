@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, request
 from regard.spec.dropout import drawn
 from regard.spec.normalizers import Normalizer, Softmax
+
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class Piece:
 
 
 def attend_pieces(
-    query: Tensor, pieces: Sequence[Piece], *, normalizer: Normalizer, engine: str = "auto", **spec: Any
+    query: Tensor, pieces: Sequence[Piece], *, normalizer: Normalizer, engine: "str | Ring" = "auto", **spec: Any
 ) -> Tensor:
     """`attend` over the keys of all pieces; they share no position, and `query_start` must be given.
 
@@ -39,6 +42,8 @@ def attend_pieces(
     if len(pieces) == 1 and pieces[0].start == 0:
         out: Tensor = attend(query, pieces[0].key, pieces[0].value, normalizer=normalizer, engine=engine, **spec)
         return out
+    if not isinstance(engine, str):
+        raise ValueError("a Ring takes keys that begin at 0 and lie in one piece; leave out the cache and query_start")
     if len(pieces) == 1:
         asked = _asked(query, pieces[0], normalizer, (), spec)
         return asked.shapes.unfold(run(asked, engine).out)

@@ -23,6 +23,7 @@ from regard.spec.scores import ScaledDot, Score
 from regard.spec.scores.modified import Wrapped
 
 if TYPE_CHECKING:
+    from regard.engine.ring import Ring
     from regard.engine.ring.planned import RingPlan
 
 
@@ -88,6 +89,20 @@ def plan(
     value: Tensor,
     *,
     aux: tuple[str, ...] | str = ...,
+    engine: "Ring",
+    bandwidth: float | None = ...,
+    flops: float | None = ...,
+    **spec: Unpack[Spec],
+) -> "RingPlan": ...
+
+
+@overload
+def plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    aux: tuple[str, ...] | str = ...,
     engine: str = ...,
     world: int,
     layout: str = ...,
@@ -110,7 +125,7 @@ def plan(
     dropout: float | Dropout = 0.0,
     query_start: int | Tensor | None = None,
     aux: tuple[str, ...] | str = (),
-    engine: str = "auto",
+    engine: "str | Ring" = "auto",
     world: int | None = None,
     layout: str = "contiguous",
     bandwidth: float | None = None,
@@ -120,8 +135,8 @@ def plan(
 
     Raises what `attend` would raise. One tile is run to see what it holds; no random number is drawn.
 
-    With `world`, what a `Ring` of so many processes would do with the whole of these inputs: bytes sent and memory of
-    each, and the time of a step if each sends `bandwidth` bytes and computes `flops` operations a second.
+    With `world`, or a `Ring` as the engine, what a ring would do with the whole of these inputs: bytes sent and memory
+    of each process, and the time of a step if each sends `bandwidth` bytes and computes `flops` operations a second.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 4096, 64)
@@ -142,10 +157,11 @@ def plan(
             query_start=query_start,
             aux=aux,
         )
-        if world is not None:
+        if world is not None or not isinstance(engine, str):
             from regard.engine.ring.planned import ring_plan
 
-            return ring_plan(asked, world, layout, bandwidth, flops)
+            ring = (world or 0, layout) if isinstance(engine, str) else (engine.world, engine.layout)
+            return ring_plan(asked, *ring, bandwidth, flops)
         name = choose(asked, engine)
         lowered = ready(asked) if name == "tiled" else None
     if name in ("native", "flex"):

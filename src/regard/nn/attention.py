@@ -1,6 +1,6 @@
 """MultiHeadAttention: projections around `attend`, with any score, mask, bias, normalizer and positions."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -10,6 +10,7 @@ from regard.nn.cache import KVCache, Memory
 from regard.nn.fused import products
 from regard.nn.loading import loaded
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
+from regard.nn.placed import placed
 from regard.nn.positions import Learned, Sinusoidal
 from regard.nn.rotary import Rotary
 from regard.nn.slots import Seen
@@ -19,6 +20,9 @@ from regard.spec.dropout import check_rate
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
+
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
 
 NAMES = ("query", "key", "value")
 
@@ -81,7 +85,7 @@ class MultiHeadAttention(nn.Module):
         q_norm: nn.Module | None = None,
         k_norm: nn.Module | None = None,
         dropout: float = 0.0,
-        engine: str = "auto",
+        engine: "str | Ring" = "auto",
     ) -> None:
         super().__init__()
         self.d_model, self.heads = whole("d_model", d_model, 1), whole("heads", heads, 1)
@@ -135,6 +139,8 @@ class MultiHeadAttention(nn.Module):
         Query 0 stands at `query_start`, by default 0. With a `cache`, self-attention goes on after the tokens that it
         holds, and cross-attention projects keys and values once.
         """
+        if cache is not None and not isinstance(self.engine, str):
+            raise ValueError("a cache holds the keys of one process, a Ring divides them; leave out one of the two")
         key = query if key is None else key
         value = key if value is None else value
         for name, given, width in zip(NAMES, (query, key, value), self.widths, strict=True):
@@ -185,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         q, k = self._heads(q, self.heads, self.q_norm), self._heads(k, self.kv_heads, self.k_norm)
         v = self._heads(v, self.kv_heads)
         if (rotary := self.rotary) is not None:
-            q, k = rotary(q, place), rotary(k, place)
+            q, k = (placed(rotary, part, place, self.engine) for part in (q, k))
         return q, slot.extend(k, v) if slot is not None else Seen((Piece(k, v, int(place)),), place)
 
     def _other(

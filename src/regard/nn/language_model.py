@@ -8,6 +8,7 @@ from regard.nn.cache import KVCache
 from regard.nn.embedding import Embedding, chosen
 from regard.nn.generate import generate
 from regard.nn.parts import AnyMask
+from regard.nn.placed import placed
 from regard.nn.positions import Learned, Sinusoidal
 from regard.nn.stack import Encoder
 
@@ -55,7 +56,7 @@ class LanguageModel(nn.Module):
 
         `at` (batch,) names one place of each row, for whose next token alone logits (batch, 1, vocabulary) are made.
         """
-        x = self.embedding(tokens, 0 if cache is None else cache.length)
+        x = placed(self.embedding, tokens, 0 if cache is None else cache.length, self.blocks.engine, -1)
         x = self.blocks(x, mask=mask, cache=cache)
         logits: Tensor = self.head(chosen(x, at))
         return logits

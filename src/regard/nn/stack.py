@@ -33,7 +33,7 @@ class _Stack(nn.Module):
         blocks = (Block(d_model, heads, **shared) for _ in range(whole("layers", layers, 0)))
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm_of(norm, d_model, eps) if order == "pre" else None
-        self.d_model, self.checkpointing = d_model, False
+        self.d_model, self.checkpointing, self.engine = d_model, False, block.get("engine", "auto")
 
     def _through(self, x: Tensor, memory: Tensor | None, **call: Any) -> Tensor:
         cache: KVCache | None = call["cache"]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from regard.nn.cache import KVCache
 from regard.nn.embedding import Embedding, chosen
 from regard.nn.parts import AnyMask
+from regard.nn.placed import placed
 from regard.nn.positions import Sinusoidal
 from regard.nn.stack import Decoder, Encoder
 
@@ -58,7 +59,8 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor, *, mask: AnyMask = None) -> Tensor:
         """The memory (batch, source length, d_model)."""
-        out: Tensor = self.encoder(self.source(source), mask=mask)
+        x = placed(self.source, source, 0, self.encoder.engine, -1)
+        out: Tensor = self.encoder(x, mask=mask)
         return out
 
     def decode(
@@ -75,7 +77,7 @@ class Transformer(nn.Module):
 
         `at` (batch,) names one place of each row, for whose next token alone logits are made.
         """
-        x = self.target(target, 0 if cache is None else cache.length)
+        x = placed(self.target, target, 0 if cache is None else cache.length, self.decoder.engine, -1)
         x = self.decoder(x, memory, mask=mask, memory_mask=memory_mask, cache=cache)
         logits: Tensor = self.head(chosen(x, at))
         return logits

@@ -21,8 +21,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("world", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(
+    "world, name",
+    [(3, name) for name in CASES] + [(world, name) for world in (1, 2, 4, 8) for name in ("full", "uneven")],
+)
 def test_sent_as_predicted(workers: Workers, world: int, name: str) -> None:
     told = {**CASES[name], "case": {**CASES[name]["case"], "sizes": SIZES}}
     for rank, (sent, predicted, returned, expected) in enumerate(workers.values("counts", world=world, **told)[:world]):

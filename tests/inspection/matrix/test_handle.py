@@ -315,7 +315,7 @@ def test_messages_say_what_to_do() -> None:
     with pytest.raises(IndexError, match=r"must have shape \(10,\)"):
         a[0, 0, torch.ones(4, dtype=torch.bool)]
     with pytest.raises(TypeError, match="does not know engine"):
-        matrix(*torch.randn(2, 1, 1, 3, 4), engine="native")  # type: ignore[call-arg]
+        matrix(*torch.randn(2, 1, 1, 3, 4), engine="native")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="eager attention"):
         AttentionMatrix.from_weights((None, None))
     with pytest.raises(TypeError, match="from_weights"):

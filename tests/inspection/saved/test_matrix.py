@@ -49,7 +49,8 @@ def made(name: str, dtype: torch.dtype = torch.float32) -> AttentionMatrix:
     q, k = (torch.randn(2, heads, N, D, generator=torch.Generator().manual_seed(heads)).to(dtype) for heads in (H, 2))
     if name in ("scaled", "general", "additive", "mlp"):
         k = k.repeat_interleave(2, 1)
-    return regard.matrix(q, k, **SPECS[name]())
+    found: AttentionMatrix = regard.matrix(q, k, **SPECS[name]())
+    return found
 
 
 @pytest.mark.parametrize("name", SPECS)

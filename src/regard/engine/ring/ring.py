@@ -108,12 +108,8 @@ class Ring:
     def gather(self, tensor: Tensor, dim: int = -2) -> Tensor:
         """The whole sequence along `dim` on every process, from shards of any lengths, without gradients."""
         own = tensor.detach().movedim(dim, 0).contiguous()
-        link = link_of(self.group)
+        link, shards = link_of(self.group), self._given(len(own))
         others = [rank for rank in range(self.world) if rank != self.rank]
-        lengths = [torch.tensor([len(own)], device=link.device) for _ in range(self.world)]
-        mine = torch.tensor([len(own)], device=link.device)
-        link.start([(rank, mine) for rank in others], [(rank, lengths[rank]) for rank in others]).wait()
-        shards = shards_of(self.layout, [int(length) for length in lengths])
         parts = [own.new_empty((length, *own.shape[1:])) for length in shards.lengths]
         link.start([(rank, own) for rank in others], [(rank, parts[rank]) for rank in others]).wait()
         parts[self.rank] = own
@@ -122,6 +118,19 @@ class Ring:
             for span, at in shards.placed(rank):
                 found[span.start : span.stop] = part[at]
         return found.movedim(0, dim)
+
+    def placed(self, length: int) -> list[tuple[int, slice]]:
+        """Where stretches of this process's rows, of which there are so many, begin in the whole; all processes ask."""
+        return [(span.start, at) for span, at in self._given(length).placed(self.rank) if span.length]
+
+    def _given(self, length: int) -> Shards:
+        """The division into shards as they are: this process has so many rows."""
+        link = link_of(self.group)
+        others = [rank for rank in range(self.world) if rank != self.rank]
+        lengths = [torch.tensor([length], device=link.device) for _ in range(self.world)]
+        mine = lengths[self.rank]
+        link.start([(rank, mine) for rank in others], [(rank, lengths[rank]) for rank in others]).wait()
+        return shards_of(self.layout, [int(one) for one in lengths])
 
     def _shards(self, length: int) -> Shards:
         return shards_of(self.layout, even(length, self.world))

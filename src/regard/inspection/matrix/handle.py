@@ -1,7 +1,7 @@
 """AttentionMatrix: the (…, query, key) array of weights that is never built, and what can be asked of it."""
 
 import os
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
@@ -23,11 +23,33 @@ from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
+    from regard.inspection.matrix.sharded import ShardedMatrix
+
+
+@overload
+def matrix(
+    query: Tensor, key: Tensor, *, query_tokens: Tokens = ..., key_tokens: Tokens = ..., **spec: Unpack[Spec]
+) -> "AttentionMatrix": ...
+
+
+@overload
+def matrix(query: Tensor, key: Tensor, *, engine: "Ring", **spec: Unpack[Spec]) -> "ShardedMatrix": ...
+
 
 def matrix(
-    query: Tensor, key: Tensor, *, query_tokens: Tokens = None, key_tokens: Tokens = None, **spec: Unpack[Spec]
-) -> "AttentionMatrix":
+    query: Tensor,
+    key: Tensor,
+    *,
+    query_tokens: Tokens = None,
+    key_tokens: Tokens = None,
+    engine: "Ring | str | None" = None,
+    **spec: Unpack[Spec],
+) -> "AttentionMatrix | ShardedMatrix":
     """The weights of `attend(query, key, value, **spec)` as a handle, for any value.
+
+    With a `Ring` as the engine query and key are shards, and the handle knows the reductions alone.
 
     >>> import torch, regard
     >>> q, k = torch.randn(2, 1, 8, 20_000, 16)
@@ -37,7 +59,7 @@ def matrix(
     >>> A[0, 3, -1, -5:].shape
     torch.Size([5])
     """
-    unknown = set(spec) - set(Spec.__annotations__)
+    unknown = set(spec) - set(Spec.__annotations__) | ({"engine"} if isinstance(engine, str) else set())
     if unknown:
         names = ", ".join(sorted(set(Spec.__annotations__) - {"dropout"}))
         raise TypeError(f"matrix does not know {', '.join(sorted(unknown))}; it takes query, key, {names} and tokens")
@@ -54,6 +76,10 @@ def matrix(
         "query_start": None,
         **spec,
     }
+    if engine is not None and not isinstance(engine, str):
+        from regard.inspection.matrix.sharded import ShardedMatrix
+
+        return ShardedMatrix(query, key, engine, options)
     asked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
     shapes = asked.shapes
     lead = torch.arange(shapes.batch * shapes.heads)
