@@ -75,6 +75,7 @@ def test_a_text_and_a_file_that_a_model_reads(shown: list[tuple[Atlas, dict[str,
         (["none.safetensors", "--model", "minilm"], "leave --model minilm out"),
         (["nosuch.txt"], "nosuch.txt cannot be read"),
         (["--file", "nosuch"], "nosuch cannot be read"),
+        (["/"], "/ is a folder; name a file of text"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -92,6 +92,8 @@ def _text(args: argparse.Namespace) -> str:
         text = sys.stdin.read()
     elif args.file is not None or _names_file(args.text):
         text = _contents(args.file or args.text)
+    elif "/" in args.text and len(args.text) < 1024 and Path(args.text).is_dir():
+        raise ValueError(f"{args.text} is a folder; name a file of text, or write the words to read")
     else:
         text = str(args.text)
     if not text.strip():

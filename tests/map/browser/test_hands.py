@@ -95,6 +95,35 @@ def test_n_and_p_go_through_what_is_listed(open_map: "Opener", few: "Served") ->
     assert step("n") == (None, 9)
 
 
+SLOW_FIND = """
+() => { const real = window.fetch; window.fetch = (address, options) => !String(address).endsWith("api/find") ? real(address, options)
+  : new Promise((answer, fail) => {
+    options.signal?.addEventListener("abort", () => fail(new DOMException("", "AbortError")));
+    setTimeout(() => real(address, options).then(answer, fail), 500);
+  }); }
+"""
+
+
+def test_a_search_that_was_overtaken_stays_closed(open_map: "Opener", few: "Served") -> None:
+    """What "4" finds comes after "4 6" has led somewhere, and has nothing to say any more."""
+    seen = open_map(few)
+    seen.page.evaluate(SLOW_FIND)
+    seen.page.keyboard.press("g")
+    seen.page.keyboard.type("4")
+    seen.page.wait_for_timeout(250)  # it is being looked for
+    seen.page.keyboard.type(" 6")
+    seen.page.keyboard.press("Enter")
+    seen.page.wait_for_timeout(900)
+    assert pins(seen) == (4, 6)
+    assert not seen.page.locator(".found").is_visible()
+    seen.page.keyboard.press("f")
+    seen.page.keyboard.type("fox")
+    seen.page.keyboard.press("Enter")  # at once: it waits for what is found
+    seen.page.wait_for_timeout(900)
+    seen.settle()
+    assert pins(seen) == (None, 4)
+
+
 def _stop() -> Any:
     from regard.map.stop import Stop
 

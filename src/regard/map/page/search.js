@@ -21,6 +21,9 @@ export class Search {
     this.list.id = "regard-found";
     this.list.hidden = true;
     this.of = "";
+    this.turn = 0;
+    this.looking = null;
+    this.abort = null;
     this.clear();
     this.ask = debounce(150, () => this.look());
     this.input.addEventListener("input", () => this.ask());
@@ -40,13 +43,15 @@ export class Search {
     if (this.of === of) return;
     this.of = of;
     this.ask.cancel();
-    this.abort?.abort();
     this.clear();
     this.show(false);
     this.app.walk.set([]);
   }
 
+  // Who looked before no longer has a say.
   clear() {
+    this.turn++;
+    this.abort?.abort();
     this.abort = null;
     this.options = [];
     this.contexts = [];
@@ -75,7 +80,8 @@ export class Search {
       this.mark(this.chosen + (event.key === "ArrowDown" ? 1 : -1));
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (this.ask.busy()) { this.ask.cancel(); await this.look(); }
+      if (this.ask.busy()) { this.ask.cancel(); this.look(); }
+      if (!this.options.length) await this.looking;
       this.options[Math.max(this.chosen, 0)]?.go();
     }
   }
@@ -89,15 +95,18 @@ export class Search {
     element.scrollIntoView({ block: "nearest" });
   }
 
-  async look() {
-    const text = this.input.value;
-    this.abort?.abort();
+  look() {
     this.clear();
+    this.looking = this.looked(this.input.value, this.turn);
+  }
+
+  async looked(text, turn) {
     if (!text.trim()) return this.show(false);
     const pair = /^\s*(\d+)\s*[,;:\s]\s*(\d+)\s*$/.exec(text), single = /^\s*(\d+)\s*$/.exec(text);
     if (pair) this.offerCell(Number(pair[1]), Number(pair[2]));
     else if (single) { this.offerPosition("query", Number(single[1])); this.offerPosition("key", Number(single[1])); }
     if (!pair) await this.find(text);
+    if (turn !== this.turn) return;
     this.refresh();
     if (!this.options.length && !this.list.childElementCount) make("p", this.list, { name: "soft", text: "Nothing found." });
     this.show(true);
@@ -107,7 +116,7 @@ export class Search {
     const element = make("div", this.list, { role: "option", "aria-selected": "false" });
     element.id = `regard-found-${this.options.length}`;
     for (const [name, text] of parts) make("span", element, { name, text });
-    const act = () => { this.show(false); go(); this.app.plot.canvas.focus(); };
+    const act = () => { this.turn++; this.abort?.abort(); this.show(false); go(); this.app.plot.canvas.focus(); };
     element.addEventListener("pointerdown", (event) => event.preventDefault());
     element.addEventListener("click", act);
     this.options.push({ element, go: act });
