@@ -18,7 +18,7 @@ from regard.engine.request import AUX, request
 from regard.engine.ring import Ring, RingPeerLost
 from regard.engine.ring.cost import memory, traffic
 from regard.engine.ring.shards import Shards, shards_of
-from regard.spec.masks import Blocks, Window
+from regard.spec.masks import Blocks, Causal, Where, Window
 from regard.spec.normalizers import Hard, Softmax
 from regard.spec.scores import ScaledDot
 from regard.testing import Case, Sizes, error, peak_bytes
@@ -389,4 +389,36 @@ def reductions(layout: str) -> list[str]:
     wrong = [name for name, (own, all_) in pairs.items() if not torch.allclose(own, ring.shard(all_, -1), atol=1e-12)]
     for how in ("sum", "mean"):
         wrong += [] if torch.allclose(mine.pool(5, 6, how), whole.pool(5, 6, how), atol=1e-12) else [how]
+    return wrong
+
+
+def poisoned() -> list[str]:
+    """NaN where it is hidden changes no bit; where it is seen it shows in the rows that see it, and in no gradient."""
+    group = group_of(2)
+    if dist.get_rank() > 1:
+        return []
+    ring, wrong = Ring(group), []
+    draw = torch.Generator().manual_seed(4)
+    whole = [torch.randn(1, 2, 24, 8, generator=draw) for _ in range(3)]
+    for seen in (False, True):
+        bad = [tensor.clone() for tensor in whole]
+        bad[1][..., 20, :] = torch.nan
+        bad[2][..., 20, 0] = torch.inf
+        mask = Causal() if seen else Causal() & ~Where(lambda b, h, i, j: j == 20)
+        results = []
+        for inputs in ([tensor.clone() for tensor in whole], bad):
+            own = [ring.shard(tensor).clone().requires_grad_() for tensor in inputs]
+            out = attend(*own, mask=mask, engine=ring)
+            rows = ring.positions(24) >= 20
+            weight = torch.where(rows.view(-1, 1) & seen, 0.0, 1.0)
+            grads = torch.autograd.grad((torch.where(weight > 0, out, 0.0)).sum(), own)
+            results.append((out.detach(), grads))
+        (clean, right), (found, grads) = results
+        if seen:
+            wrong += [] if bool(found[..., rows, :].isnan().all()) else ["a row that sees NaN is not NaN"]
+            clean, found = clean[..., ~rows, :], found[..., ~rows, :]
+        wrong += [] if torch.equal(clean, found) else [f"output, {seen=}"]
+        wrong += [] if all(bool(grad.isfinite().all()) for grad in grads) else [f"a gradient is not finite, {seen=}"]
+        if not seen:
+            wrong += [] if all(map(torch.equal, right, grads)) else ["gradients"]
     return wrong

@@ -1,5 +1,6 @@
 """The bytes that a ring sends are those that the model of its cost predicts, to the byte."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,10 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "world, name",
-    [(3, name) for name in CASES] + [(world, name) for world in (1, 2, 4, 8) for name in ("full", "uneven")],
-)
+@pytest.mark.parametrize("world, name", [*((3, name) for name in CASES), *product((1, 2, 4, 8), ("full", "uneven"))])
 def test_sent_as_predicted(workers: Workers, world: int, name: str) -> None:
     told = {**CASES[name], "case": {**CASES[name]["case"], "sizes": SIZES}}
     for rank, (sent, predicted, returned, expected) in enumerate(workers.values("counts", world=world, **told)[:world]):

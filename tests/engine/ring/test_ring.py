@@ -69,3 +69,7 @@ def test_131_072_tokens(workers: Workers) -> None:
     """Four processes, each within a quarter of what one may take; a dense matrix of weights would be 64 GiB."""
     answers = workers.do("long", alone=True, world=4, seconds=1800.0, length=131_072, width=32, megabytes=512, rows=16)
     assert [answer.get("value", answer) for answer in answers] == [""] * 4
+
+
+def test_numbers_that_are_not_finite(workers: Workers) -> None:
+    assert workers.values("poisoned") == [[]] * 8

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from regard.engine.attend import choose, module
 from regard.engine.native.engine import lowered
-from regard.engine.native.function import NotFiniteError, attention, forward_rows
+from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
+from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed
 from regard.engine.request import Request, Result
 from regard.engine.strip import Rows
@@ -32,15 +33,26 @@ def computed(request: Request, engine: str) -> Local:
     asked = replace(request, aux=tuple({*request.aux, "lse"}))
     name = choose(asked, engine)
     if name == "native" and closed(request.mask):
-        try:
-            return _native(request)
-        except NotFiniteError:
-            return _tiled(request)
+        return _native(request)
     return _tiled(request) if name == "tiled" else _any(module(name).run(asked), request)
 
 
 def _native(request: Request) -> Local:
-    native, inputs, _ = lowered(request, finite=False)
+    """By the kernels; numbers that are not finite are taken out, and put back where they are seen."""
+    try:
+        return _kernels(*lowered(request, finite=False)[:2])
+    except NotFiniteError:
+        found = cleaned(request)
+    clean, score, poison = (request, None, None) if found is None else found
+    native, inputs, biases = lowered(clean, finite=True, score=score)
+    local = _kernels(native, inputs)
+    if poison is None:
+        return local
+    rows = poison.restored(native, local.rows, biases)
+    return Local(rows, torch.where(rows.state.isnan(), torch.nan, local.lse))
+
+
+def _kernels(native: Native, inputs: Inputs) -> Local:
     done = forward_rows(native, inputs)
     rows = attention(native, *inputs, done=done)
     top, total = done["state"].double()

@@ -122,10 +122,11 @@ def _gradients(
         local = computed(rectangle(call.request, leaves, part.rows, part.columns, aux), call.engine)
     logs = local.lse - rows.lse[..., at]
     share = torch.where(logs.isfinite(), logs.exp(), 0.0)
-    d_out, out = rows.d_out[..., at, :], local.rows.out.detach()
+    d_out, out, whole = rows.d_out[..., at, :], local.rows.out.detach(), rows.out[..., at, :]
+    finite = out.isfinite() & whole.isfinite()  # nothing flows through a result that is not
     share = share.to(out.dtype)
-    sound = share.unsqueeze(-1) * torch.where(out.isfinite(), d_out, 0.0)
-    rest = torch.where(out.isfinite(), out - rows.out[..., at, :], 0.0)
+    sound = share.unsqueeze(-1) * torch.where(finite, d_out, 0.0)
+    rest = torch.where(finite, out - whole, 0.0)
     d_lse = (sound * rest).sum(-1).double()
     if rows.d_lse is not None:
         d_lse = d_lse + share * rows.d_lse[..., at]
