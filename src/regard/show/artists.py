@@ -39,6 +39,7 @@ _FRAMED = 60  # cells at a side; more, and marks are dots
 _MEASURED = 10  # values on a logarithmic axis that are written instead of powers
 _SMALL, _POINTS = 8.5, 72  # points: letters of many labels, and an inch
 _MARKERS = "o^sDvP*"
+_LEGEND_LINE = 0.11  # of the height of a chart of bars
 
 
 def _web(color: RGB) -> str:
@@ -204,9 +205,10 @@ def bars(figure: Figure | SubFigure, record: Bars) -> None:
     if (sum(map(display_width, labels)) + 2 * len(labels)) * LETTER > size(record, part=True)[0] - 0.9:
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right", rotation_mode="anchor")
-    axes.margins(y=0.1)  # of the numbers on the bars
+    lines = math.ceil(len(record.series) / 2) if len(record.series) > 1 else 0
+    axes.margins(y=0.1 + _LEGEND_LINE * lines)  # for the numbers on the bars, and the legend above them
     axes.axhline(0, color="black", linewidth=0.8)
-    _legend(axes, handles, list(record.series))
+    _legend(axes, handles, list(record.series), columns=2 if lines else 1)
 
 
 def _frame(axes: Axes, record: Lines | Bars) -> None:
@@ -217,8 +219,14 @@ def _frame(axes: Axes, record: Lines | Bars) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axes: Axes, handles: Sequence[Artist | tuple[Artist, ...]], names: Sequence[str]) -> None:
+def _legend(axes: Axes, handles: Sequence[Artist | tuple[Artist, ...]], names: Sequence[str], columns: int = 1) -> None:
     if len(names) > 1 or any(names):
         axes.legend(
-            list(handles), [visible(name) for name in names], fontsize="small", edgecolor="none", framealpha=0.7
+            list(handles),
+            [visible(name) for name in names],
+            loc="upper right" if columns > 1 else "best",
+            ncols=columns,
+            fontsize="small",
+            edgecolor="none",
+            framealpha=0.7,
         )
