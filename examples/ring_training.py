@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import regard
-from regard.engine.ring import Ring
+from regard import Ring
 
 LETTERS = 26
 

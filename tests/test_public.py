@@ -9,6 +9,8 @@ PUBLIC = [
     "Aux",
     "Capture",
     "Dropout",
+    "Ring",
+    "RingPeerLost",
     "__version__",
     "accelerating",
     "attend",

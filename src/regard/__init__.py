@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from regard import hf, lab, models, nn
     from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
+    from regard.engine.ring import Ring, RingPeerLost
     from regard.engine.sdpa import sdpa
     from regard.inspection import intervention as interventions
     from regard.inspection.capture import Capture, capture
@@ -29,6 +30,8 @@ __all__ = [
     "Aux",
     "Capture",
     "Dropout",
+    "Ring",
+    "RingPeerLost",
     "__version__",
     "accelerating",
     "attend",
@@ -57,6 +60,8 @@ __all__ = [
 _LATER = {
     "AttentionMatrix": "regard.inspection.matrix",
     "Capture": "regard.inspection.capture",
+    "Ring": "regard.engine.ring",
+    "RingPeerLost": "regard.engine.ring",
     "accelerating": "regard.engine.accelerating",
     "capture": "regard.inspection.capture",
     "effect": "regard.inspection.intervention",
