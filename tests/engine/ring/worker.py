@@ -1,8 +1,8 @@
 """Processes of a ring for tests: torch is imported once, and every process is forked from here.
 
-Reads one JSON command a line, {"do": name, …arguments}, has every process run the function of that name in `duties`,
-and answers with a line of what each returned: {"value": …}, {"error": …} or {"died": signal}. With "alone" and "world"
-new processes do it, which then end.
+Reads one JSON command a line, {"do": name, …arguments}, has every process run the function of that name in `duties` or
+`trials`, and answers with a line of what each returned: {"value": …}, {"error": …} or {"died": signal}. With "alone"
+and "world" new processes do it, which then end.
 """
 
 import json
@@ -20,7 +20,9 @@ import torch
 import torch.distributed as dist
 import torch.fx.experimental.symbolic_shapes  # the first gradient imports it: before the fork, once is enough
 
-from tests.engine.ring import duties
+from tests.engine.ring import duties, trials
+
+DUTIES = {**vars(duties), **vars(trials)}
 
 TIMEOUT = timedelta(seconds=120)
 
@@ -56,7 +58,7 @@ class Process:
                 dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world, timeout=TIMEOUT)
                 joined = True
             try:
-                answer: dict[str, Any] = {"value": getattr(duties, told.pop("do"))(**told)}
+                answer: dict[str, Any] = {"value": DUTIES[told.pop("do")](**told)}
             except BaseException as error:
                 answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
             print(json.dumps(answer), file=answers, flush=True)

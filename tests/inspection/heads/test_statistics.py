@@ -53,7 +53,8 @@ class Case:
 
     @property
     def matrix(self) -> AttentionMatrix:
-        return matrix(self.query, self.key, **self.spec)
+        found: AttentionMatrix = matrix(self.query, self.key, **self.spec)
+        return found
 
     @property
     def weights(self) -> tuple[Array, Array]:

@@ -41,7 +41,8 @@ def made(*sizes: int, seed: int = 0, **spec: Any) -> AttentionMatrix:
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(batch, heads, queries, 8, generator=generator, dtype=torch.float64)
     key = torch.randn(batch, heads, keys, 8, generator=generator, dtype=torch.float64)
-    return matrix(query, key, **spec)
+    found: AttentionMatrix = matrix(query, key, **spec)
+    return found
 
 
 def encoder() -> nn.TransformerEncoder:

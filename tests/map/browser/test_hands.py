@@ -96,11 +96,13 @@ def test_n_and_p_go_through_what_is_listed(open_map: "Opener", few: "Served") ->
 
 
 SLOW_FIND = """
-() => { const real = window.fetch; window.fetch = (address, options) => !String(address).endsWith("api/find") ? real(address, options)
-  : new Promise((answer, fail) => {
+() => { const real = window.fetch;
+  const late = (address, options) => new Promise((answer, fail) => {
     options.signal?.addEventListener("abort", () => fail(new DOMException("", "AbortError")));
     setTimeout(() => real(address, options).then(answer, fail), 500);
-  }); }
+  });
+  window.fetch = (address, options) => (String(address).endsWith("api/find") ? late : real)(address, options);
+}
 """
 
 

@@ -66,4 +66,5 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _apart(found: Tensor, expected: Tensor) -> Tensor:
-    return (found - expected).norm() / expected.norm()
+    apart: Tensor = (found - expected).norm() / expected.norm()
+    return apart

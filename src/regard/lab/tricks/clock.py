@@ -24,7 +24,7 @@ def clock(setting: Setting, flash: str) -> Timing:
     for length in setting.each("timing n =", lengths):
         inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator())
         forward[length] = milliseconds({name: partial(way, *inputs) for name, way in every.items()}, rounds)
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (length, *(times[name] for name in every), f"{times[NAIVE] / times[flash]:.1f}×")
         for length, times in forward.items()
     ]
@@ -74,7 +74,9 @@ def generation_clock(setting: Setting) -> tuple[Table, Picture]:
         }
         times[count] = milliseconds(works, rounds)
     names = list(times[counts[0]])
-    rows = [(count, *took.values(), f"{took[names[0]] / took[names[1]]:.1f}×") for count, took in times.items()]
+    rows: list[tuple[Cell, ...]] = [
+        (count, *took.values(), f"{took[names[0]] / took[names[1]]:.1f}×") for count, took in times.items()
+    ]
     table = Table(("n", *names, "saved"), rows, f"Milliseconds of generating n tokens, best of {rounds}")
     lines = [Line(name, list(counts), [took[name] for took in times.values()]) for name in names]
     return table, Lines(lines, "tokens generated", "ms", "Measured time, generation", log_x=True, log_y=True)

@@ -97,7 +97,7 @@ def training(name: str, length: int) -> tuple[int, int]:
 
     The native engine is not among them: a counter of tensors does not see what it holds while it goes back.
     """
-    way = partial(chunked, again=True) if name == AGAIN else ways()[name]
+    way: Way = partial(chunked, again=True) if name == AGAIN else ways()[name]
     device = "cpu" if name in ENGINES else "meta"
 
     def work() -> Tensor:
