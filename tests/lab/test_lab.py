@@ -28,7 +28,13 @@ def test_unknown_names_get_a_hint(name: str, hint: str) -> None:
         lab.run(name)
 
 
-@pytest.mark.parametrize("name", lab.names())
+# the others take seconds each, and twice
+AGAIN = (*RANDOM, "saturation", "symmetry", "projection", "scores", "translation", "induction", "why")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in AGAIN else pytest.mark.slow) for name in lab.names()]
+)
 def test_same_seed_same_report(quick: Quick, name: str) -> None:
     again = lab.run(name, quick=True, seed=3)
     assert dataclasses.replace(again, timing=None) == dataclasses.replace(quick(name), timing=None)
@@ -65,6 +71,20 @@ def test_text_fits_and_holds_everything(quick: Quick, name: str, width: int) -> 
         assert " ".join(sentence.split()) in together
     assert not text.isascii()
     assert "\x1b" not in text
+
+
+def test_long_texts_are_broken_into_lines() -> None:
+    table = Table(("claim", "n", "verdict"), [("one two three four five", 1.5, "six seven eight nine ten eleven")])
+    assert page.fitted(table, 40).split("\n") == [
+        "claim                      n",
+        "-----------------------  ---",
+        "one two three four five  1.5",
+        "",
+        "claim               verdict",
+        "------------------  ---------------",
+        "one two three four  six seven eight",
+        "five                nine ten eleven",
+    ]
 
 
 def test_wide_tables_are_cut_between_columns() -> None:

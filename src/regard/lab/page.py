@@ -3,10 +3,12 @@
 import json
 import textwrap
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from regard import show
+from regard.inspection.aligned import columns_of
 from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import display_width
@@ -14,6 +16,7 @@ from regard.lab.report import Report
 from regard.show import data
 
 NARROWEST = 40
+SHORTEST = 12  # letters of a text that is broken into lines
 
 
 def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
@@ -48,7 +51,7 @@ def fitted(table: Table, width: int) -> str:
         if len(groups[-1]) > 1 and _width(table, [*groups[-1], index]) > width:
             groups.append([0])
         groups[-1].append(index)
-    texts = [show.table(_columns(table, group)) for group in groups]
+    texts = [show.table(_broken(_columns(table, group), width)) for group in groups]
     title = [_wrapped(table.title, width)] if table.title else []
     return "\n".join([*title, "\n\n".join(texts)])
 
@@ -56,6 +59,29 @@ def fitted(table: Table, width: int) -> str:
 def _columns(table: Table, group: list[int]) -> Table:
     rows = [[row[index] for index in group] for row in table.rows]
     return Table([table.columns[index] for index in group], rows)
+
+
+def _broken(table: Table, width: int) -> Table:
+    """The table with long texts in several lines, the widest first, until it fits or nothing more can be broken."""
+    columns = columns_of(table)
+    room = [max(map(display_width, (column.name, *column.texts))) for column in columns]
+    least = [max(display_width(column.name), SHORTEST) if column.words else room[n] for n, column in enumerate(columns)]
+    while sum(room) + 2 * (len(room) - 1) > width and any(map(int.__gt__, room, least)):
+        room[max((n for n in range(len(room)) if room[n] > least[n]), key=lambda n: room[n])] -= 1
+    rows: list[tuple[str, ...]] = []
+    for index in range(len(table.rows)):
+        cells = [
+            textwrap.wrap(column.texts[index], wide, break_on_hyphens=False)
+            if column.words
+            else [column.texts[index].rjust(wide)]
+            for column, wide in zip(columns, room, strict=True)
+        ]
+        rows += zip_longest(*cells, fillvalue="")
+    names = [
+        name if column.words else name.rjust(wide)
+        for name, column, wide in zip(table.columns, columns, room, strict=True)
+    ]
+    return Table(names, rows) if len(rows) > len(table.rows) else table
 
 
 def _width(table: Table, group: list[int]) -> int:
