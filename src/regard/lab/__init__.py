@@ -29,6 +29,7 @@ EXPERIMENTS = {
     "translation": "whether a model that sees sentence pairs finds out which words belong together",
     "induction": "how two layers learn to go on with what they have seen, at any length",
     "vision": "where patches and words look when a model sees a picture, describes one or makes one",
+    "why": "what attention reaches that a convolution and a recurrent net of the same size do not",
     "dimensions": "what d_model, d_k, d_v and h are in known models, and what more heads change",
 }
 

@@ -1,0 +1,1 @@
+"""Why attention: the same question about something far back, put to attention, a convolution and a recurrent net."""
