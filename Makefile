@@ -22,10 +22,13 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKE
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo  ## a worked example, an experiment and a real model's attention, in under a minute once installed
+demo: $(VENV)/.demo  ## a worked example, two experiments and a real model's attention, in under a minute once installed
 	$(BIN)/regard explain --example
 	$(BIN)/regard lab rows
+	$(BIN)/regard lab scaling --quick
 	$(BIN)/regard see "The cat sleeps on the mat"
+	@echo
+	@echo "$(BIN)/regard lab all --quick runs all experiments in three minutes; the report with every picture is then regard-lab/index.html"
 
 test: $(VENV)/.dev  ## all fast tests
 	$(PYTEST) -m "not slow" $(ARGS)
