@@ -11,6 +11,8 @@ from regard.lab.context.reading import Reading
 from regard.lab.curves import curve
 from regard.lab.training.over import share
 
+SHOWN = 5  # sentences of a sense
+
 
 def every(
     reading: Reading, layers: Sequence[Senses], last: Senses, base: float, weight: Tensor, lost: Tensor
@@ -21,7 +23,8 @@ def every(
 
 def near(reading: Reading, last: Senses) -> Picture:
     """How close the sentences of one word are, before any attention and after the last layer."""
-    word, rows, _ = groups(reading)[int(last.separation.argmax())]
+    word, every, same = groups(reading)[int(last.separation.argmax())]
+    rows = every[same.tril(-1).sum(1) < SHOWN]
     labels = [reading.sentences[row].sense for row in rows.tolist()]
     before, behind = (closeness(reading.vectors(reading.states[layer])[rows]) for layer in (0, -1))
     limits = (float(behind.min()), 1.0)
