@@ -44,6 +44,8 @@ def test_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(source), "REGARD_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
     code = (
         "if __name__ == '__main__':\n"
+        "    import signal\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell lets it be ignored\n"
         "    from regard.lab.everything import everything\n"
         "    print('begun', flush=True)\n"
         "    list(everything(['induction'], progress=lambda *it: print(it, flush=True)))\n"

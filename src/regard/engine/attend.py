@@ -137,7 +137,7 @@ def _sharded(
     query: Tensor, key: Tensor, value: Tensor, aux: tuple[str, ...] | str, spec: Spec, engine: "Ring"
 ) -> Tensor | tuple[Tensor, Aux]:
     if not hasattr(engine, "attend"):
-        raise TypeError(f"engine must be the name of one or a Ring, got {type(engine).__name__}")
+        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, or a Ring, got {engine!r}")
     return engine.attend(query, key, value, aux, spec)
 
 

@@ -46,7 +46,7 @@ def test_who_is_not_in_the_group(workers: Workers) -> None:
 def test_without_processes() -> None:
     with pytest.raises(RuntimeError, match=r"a Ring needs torch\.distributed: start the processes with torchrun"):
         Ring()
-    with pytest.raises(TypeError, match="engine must be the name of one or a Ring, got int"):
+    with pytest.raises(ValueError, match="engine must be .auto. or one of .* or a Ring, got 3"):
         attend(*torch.zeros(3, 1, 1, 2, 2), engine=3)  # type: ignore[call-overload]
 
 
