@@ -3,7 +3,7 @@
 With W_Q = W_K the scores are symmetric. The weights are not, for each row has a denominator of its own:
 ln w_ij − ln w_ji = lse_j − lse_i, so that e^(lse_i) · w_ij = e^(lse_j) · w_ji. Such weights can lead in one direction
 along a line, on which the denominators change all the way, but not round a circle: there the logarithms of
-w(to the next) / w(to the one before) add up to exactly 0, and if all other links lead onward, one must lead back.
+w(to the next) / w(to the one before) add up to 0, and if all other links lead onward, one must lead back.
 """
 
 from dataclasses import dataclass
@@ -216,15 +216,15 @@ def _seconds(runs: Runs) -> Table:
 
 def claims(random: Random, runs: Runs, free: dict[int, tuple[int, int]]) -> tuple[Claim, ...]:
     """What is said of separate and of shared projections."""
-    scores, table, _ = (float(each.max()) for each in random[SHARED].apart())
-    mirrored = mean(random[SHARED].apart()[1])
+    scores, table, _ = random[SHARED].apart()
     own, circles, several = (rights(runs, "next", ITEMS, name) for name in (OWN, SHARED, SEVERAL))
     line = rights(runs, "previous", ITEMS, SHARED)
     ratios = [three / one for three, one in free.values()]
-    equal = "confirmed" if table < EXACT else f"corrected: scores are (to {scores:.1g}), ln w differs by lse_j − lse_i"
+    same = "scores are, up to rounding" if random[SHARED].symmetric else f"scores differ by {float(scores.max()):.1g}"
+    equal = "confirmed" if float(table.max()) < EXACT else f"corrected: {same}; ln w differs by lse_j − lse_i"
     return (
         Claim("two projections: A → B without B → A", "yes", own, _verdict(own, "learned round a circle")),
-        Claim("W_Q = W_K: A → B equals B → A", "equal", mirrored, equal),
+        Claim("W_Q = W_K: A → B equals B → A", "equal", mean(table), equal),
         Claim("W_Q = W_K: no directions (a line)", "cannot", line, _cannot(line, circular=False)),
         Claim(f"W_Q = W_K: no directions (a circle of {ITEMS})", "cannot", circles, _cannot(circles)),
         Claim("the same with 4 heads", "cannot", several, _cannot(several)),
@@ -262,6 +262,7 @@ def finding(random: Random, runs: Runs) -> str:
     total = max(abs(float(each.circle.links.sum())) for each in runs["next", ITEMS, SHARED])
     return (
         f"With one projection a pair and its mirror image differ by at most {float(scores.max()):.1g} in the scores "
+        f"{'(rounding) ' if random[SHARED].symmetric else ''}"
         f"and by {mean(table).mean:.2f} in the weights; trained, such a layer gives {line:.1%} right answers along a "
         f"line and {circles:.1%} round a circle of {ITEMS} (two projections: {own:.1%}; with one link lost: "
         f"{one_lost(ITEMS):.1%}), where ln(w next / w before) adds up to {total:.1g}: what leads onward must somewhere "

@@ -15,11 +15,21 @@ TOKENS, WIDTH = 6, 16
 
 @dataclass(frozen=True)
 class Maps:
-    """Random self-attention, (draw, query, key) each, and the lse of each row, (draw, query)."""
+    """Random self-attention, (draw, query, key) each, and the lse of each row, (draw, query).
+
+    `rounding` bounds what float64 may leave of s_ij − s_ji where it is 0: no processor promises to add the products of
+    a pair and of its mirror image in the same order.
+    """
 
     scores: Tensor
     weights: Tensor
     lse: Tensor
+    rounding: Tensor
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether no score differs from its mirror image by more than rounding."""
+        return bool(((self.scores - self.scores.mT).abs() <= self.rounding).all())
 
     def apart(self) -> tuple[Tensor, Tensor, Tensor]:
         """At most, of each draw: |s_ij − s_ji|, |w_ij − w_ji|, and what lse_j − lse_i leaves of ln w_ij − ln w_ji."""
@@ -37,7 +47,10 @@ def random_maps(generator: torch.Generator, draws: int, shared: bool) -> Maps:
     key = query if shared else tokens @ other
     _, seen = looked_at(query, key, key, "lse")
     scores = query @ key.mT / math.sqrt(WIDTH)
-    return Maps(scores[:, 0], weights(query, key)[:, 0], seen["lse"][:, 0])
+    # a sum of n products, in any order, is off by at most n · ε/2 of the sum of their sizes (and ε²); division adds one
+    sizes = query.abs() @ key.abs().mT / math.sqrt(WIDTH)
+    rounding = (WIDTH + 2) * torch.finfo(scores.dtype).eps * torch.maximum(sizes, sizes.mT)
+    return Maps(scores[:, 0], weights(query, key)[:, 0], seen["lse"][:, 0], rounding[:, 0])
 
 
 @dataclass(frozen=True)
