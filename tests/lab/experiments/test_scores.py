@@ -7,7 +7,7 @@ import torch
 
 from regard.inspection.records import Estimate
 from regard.lab.report import Report
-from regard.lab.scores import advice, cost, learned
+from regard.lab.scores import advice, cost, learned, memory
 from regard.lab.setting import Setting
 from regard.spec.scores import Additive, ConcatMLP, General
 
@@ -111,3 +111,13 @@ def test_every_score_is_timed_against_both(quick: Quick) -> None:
     for axis, table in zip("nd", timing.tables, strict=True):
         assert table.columns == (axis, *cost.SCORES)
         assert all(isinstance(cell, float) and cell > 0 for row in table.rows for cell in row[1:])
+
+
+def test_memory_grows_with_the_pairs_and_for_sums_with_the_width() -> None:
+    lengths, widths = (find(torch.Generator().manual_seed(0)) for find in (memory.by_length, memory.by_width))
+    rows = {row[0]: row[1:] for row in memory.memory_table(lengths, widths).rows}
+    assert rows["scaled dot"][1:3] == ("n^2.00", "d^0.00")
+    assert rows["additive"][1:3] == rows["MLP of [q; k]"][1:3] == ("n^2.00", "d^1.00")
+    for name in cost.SCORES:
+        assert lengths[name, "dense"] == sorted(lengths[name, "dense"])
+        assert lengths[name, "tiled"][-1] < lengths[name, "dense"][-1] / 4

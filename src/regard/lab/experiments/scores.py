@@ -1,7 +1,7 @@
 """scores: the six score functions side by side, what each costs and what it learns.
 
-Costs are counted, times are measured on the tiled engine, which computes all six. What is learned is a problem whose
-best answer is known and bilinear (`regard.lab.matching`): which key is a query a noisy picture of?
+Costs and memory are counted, times are measured on the tiled engine, which computes all six. What is learned is a
+problem whose best answer is known and bilinear (`regard.lab.matching`): which key is a query a noisy picture of?
 """
 
 from regard.lab import sources
@@ -9,6 +9,7 @@ from regard.lab.report import Compared, Report, settings
 from regard.lab.scores.advice import advice_table, claims, timeline_table
 from regard.lab.scores.cost import clock, cost_table
 from regard.lab.scores.learned import KEYS, OTHER, Found, bare_table, learned, learned_picture, learned_table, oddness
+from regard.lab.scores.memory import by_length, by_width, memory_picture, memory_table
 from regard.lab.setting import Setting
 
 
@@ -17,6 +18,7 @@ def run(setting: Setting) -> Report:
     trainings = setting.choose(full=3, quick=2)
     found = learned(setting, trainings)
     odd = oddness(setting.generator())
+    held = by_length(setting.generator()), by_width(setting.generator())
     return Report(
         "scores",
         "What do the six score functions cost, what does each learn, and when is which the right one?",
@@ -26,8 +28,9 @@ def run(setting: Setting) -> Report:
             bare_table(setting),
             advice_table(setting, found),
             timeline_table(),
+            memory_table(*held),
         ),
-        (learned_picture(found),),
+        (learned_picture(found), memory_picture(*held)),
         finding(found, odd),
         (Compared(f"{sources.SCORE_FUNCTIONS}, comparison and recommendations", claims(setting, found, odd)),),
         {**settings(setting, trainings), "steps": found["dot", OTHER].trained[0].task.steps},
