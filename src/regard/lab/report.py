@@ -1,13 +1,12 @@
 """Report: what an experiment found, as a record. It holds numbers and sentences and never draws itself."""
 
-import os
-import platform
 import sys
 from dataclasses import dataclass
 
 import torch
 
 from regard.inspection.records import Cell, Estimate, Picture, Table
+from regard.lab.machine import machine
 from regard.lab.setting import Setting
 
 
@@ -61,6 +60,7 @@ class Report:
 
 def settings(setting: Setting, repetitions: int) -> dict[str, Cell]:
     """How the experiment was run, with which versions, and where."""
+    here = machine()
     return {
         "seed": setting.seed,
         "repetitions": repetitions,
@@ -68,8 +68,8 @@ def settings(setting: Setting, repetitions: int) -> dict[str, Cell]:
         # reached through the loaded package: the lab stands to its right and may not import it
         "regard": str(sys.modules["regard"].__version__),
         "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, cores: {os.cpu_count()}, "
+        "python": here["python"],
+        "machine": f"{here['system']}, {here['processor']}, {here['instructions']}, cores: {here['cores']}, "
         f"threads: {torch.get_num_threads()}",
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from regard.inspection.files import replace
+from regard.lab.machine import machine
 from regard.lab.setting import Progress, silent
 from regard.lab.training import shelf
 from regard.lab.training.interrupt import Interrupt
@@ -53,7 +54,7 @@ def _trained(task: Task, folder: Path, progress: Progress) -> None:
         "name": task.name,
         "settings": shelf.settings(task),
         "versions": shelf.versions(),
-        "machine": shelf.machine(),
+        "machine": machine(),
         "seconds": state.seconds,
         "curve": state.curve,
     }

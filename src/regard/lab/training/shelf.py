@@ -3,8 +3,6 @@
 import hashlib
 import inspect
 import json
-import os
-import platform
 import sys
 from dataclasses import asdict
 from functools import cache
@@ -35,16 +33,6 @@ def settings(task: Task) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of what computes the numbers. The lab may not import the package it is part of, so it asks for the loaded one."""
     return {"regard": str(sys.modules["regard"].__version__), "torch": torch.__version__}
-
-
-def machine() -> dict[str, str | int]:
-    """Where a training ran."""
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count() or 0,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "python": platform.python_version(),
-    }
 
 
 @cache
