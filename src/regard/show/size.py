@@ -51,8 +51,8 @@ def title_lines(picture: Grid | Lines | Bars) -> list[str]:
 
 
 def note_lines(grid: Grid) -> list[str]:
-    """The note in lines as wide as the cells and their labels, and what hatching means if there is any."""
-    hidden = any(value is None for row in grid.values for value in row)
+    """The note in lines as wide as the cells and their labels, and what hatching means unless the note says it."""
+    hidden = "hatched" not in grid.note and any(value is None for row in grid.values for value in row)
     return [*_wrapped(grid.note, _width(grid), LETTER), *["hatched: hidden"] * hidden]
 
 

@@ -66,7 +66,7 @@ def run(setting: Setting) -> Report:
         "scaling",
         "Why are scores divided by √d_k, and not left alone or divided by d_k?",
         (entropies(found), score_gradients(found), query_gradients(found)),
-        (Panel((entropy_curves(found), gradient_curves(found), typical_weights(generator))),),
+        (Panel((entropy_curves(found), typical_weights(generator))), gradient_curves(found)),
         finding(found),
         (Compared(f"{sources.RESULTS}, Experiment 1", claims(found)),),
         settings(setting, repetitions),
@@ -191,7 +191,9 @@ def _spread(found: Found) -> Claim:
 def _one_hot(found: Found) -> Claim:
     share = mean(found[DRAWN][NONE].one_hot)
     word = "confirmed" if share.mean > 0.9 else "corrected"
-    return Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"{word}: queries with a weight ≥ {ONE_HOT}")
+    return Claim(
+        f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"{word}: share of queries with a weight ≥ {ONE_HOT}"
+    )
 
 
 def _vanishing(found: Found) -> tuple[Claim, ...]:
