@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard import lab, show
+from regard.cli import main
 from regard.inspection.records import Estimate, Table
 from regard.inspection.text import display_width
 from regard.lab import page
@@ -140,3 +141,24 @@ def test_agreement_is_rounding() -> None:
     assert agrees(0.67, 0.6652, decimals=2)
     assert not agrees(0.67, 0.6649, decimals=2)
     assert agrees(2.65, Estimate(2.6, 2.5, 2.646), decimals=2)
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lab, "run", lambda *_, **__: pytest.fail("it ran"))
+    (tmp_path / "file").touch()
+    for name in ("rows", "all"):
+        assert main(["lab", name, "--out", str(tmp_path / "file" / "folder")]) == 1
+        assert "give --out another one" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_far_a_training_came(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt("stopped after step 7; the next run goes on from there")
+
+    monkeypatch.setattr(lab, "run", stopped)
+    assert main(["lab", "rows"]) == 130
+    assert "stopped after step 7; the next run goes on from there" in capsys.readouterr().err

@@ -34,8 +34,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.name == ALL:
         return _all(args)
-    with Progress() as progress:
-        report = lab.run(args.name, quick=args.quick, seed=args.seed, progress=progress)
+    lab.known(args.name)
+    if args.out is not None:
+        _made(args.out)
+    try:
+        with Progress() as progress:
+            report = lab.run(args.name, quick=args.quick, seed=args.seed, progress=progress)
+    except KeyboardInterrupt as stop:
+        if stop.args:  # how far a training came, and that it goes on from there
+            print(stop, file=sys.stderr)
+        raise
     if args.format == "json":
         print(page.as_json(report), end="")
     else:
@@ -44,6 +52,14 @@ def run(args: argparse.Namespace) -> int:
         files = page.write(report, args.out)
         print(f"wrote {', '.join(file.name for file in files)} to {args.out}", file=sys.stderr)
     return 0
+
+
+def _made(folder: Path) -> None:
+    """Make the folder before anything runs, so that no run is in vain."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {folder}: {error.strerror}; give --out another one") from None
 
 
 def listing() -> str:
@@ -64,7 +80,7 @@ def _all(args: argparse.Namespace) -> int:
         raise ValueError(f"regard lab {ALL} writes NAME.json for every experiment to a folder; leave --format out")
     Setting(args.quick, args.seed)  # a seed that cannot be is refused before anything runs
     folder = args.out or FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    _made(folder)
     start = time.monotonic()
     found: dict[str, Outcome] = {}
     with Progress() as progress:

@@ -44,10 +44,15 @@ def names() -> tuple[str, ...]:
 
 def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = silent) -> Report:
     """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
+    known(name)
+    setting = Setting(quick, seed, progress)
+    report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
+    return report
+
+
+def known(name: str) -> None:
+    """Refuse a name that no experiment has."""
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXPERIMENTS)}, and all"
         raise ValueError(f"the lab has no experiment {name!r}; {hint}")
-    setting = Setting(quick, seed, progress)
-    report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
-    return report
