@@ -23,7 +23,7 @@ REPORT = Report(
                 Claim("so", "1", 1.0, "confirmed"),
                 Claim("not so", "1", 2.0, "corrected: by 1"),
                 Claim("in part", "1", 2.0, "partly: below 2"),
-                Claim("odd", "1", 2.0, "about others"),
+                Claim("odd", "1", 2.0, "not said: about others"),
             ),
         ),
     ),
@@ -59,7 +59,7 @@ def test_every_part_is_there_and_texts_are_texts() -> None:
     assert "1 confirmed</span>" in page
     assert "1 corrected</span>" in page
     assert "1 partly</span>" in page
-    assert "and 1 described" in page
+    assert "1 not said</span>" in page
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

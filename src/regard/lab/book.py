@@ -10,13 +10,13 @@ from regard.inspection.aligned import columns_of
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import visible
 from regard.lab.everything import Failed, Outcome
-from regard.lab.report import Compared, Report
+from regard.lab.report import VERDICTS, Compared, Report
 from regard.show.document import hashed
 from regard.show.figure import draw
 from regard.show.save import figure_bytes
 
 STYLE = Path(__file__).parent / "book.css"
-VERDICTS = ("confirmed", "partly", "corrected", "not confirmed")
+COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected", "not confirmed": "corrected"}
 
 
 def book(outcomes: Sequence[Outcome], asked: dict[str, str]) -> str:
@@ -60,20 +60,13 @@ def _opening(reports: Sequence[Report], outcomes: Sequence[Outcome], asked: dict
 
 def _tally(reports: Sequence[Report]) -> str:
     """How the claims of the seeds fared."""
-    verdicts = [claim.verdict for report in reports for compared in report.compared for claim in compared.claims]
-    count = Counter(_kind(verdict) for verdict in verdicts)
-    named = [f'<span class="{_class(kind)}">{count[kind]} {kind}</span>' for kind in VERDICTS if count[kind]]
-    rest = f", and {count['']} described in a few words" if count[""] else ""
-    return f"<p>{len(verdicts)} claims of the seeds were looked at: {', '.join(named)}{rest}.</p>"
-
-
-def _kind(verdict: str) -> str:
-    """Which of the verdicts it begins with."""
-    return next((kind for kind in VERDICTS if verdict.startswith(kind)), "")
-
-
-def _class(kind: str) -> str:
-    return "corrected" if kind == "not confirmed" else kind
+    kinds = [claim.kind for report in reports for compared in report.compared for claim in compared.claims]
+    count = Counter(kinds)
+    named = [f'<span class="{COLORS.get(kind, "")}">{count[kind]} {kind}</span>' for kind in VERDICTS if count[kind]]
+    return (
+        f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the run is too "
+        "small to tell; <em>not said</em>: the seeds say nothing of it.</p>"
+    )
 
 
 def _section(number: int, outcome: Outcome) -> str:
@@ -126,7 +119,7 @@ def _table(table: Table, kinds: Sequence[str] = ()) -> str:
 
 
 def _claims(compared: Compared) -> str:
-    return _table(compared.table(), [_class(_kind(claim.verdict)) for claim in compared.claims])
+    return _table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims])
 
 
 def _picture(picture: Picture) -> str:

@@ -9,15 +9,29 @@ from regard.inspection.records import Cell, Estimate, Picture, Table
 from regard.lab.machine import machine
 from regard.lab.setting import Setting
 
+VERDICTS = ("confirmed", "partly", "corrected", "not confirmed", "not shown", "not said")
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure or statement of a source, what this run measured for it, and the verdict that follows."""
+    """A figure or statement of a source, what this run measured for it, and the verdict that follows.
+
+    A verdict begins with one of `VERDICTS`: *not shown* if the run is too small to tell, *not said* if the source says
+    nothing of it.
+    """
 
     says: str
     figure: Cell
     here: Cell
     verdict: str
+
+    def __post_init__(self) -> None:
+        assert self.kind, f"{self.says}: {self.verdict}"
+
+    @property
+    def kind(self) -> str:
+        """Which of the verdicts it is."""
+        return next((kind for kind in VERDICTS if self.verdict.startswith(kind)), "")
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,6 @@ def test_verdicts_follow_the_numbers() -> None:
     assert lost[2].verdict == "corrected: topics gained by p = 0.5"
     assert lost[3].verdict.startswith("not shown: words in use")
     assert lost[5].verdict.startswith("not shown")
-    assert gained[1].verdict.startswith("on average only")
+    assert gained[1].verdict.startswith("not said: on average only")
     even = Dropped(0.1, random[0.1].before, random[0.1].before)
-    assert dropout.claims({**random, 0.1: even}, runs(worse))[1].verdict == "yes"
+    assert dropout.claims({**random, 0.1: even}, runs(worse))[1].verdict == "not said: yes"

@@ -90,7 +90,7 @@ def test_verdicts_follow_the_numbers() -> None:
     said = {claim.says: claim.verdict for claim in ffn.claims(found)}
     assert said["ff alone: no cross-position info"] == said["together: route, then transform"] == "confirmed"
     assert said["attention alone transforms, one token"] == "confirmed"
-    assert said["attention alone transforms, in a text"] == "not so: softmax is a nonlinearity"
+    assert said["attention alone transforms, in a text"] == "corrected: softmax is a nonlinearity"
     assert "agree" in ffn.crossing_table(found).title
     other = dataclasses.replace(
         found,

@@ -120,10 +120,10 @@ def test_verdicts_follow_the_numbers() -> None:
         for name in MEANINGS
     }
     listed = heads.row_claims(high, _runs(0, 1, own))
-    assert listed[1].verdict == "trained +0.08; random heads 0.90"
-    assert listed[2].verdict == "trained close; random heads 0.90"
-    assert listed[4].verdict == "no random heads tried here give the row"
+    assert listed[1].verdict == "partly: trained +0.08; random heads 0.90"
+    assert listed[2].verdict == "confirmed: trained close; random heads 0.90"
+    assert listed[4].verdict == "confirmed: no random heads tried here do"
     spread = {**high, ("1", "cosine", 6): dict.fromkeys(HEADS, torch.linspace(0, 2, 99))}
-    assert heads.row_claims(spread, _runs(0, 1, own))[4].verdict == "untrained heads can give the row too"
+    assert heads.row_claims(spread, _runs(0, 1, own))[4].verdict == "corrected: untrained heads can give the row too"
     close = replace(own, alike=dict.fromkeys(MEANINGS, 0.12))
-    assert heads.row_claims(high, _runs(0, 1, close))[1].verdict.startswith("trained close")
+    assert heads.row_claims(high, _runs(0, 1, close))[1].verdict.startswith("confirmed: trained close")

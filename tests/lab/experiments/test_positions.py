@@ -130,7 +130,7 @@ def test_verdicts_and_finding_follow_the_numbers(quick: Quick) -> None:
     assert "ALiBi still can." in positions.finding(orders, found)
     said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}
     assert said["shuffled tokens, shuffled outputs"] == said["relative: distance, not absolute"] == "confirmed"
-    assert said["position flows in through Q and K"] == "not sinusoidal, learned"
+    assert said["position flows in through Q and K"] == "corrected: not of sinusoidal, learned"
     orders["none"] = orders["rotary"]
     orders["sinusoidal"] = orders["learned"] = orders["T5"]
     said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}

@@ -58,7 +58,7 @@ def test_every_temperature_has_a_name() -> None:
 def test_half_is_not_one_hot(quick: Quick) -> None:
     claim = quick("temperature").compared[0].claims[0]
     assert claim.figure == "almost one-hot"
-    assert claim.verdict == "weight ≥ 0.9: nowhere"
+    assert claim.verdict == "corrected: weight ≥ 0.9 nowhere"
 
 
 def test_a_model_can_undo_a_temperature_exactly() -> None:

@@ -82,7 +82,7 @@ def test_memory_grows_as_it_should(found: tricks.Found) -> None:
 def test_verdicts_follow_the_numbers(found: tricks.Found) -> None:
     said = {claim.says: claim.verdict for claim in tricks.claims(found)}
     assert said["flash: memory from O(n²)"] == said["flash: … to O(n)"] == "confirmed"
-    assert said["chunks: trade compute for memory"] == "in training only"
+    assert said["chunks: trade compute for memory"] == "corrected: in training only"
     assert tricks.exact(found)
     assert "the same numbers" in tricks.generation_table(found).title
     naive = found.forward[ways.NAIVE]

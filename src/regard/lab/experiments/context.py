@@ -183,7 +183,7 @@ def neighbor_table(found: Found, asked: list[int]) -> Table:
 def rich_claims(found: Found) -> tuple[Claim, ...]:
     """Whether each word gets a vector of its own in each sentence."""
     last, static = mean(found.layers[-1].closeness), float(found.static.closeness.mean())
-    apart = "confirmed" if last.high < static else "not seen"
+    apart = "confirmed" if last.high < static else "not shown"
     says = "rich contextual representations"
     return (Claim(says, "for each word", last, f"{apart}: cosine across sentences, first {static:.2f}"),)
 
@@ -194,12 +194,10 @@ def impact_claims(found: Found) -> tuple[Claim, ...]:
     blind, other = found.fall(BLIND), found.fall(CONTROL_BLIND)
     apart = mean(found.changed[CONTROL_BLIND].separation - found.changed[BLIND].separation)
     deaf, r = share(found.changed[DEAF].accuracy), found.agreement()
-    context = "confirmed" if accuracy.low > base else "not decided"
-    through = (
-        "confirmed" if mean(found.changed[AS_IS].accuracy - found.changed[DEAF].accuracy).low > 0 else "not decided"
-    )
-    cues = "confirmed" if apart.low > 0 else "not decided"
-    insight = "hardly" if r < 0.3 else "partly" if r < 0.8 else "confirmed"
+    context = "confirmed" if accuracy.low > base else "not shown"
+    through = "confirmed" if mean(found.changed[AS_IS].accuracy - found.changed[DEAF].accuracy).low > 0 else "not shown"
+    cues = "confirmed" if apart.low > 0 else "not shown"
+    insight = "not confirmed" if r < 0.3 else "partly" if r < 0.8 else "confirmed"
     return (
         Claim("contextualization", "yes", accuracy, f"{context}: neighbor has the sense; chance {base:.2f}"),
         Claim("… by attention", "yes", deaf, f"{through}: the same without attention"),

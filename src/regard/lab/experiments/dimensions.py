@@ -165,7 +165,7 @@ def model_picture() -> Grid:
             cells.append([_shade(place * CUT // shape.d_k) for place in range(heads * shape.d_k // CUT)])
         rows += [[*row, *[None] * (longest - len(row))] for row in cells]
     across = [str(place * CUT) for place in range(longest)]
-    note = "dark: d_model; below it, heads in turn light and dark"
+    note = "dark: d_model; below it, heads in turn light and dark; hatched: nothing"
     return Grid(rows, labels, across, "Widths and heads of known models", note, (0.0, 1.0))
 
 
@@ -225,16 +225,21 @@ def claims(cuts: list[Cut]) -> tuple[Claim, ...]:
             "d_k = d_v = d_model / h",
             "always",
             f"{len(equal)} of {len(MODELS)} models",
-            "confirmed" if len(equal) == len(MODELS) else "a custom, not a law: see h · d_k",
+            "confirmed" if len(equal) == len(MODELS) else "corrected: a custom, not a law; see h · d_k",
         ),
         Claim("12 heads × 64 dimensions", 768, BERT.heads * BERT.d_k, _said(BERT.heads * BERT.d_k == 768)),
         Claim(
             "total computation stays constant",
             "constant",
             f"products × {most.operations / least.operations:g}, exponentials × {grown}",
-            "of products, not of softmax" if len(products) == 1 else "not confirmed",
+            "partly: of products, not of softmax" if len(products) == 1 else "not confirmed",
         ),
-        Claim("parameters stay (not said)", "", f"{min(shapes):,}", "constant" if len(shapes) == 1 else "not constant"),
+        Claim(
+            "parameters stay (not said)",
+            "",
+            f"{min(shapes):,}",
+            f"not said: {'constant' if len(shapes) == 1 else 'not constant'}",
+        ),
         Claim(
             "more heads, smaller √d_k",
             "smaller",

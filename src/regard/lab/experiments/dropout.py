@@ -178,7 +178,8 @@ def map_picture(found: Dropped) -> Picture:
         before, after = (each[0, head, :SHOWN, :SHOWN].tolist() for each in (found.before, found.after))
         grids.append(Grid(before, title=f"head {head + 1}: weights", limits=limits))
         rows = [[value or None for value in row] for row in after]
-        grids.append(Grid(rows, title=f"head {head + 1}: dropped with p = {found.p:g}", limits=limits))
+        name = f"head {head + 1}: dropped with p = {found.p:g}"
+        grids.append(Grid(rows, title=name, note="hatched: dropped", limits=limits))
     return Panel(grids, "Single pairs are dropped, in each head its own; the others grow")
 
 
@@ -239,7 +240,7 @@ def claims(random: Random, runs: Runs) -> tuple[Claim, ...]:
             "heads cannot rely on other heads",
             "yes",
             f"{whole} of {heads:,}",
-            "heads dropped whole: it strikes pairs" if not whole else "heads dropped whole",
+            "corrected: heads dropped whole; it strikes pairs" if not whole else "confirmed: heads dropped whole",
         ),
         Claim(
             "… a trained head is missed less",
@@ -260,18 +261,22 @@ def gain_of_heads(runs: Runs, p: float) -> Estimate:
 
 
 def _same(seed: float, published: str) -> str:
-    return "as published" if published == f"{seed:g}" else "cannot be checked"
+    return "confirmed as published" if published == f"{seed:g}" else "not shown"
 
 
 def _kept(found: Dropped) -> str:
     left = mean(found.kept)
     if left.high < 1 - found.p / 2:
-        return f"no factor: {1 - found.p:g} of the weight stays"
-    return f"× 1/(1 − p) keeps the mean; without it {1 - found.p:g} of the weight would stay"
+        return f"confirmed, no factor: {1 - found.p:g} of the weight stays"
+    return f"corrected: × 1/(1 − p) keeps the mean; without it {1 - found.p:g} of the weight would stay"
 
 
 def _sums(found: Dropped) -> str:
-    return "yes" if float(found.sums.std()) < EXACT else f"on average only: ± {float(found.sums.std()):.2f}"
+    return (
+        "not said: yes"
+        if float(found.sums.std()) < EXACT
+        else f"not said: on average only, ± {float(found.sums.std()):.2f}"
+    )
 
 
 def _above(found: Estimate) -> str:

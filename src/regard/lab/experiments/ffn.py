@@ -234,7 +234,7 @@ def claims(found: Found) -> tuple[Claim, ...]:
             "attention is O(n²)",
             "n²",
             f"n^{low:.2f} to n^{high:.2f}",
-            f"in the end; cheaper than ff to n = {crossing(DRAWN) - 1:,}",
+            f"confirmed in the end; cheaper than ff to n = {crossing(DRAWN) - 1:,}",
         ),
         Claim("feed-forward is O(n)", "n", f"n^{linear:.2f}", _said(linear == 1)),
         Claim("all positions interact", "yes", mean(found.influence["attention"]), _said(elsewhere["attention"] > 0)),
@@ -261,7 +261,7 @@ def _bad(found: Found, question: str, kind: str) -> tuple[Estimate, str]:
     known = found.known(question, kind)
     if known.mean <= LINEAR:
         return known, "confirmed"
-    return known, "partly" if known.mean < KNOWN else "not so: softmax is a nonlinearity"
+    return known, "partly" if known.mean < KNOWN else "corrected: softmax is a nonlinearity"
 
 
 def finding(found: Found) -> str:

@@ -114,17 +114,18 @@ def row_claims(random: Random, runs: Runs) -> tuple[Claim, ...]:
     for heads in HEADS:
         found, chance = alike(runs, heads, "cosine"), mean(random[start, "cosine", KNOWN][heads]).mean
         off = found.mean - SEED[heads]
-        verdict = f"trained {'close' if abs(off) <= CLOSE else f'{off:+.2f}'}; random heads {chance:.2f}"
+        close = abs(off) <= CLOSE
+        verdict = f"{'confirmed: trained close' if close else f'partly: trained {off:+.2f}'}; random heads {chance:.2f}"
         listed.append(
             Claim(
                 f"similarity, {heads} {'head' if heads == 1 else 'heads'}",
                 SEED[heads],
                 found,
-                "always" if heads == 1 else verdict,
+                "confirmed: always" if heads == 1 else verdict,
             )
         )
     ways = [f"{meaning}, W of {start}" for start in STARTS for meaning in MEANINGS if fitting(random, start, meaning)]
-    verdict = "untrained heads can give the row too" if ways else "no random heads tried here give the row"
+    verdict = "corrected: untrained heads can give the row too" if ways else "confirmed: no random heads tried here do"
     listed.append(
         Claim("the row shows that heads learn", "yes", f"{len(ways)} of {len(STARTS) * len(MEANINGS)}", verdict)
     )

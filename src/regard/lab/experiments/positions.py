@@ -215,7 +215,12 @@ def claims(orders: dict[str, Order], found: Trainings) -> tuple[Claim, ...]:
     peaked = [name for name in schemes if found[name].peak == BACK]
     return (
         Claim("shuffled tokens, shuffled outputs", "the same", f"{largest['none']:.0e}", _said(largest["none"] < ZERO)),
-        Claim("no notion of position at all", "none", causal, "a causal mask is one" if causal.low > ZERO else "so"),
+        Claim(
+            "no notion of position at all",
+            "none",
+            causal,
+            "corrected: a causal mask is one" if causal.low > ZERO else "confirmed",
+        ),
         Claim("a scheme breaks it", "all", *_all(broken, schemes)),
         Claim("positions are added before attention", "all", *_all(before, schemes)),
         Claim("position flows in through Q and K", "only", *_through(through, schemes)),
@@ -229,7 +234,9 @@ def _said(right: bool) -> str:
 
 
 def _all(which: list[str], of: list[str] | tuple[str, ...]) -> tuple[str, str]:
-    return f"{len(which)} of {len(of)} schemes", "confirmed" if len(which) == len(of) else f"not {_few(which, of)}"
+    return f"{len(which)} of {len(of)} schemes", "confirmed" if len(which) == len(
+        of
+    ) else f"corrected: not {_few(which, of)}"
 
 
 def _few(which: list[str], of: list[str] | tuple[str, ...]) -> str:
@@ -241,7 +248,7 @@ def _few(which: list[str], of: list[str] | tuple[str, ...]) -> str:
 def _through(through: list[str], schemes: list[str]) -> tuple[str, str]:
     """Schemes whose positions reach V, and the verdict."""
     told = f"{len(through)} of {len(schemes)} reach V too"
-    return told, f"not {', '.join(through)}" if through else "confirmed"
+    return told, f"corrected: not of {', '.join(through)}" if through else "confirmed"
 
 
 def _peaked(peaked: list[str], schemes: list[str]) -> tuple[str, str]:

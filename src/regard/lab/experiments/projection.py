@@ -227,7 +227,11 @@ def claims(random: Random, runs: Runs, shapes: list[Shape]) -> tuple[Claim, ...]
     back = all(each.out == each.d_model for each in shapes)
     apart, joined, more = random.own(WITHOUT), random.own(WITH), gained(runs)
     mixing = "confirmed" if apart.mean > 1 - EXACT > joined.mean else "not shown"
-    need = "of use here" if more.low > CLOSE else "not needed here: the next linear layer mixes as well"
+    need = (
+        "confirmed: of use here"
+        if more.low > CLOSE
+        else "corrected: not needed here, the next linear layer mixes as well"
+    )
     fold = max(each.folded for each in runs[WITH])
     return (
         Claim("mixes all heads: effect in its own block", "mixed", joined, f"{mixing}; side by side {apart.mean:.2f}"),

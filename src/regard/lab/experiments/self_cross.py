@@ -206,7 +206,7 @@ def _verdict(right: bool) -> str:
 
 
 def _worth(lost: Estimate) -> str:
-    return "confirmed" if lost.low > 0 else "not certain" if lost.high > 0 else "not confirmed"
+    return "confirmed" if lost.low > 0 else "not shown" if lost.high > 0 else "not confirmed"
 
 
 def finding(runs: list[Run], draws: list[Draw]) -> str:

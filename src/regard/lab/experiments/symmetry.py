@@ -232,13 +232,13 @@ def claims(random: Random, runs: Runs, free: dict[int, tuple[int, int]]) -> tupl
             "three matrices: 3× the learning capacity",
             "3×",
             f"{min(ratios):.2f}× to {max(ratios):.2f}×",
-            "confirmed" if min(ratios) == 3 else "3× the numbers, (3 − 1/h)× the free directions",
+            "confirmed" if min(ratios) == 3 else "corrected: 3× the numbers, (3 − 1/h)× the free directions",
         ),
     )
 
 
 def _verdict(found: Estimate, what: str) -> str:
-    return f"confirmed: {what}" if found.mean >= LEARNED else f"not learned here: {found.mean:.2f}"
+    return f"confirmed: {what}" if found.mean >= LEARNED else f"not shown: not learned here, {found.mean:.2f}"
 
 
 def _cannot(found: Estimate, circular: bool = True) -> str:

@@ -157,12 +157,13 @@ def _claim(regime: Regime, found: Found) -> Claim:
     taus = [tau for tau in TEMPERATURES if regime.covers(tau)]
     peaks, keys = ([mean(each).mean for each in column] for column in _columns(found, taus))
     held = [tau for tau, peak, used in zip(taus, peaks, keys, strict=True) if regime.test(peak, used)]
-    where = "everywhere" if held == taus else f"τ = {', '.join(f'{tau:g}' for tau in held)}" if held else "nowhere"
+    where = "everywhere" if held == taus else f"at τ = {', '.join(f'{tau:g}' for tau in held)}" if held else "nowhere"
+    word = "confirmed" if held == taus else "partly" if held else "corrected"
     return Claim(
         f"{regime.name}, τ = {_span(taus, 'g')}",
         regime.says,
         f"{_span(keys, '.1f')} keys, peak {_span(peaks, '.2f')}",
-        f"{regime.means}: {where}",
+        f"{word}: {regime.means} {where}",
     )
 
 

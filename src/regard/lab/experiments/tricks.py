@@ -227,7 +227,12 @@ def claims(found: Found) -> tuple[Claim, ...]:
     return (
         Claim("flash: memory from O(n²)", "n²", f"n^{naive.order:.2f}", _said(abs(naive.order - 2) < 0.05)),
         Claim("flash: … to O(n)", "n", f"n^{flash.order:.2f}", _said(flash.order < 1.05)),
-        Claim("flash: 2–4× faster than naive", "2–4×", "see the times", "a stopwatch's, and this machine's"),
+        Claim(
+            "flash: 2–4× faster than naive",
+            "2–4×",
+            "see the times",
+            "not said of counts: a stopwatch's, and this machine's",
+        ),
         Claim("cache: only Q for the new token", 1, found.projections, _projected(found.projections)),
         Claim(
             "cache: nothing computed anew",
@@ -252,14 +257,16 @@ def _said(right: bool) -> str:
 
 def _projected(found: float) -> str:
     """Of the projections of a cached step: Q alone, or more."""
-    return "confirmed" if found == 1 else "its K, V and output too" if found == 4 else "more than Q"
+    return (
+        "confirmed" if found == 1 else "corrected: its K, V and output too" if found == 4 else "corrected: more than Q"
+    )
 
 
 def _traded(found: Found) -> tuple[str, str]:
     """Operations forward and in training, and whether there was a trade."""
     forward = found.forward[CHUNKS].operations / found.forward[NAIVE].operations
     training = found.more(AGAIN)
-    verdict = "confirmed" if forward > 1 else "in training only" if training > 1 else "not confirmed"
+    verdict = "confirmed" if forward > 1 else "corrected: in training only" if training > 1 else "not confirmed"
     return f"forward × {forward:.2f}, training × {training:.2f}", verdict
 
 

@@ -151,7 +151,7 @@ def claims(runs: list[Run]) -> tuple[Claim, ...]:
     listed = []
     for (name, what), each in zip(says, runs, strict=True):
         sure = each.weight.low > each.seen[0].uniform and each.gain.low > 0
-        verdict = "confirmed" if sure else "not decided"
+        verdict = "confirmed" if sure else "not shown"
         listed.append(
             Claim(name, what, each.weight, f"{verdict}: weight on the right one, uniform {each.seen[0].uniform:.2f}")
         )

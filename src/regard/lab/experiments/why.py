@@ -113,7 +113,7 @@ def core_claims(setting: Setting, found: list[Found], length: int) -> tuple[Clai
     steps = measure.stepped(recurrence, sequence("recurrence"))
     attention = of(found, "attention", KEPT[-1])
     begun, learned = over(attention.before), over(attention.focus)
-    sure = "confirmed" if learned.low > begun.high else "not decided"
+    sure = "confirmed" if learned.low > begun.high else "not shown"
     return (
         Claim("convolutions", "same filter at all positions", filters, _same(filters, "slid by 7, the answer slides")),
         Claim("RNNs", "same weights at all steps", steps, _same(steps, "one step, repeated")),
@@ -125,9 +125,9 @@ def core_claims(setting: Setting, found: list[Found], length: int) -> tuple[Clai
         ),
         Claim(
             "parameters",
-            "(not said)",
+            "",
             parameters(attention.trained[0].model),
-            "the same at all positions and lengths in all three",
+            "not said: the same at all positions and lengths in all three",
         ),
     )
 

@@ -101,7 +101,9 @@ def claims(setting: Setting, found: Found, odd: float) -> tuple[Claim, ...]:
             "additive: odd in (q, k)",
             "not said",
             f"s(−q, −k) = −s(q, k) to {odd:.0e}" if odd else "s(−q, −k) = −s(q, k)",
-            "it needs a bias" if odd < 1e-6 and flexible.right.mean < 2 * GUESSING else "it learned all the same",
+            "not said: it needs a bias"
+            if odd < 1e-6 and flexible.right.mean < 2 * GUESSING
+            else "not said: it learned all the same",
         ),
         Claim(
             "different widths: project first",
@@ -113,7 +115,7 @@ def claims(setting: Setting, found: Found, odd: float) -> tuple[Claim, ...]:
             "cosine: bounded, interpretable",
             "recommended",
             found["cosine", OTHER].loss,
-            f"loss, best {found['cosine', OTHER].best_loss:.2f}: too flat"
+            f"partly: loss, best {found['cosine', OTHER].best_loss:.2f}; too flat"
             if found["cosine", OTHER].loss.mean > 2 * found["cosine", OTHER].best_loss
             else "confirmed",
         ),

@@ -142,21 +142,28 @@ def claims(runs: list[Run]) -> tuple[Claim, ...]:
     scores = [taught(runs, soft, "right").mean for soft in (LABELS, 1.0, 2.0)]
     return (
         Claim(
-            "training", "1.0", f"loss {_row(losses)} at {_row(TRAINED, 'g')}", "any τ will do" if alike else "τ matters"
+            "training",
+            "1.0",
+            f"loss {_row(losses)} at {_row(TRAINED, 'g')}",
+            "corrected: any τ will do" if alike else "confirmed: τ matters",
         ),
         Claim("Warm as regularization", "1.0–2.0", f"gain × {ratio:.1f} for τ × 4", _undone(ratio)),
         Claim(
             "inference, focused",
             "0.7–1.0",
             f"{cost:+.3f} nats at 0.7",
-            f"{'the same' if same else 'not the same'} answers, {'too sure' if cost > 0 else 'better'}",
+            f"{'partly' if same and cost > 0 else 'confirmed'}: {'the same' if same else 'other'} answers, "
+            f"{'too sure' if cost > 0 else 'better'}",
         ),
         Claim("Cold for precise retrieval", "0.5–1.0", f"weight on it {_row(weight)}", _rises(weight)),
         Claim("sampling, diverse", "1.0–1.5", f"{_row(keys, '.1f')} keys in {DRAWN}", _rises(keys)),
         Claim("Hot for exploration", "2.0+", f"{_row(hot, '.1f')} keys in {DRAWN}", _rises(hot)),
         Claim("distillation", "2.0+", f"right {_row(scores)}", f"{_sure(better)}: answers, τ = 1, τ = 2"),
         Claim(
-            "τ at inference, not in training", "in most", f"outputs differ by {_size(moved(runs))}", "τ · W_Q undoes τ"
+            "τ at inference, not in training",
+            "in most",
+            f"outputs differ by {_size(moved(runs))}",
+            "confirmed: τ · W_Q undoes τ",
         ),
     )
 
@@ -171,11 +178,11 @@ def _rises(numbers: list[float]) -> str:
 
 def _undone(ratio: float) -> str:
     """Whether the weights took over at least half of the factor of 4 (on a log scale)."""
-    return "undone by training" if ratio > 2 else "not undone"
+    return "corrected: undone by training" if ratio > 2 else "confirmed: not undone"
 
 
 def _sure(difference: Estimate) -> str:
-    return "confirmed" if difference.low > 0 else "not certain" if difference.mean > 0 else "not confirmed"
+    return "confirmed" if difference.low > 0 else "not shown" if difference.mean > 0 else "not confirmed"
 
 
 def finding(runs: list[Run]) -> str:

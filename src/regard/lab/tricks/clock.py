@@ -42,7 +42,8 @@ def clock(setting: Setting, flash: str) -> Timing:
 def said(ratios: list[float]) -> Table:
     """What is said of the speed, beside what the stopwatch says."""
     inside = sum(2 <= ratio <= 4 for ratio in ratios)
-    verdict = f"within 2–4× at {inside} of {len(ratios)} lengths"
+    word = "confirmed" if inside == len(ratios) else "partly" if max(ratios) > 1 else "not confirmed"
+    verdict = f"{word}: within 2–4× at {inside} of {len(ratios)} lengths"
     row = ("flash is faster than naive", "2–4×", f"{min(ratios):.1f}× to {max(ratios):.1f}×", verdict)
     return Table(("claim", "the seed", "here", "verdict"), [row], f"{sources.CONCEPTS}, section 10, by the stopwatch")
 
