@@ -13,6 +13,7 @@ from regard.lab.dropout.measure import HEADS, Dropped, Read, dropped, hidden, re
 from regard.lab.dropout.task import Reader, Texts, drawn, right
 from regard.lab.experiments import dropout
 from regard.lab.report import Report
+from regard.show.size import note_lines
 
 Quick = Callable[[str], Report]
 
@@ -83,6 +84,7 @@ def test_the_picture_leaves_dropped_pairs_blank(quick: Quick) -> None:
     ]
     blank = sum(other is None for _, other in pairs)
     assert 8 < blank < 32
+    assert note_lines(after) == ["hatched: dropped"]
     assert all(other is None or other == pytest.approx((one or 0) / 0.7) for one, other in pairs)
 
 

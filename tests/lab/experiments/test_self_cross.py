@@ -130,5 +130,5 @@ def test_costs_are_those_of_the_layers() -> None:
 
 def test_verdicts_follow_from_the_interval() -> None:
     assert self_cross._worth(Estimate(0.2, 0.1, 0.3)) == "confirmed"
-    assert self_cross._worth(Estimate(0.2, -0.1, 0.5)) == "not certain"
+    assert self_cross._worth(Estimate(0.2, -0.1, 0.5)) == "not shown"
     assert self_cross._worth(Estimate(-0.2, -0.3, -0.1)) == "not confirmed"

@@ -109,9 +109,9 @@ def test_expected_keys_of_ten_draws() -> None:
 
 def test_verdicts_of_uses_follow_from_the_numbers() -> None:
     assert uses._sure(Estimate(0.2, 0.1, 0.3)) == "confirmed"
-    assert uses._sure(Estimate(0.2, -0.1, 0.5)) == "not certain"
+    assert uses._sure(Estimate(0.2, -0.1, 0.5)) == "not shown"
     assert uses._sure(Estimate(-0.2, -0.3, -0.1)) == "not confirmed"
     assert uses._rises([1.0, 2.0]) == "confirmed"
     assert uses._rises([2.0, 1.0]) == uses._rises([1.0, 1.0]) == "not confirmed"
-    assert uses._undone(3.6) == "undone by training"
-    assert uses._undone(1.1) == "not undone"
+    assert uses._undone(3.6) == "corrected: undone by training"
+    assert uses._undone(1.1) == "confirmed: not undone"
