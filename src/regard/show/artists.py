@@ -206,7 +206,11 @@ def bars(figure: Figure | SubFigure, record: Bars) -> None:
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right", rotation_mode="anchor")
     lines = math.ceil(len(record.series) / 2) if len(record.series) > 1 else 0
-    axes.margins(y=0.1 + _LEGEND_LINE * lines)  # for the numbers on the bars, and the legend above them
+    margin = 0.1 + _LEGEND_LINE * lines  # for the numbers on the bars, and the legend above them
+    below = any(value < 0 for values in record.series.values() for value in values)
+    axes.margins(
+        y=margin / (1 - margin) if below else margin
+    )  # below 0 there is a margin as well: the same share on top
     axes.axhline(0, color="black", linewidth=0.8)
     _legend(axes, handles, list(record.series), columns=2 if lines else 1)
 
