@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regard.inspection.aligned import columns_of
+from regard.inspection.aligned import Column, columns_of
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import visible
 from regard.lab.everything import Failed, Outcome
@@ -16,6 +16,7 @@ from regard.show.figure import draw
 from regard.show.save import figure_bytes
 
 STYLE = Path(__file__).parent / "book.css"
+SHORT = 14  # letters that are not broken into lines
 COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected", "not confirmed": "corrected"}
 
 
@@ -103,7 +104,7 @@ def _table(table: Table, kinds: Sequence[str] = ()) -> str:
     lines = ['<div class="wide"><table>']
     if table.title:
         lines.append(f"<caption>{_text(table.title)}</caption>")
-    places = ["words" if column.words else "numbers" for column in columns]
+    places = [_place(column) for column in columns]
     names = "".join(
         f'<th class="{place}">{_text(column.name)}</th>' for place, column in zip(places, columns, strict=True)
     )
@@ -116,6 +117,13 @@ def _table(table: Table, kinds: Sequence[str] = ()) -> str:
         )
         lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])
+
+
+def _place(column: Column) -> str:
+    """Numbers to the right; words to the left, and in one line if they are short."""
+    if not column.words:
+        return "numbers"
+    return "words short" if max(map(len, column.texts), default=0) <= SHORT else "words"
 
 
 def _claims(compared: Compared) -> str:
