@@ -29,12 +29,27 @@ def test_groups_meshes_and_seeds(workers: Workers) -> None:
         ("aux", "aux is "),
         ("hard", "a ring merges softmax parts, the normalizer is Hard(); use one process"),
         ("dense", "mask must broadcast to (batch, head, query, key) = (1, 2, 8, 8), got (4, 4)"),
+        ("documents", "must make the same call: process "),
+        ("start", "must make the same call: process "),
+        ("table", "gradients of (query, key, value, spec) is "),
         ("blocks", "Blocks covers query positions 0 to 3 and key positions 0 to 3"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_all(workers: Workers, what: str, text: str) -> None:
     for answer in workers.values("refused", what=what)[:2]:
         assert text in answer
+
+
+def test_what_one_refuses_the_others_need_not_wait_for(workers: Workers) -> None:
+    """Nor does it hinder the next call."""
+    for _ in range(2):
+        found = workers.values("refused", what="value")[:2]
+        assert found[0] == "process 1 of the ring refused its inputs; its own error says why"
+        assert "key and value must have the same length" in found[1]
+
+
+def test_an_engine_that_refuses_does_so_before_anything_is_sent(workers: Workers) -> None:
+    assert workers.values("refused_by_engine") == [""] * 8
 
 
 def test_who_is_not_in_the_group(workers: Workers) -> None:
@@ -46,7 +61,7 @@ def test_who_is_not_in_the_group(workers: Workers) -> None:
 def test_without_processes() -> None:
     with pytest.raises(RuntimeError, match=r"a Ring needs torch\.distributed: start the processes with torchrun"):
         Ring()
-    with pytest.raises(ValueError, match="engine must be .auto. or one of .* or a Ring, got 3"):
+    with pytest.raises(ValueError, match=r"engine must be .auto. or one of .* or a Ring, got 3"):
         attend(*torch.zeros(3, 1, 1, 2, 2), engine=3)  # type: ignore[call-overload]
 
 

@@ -16,18 +16,26 @@ from torch.distributed.device_mesh import init_device_mesh
 from regard import attend, matrix, nn, plan
 from regard.engine.request import AUX
 from regard.engine.ring import Ring, RingPeerLost
-from regard.spec.masks import Blocks, Causal, Where, Window
+from regard.engine.ring.link import GRACE, NAMED
+from regard.spec.biases import T5
+from regard.spec.masks import Blocks, Causal, Documents, Where, Window
 from regard.spec.normalizers import Hard
+from regard.spec.scores import Modified, ScaledDot
 from regard.testing import Case
 from tests.engine.ring.duties import group_of, outcome
 
+IN_TIME = 10.0  # seconds
 
-def endless(victim: int, after: float) -> str:
-    """Train until a process is lost; the victim kills itself."""
+
+def endless(victim: int, after: float, child: bool = False) -> str:
+    """Train until a process is lost; the victim kills itself, and may leave a child behind for a while."""
     ring = Ring()
     query = torch.randn(1, 2, 256, 16, requires_grad=True)
     attend(query, query, query, mask="causal", engine=ring).sum().backward()
     dist.barrier()
+    if ring.rank == victim and child and os.fork() == 0:
+        time.sleep(IN_TIME)
+        os._exit(0)
     if ring.rank == victim:
         threading.Timer(after, os.kill, (os.getpid(), signal.SIGKILL)).start()
     begun = time.monotonic()
@@ -36,6 +44,29 @@ def endless(victim: int, after: float) -> str:
             attend(query, query, query, mask="causal", engine=ring).sum().backward()
     except RingPeerLost as error:
         return f"{time.monotonic() - begun - after:.2f} {error}"
+    return "nothing happened"
+
+
+def fails() -> str:
+    """One process fails in the middle of a call, and lives on."""
+    ring = Ring()
+    query = torch.randn(1, 2, 64, 16)
+
+    def function(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if ring.rank == 2 and bool((j < 64).any()):
+            raise KeyError("a mistake")
+        return score
+
+    try:
+        attend(query, query, query, score=Modified(ScaledDot(), function), engine=ring)
+    except RingPeerLost as error:
+        return str(error)
+    except KeyError:
+        time.sleep(GRACE + NAMED)
+    try:
+        attend(query, query, query, engine=ring)
+    except RingPeerLost as error:
+        return str(error)
     return "nothing happened"
 
 
@@ -92,13 +123,34 @@ def refused(what: str) -> str:
         "aux": {"aux": ("lse",) if ring.rank else ()},
         "hard": {"normalizer": Hard()},
         "dense": {"mask": torch.ones(4, 4, dtype=torch.bool)},
+        "documents": {"mask": Documents(torch.arange(8) // (3 if ring.rank else 4))},
+        "start": {"mask": "causal", "query_start": torch.tensor([ring.rank])},
+        "table": {"bias": T5(torch.zeros(32, 2, requires_grad=ring.rank == 1))},
         "blocks": {"mask": Blocks(2, torch.ones(2, 2, dtype=torch.bool))},
     }
     try:
-        attend(query, query, query, engine=ring, **specs.get(what, {}))
+        value = query[..., :3, :] if what == "value" and ring.rank else query
+        attend(query, query, value, engine=ring, **specs.get(what, {}))
     except ValueError as error:
         return str(error)
     return ""
+
+
+def refused_by_engine() -> str:
+    """What the engine of each process cannot do is refused by all, and the next call meets no message of it."""
+    group = group_of(3)
+    if dist.get_rank() > 2:
+        return ""
+    ring, query = Ring(group, engine="flex"), torch.randn(1, 2, 24, 8, generator=torch.Generator().manual_seed(0))
+    own = ring.shard(query)
+    try:
+        attend(own, own, own, mask="causal", dropout=0.5, engine=ring)
+    except ValueError as error:
+        if "FlexAttention has no dropout" not in str(error):
+            return str(error)
+    found = attend(own, own, own, mask="causal", engine=Ring(group))
+    wanted = ring.shard(attend(query, query, query, mask="causal"))
+    return "" if torch.allclose(found, wanted, atol=1e-6) else "the next call is wrong"
 
 
 def kinds() -> list[str]:

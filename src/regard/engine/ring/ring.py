@@ -8,14 +8,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from regard.engine.arguments import aux_of, normalizer_of
-from regard.engine.attend import attend
+from regard.engine.arguments import aux_of, normalizer_of, tensors_of
+from regard.engine.attend import attend, choose
 from regard.engine.request import AUX, Aux, Spec, request
-from regard.engine.ring.agree import agreed, bits, told
+from regard.engine.ring.agree import agreed, bits, refuse, told
 from regard.engine.ring.function import Record, run
 from regard.engine.ring.link import link_of
 from regard.engine.ring.passes import Call
 from regard.engine.ring.route import known_route
+from regard.engine.ring.running import wanted
 from regard.engine.ring.shards import LAYOUTS, Shards, even, shards_of
 from regard.engine.shapes import Shapes
 from regard.engine.transforms import unanswered
@@ -70,27 +71,33 @@ class Ring:
 
     def _call(self, tensors: Three, aux: tuple[str, ...] | str, spec: Spec, record: Record) -> Call:
         """Check, agree with the other processes, and find the way."""
-        if (why := unanswered()) is not None:
-            raise ValueError(f"a ring cannot do this: {why}")
-        own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
-        if not isinstance(normalizer, Softmax):
-            raise ValueError(f"a ring merges softmax parts, the normalizer is {normalizer!r}; use one process")
-        names, dropout, link = aux_of(aux, AUX, normalizer), drawn(spec["dropout"]), link_of(self.group)
+        link = link_of(self.group)
         before = link.sent
-        found = agreed(link, told(tensors, own, self.layout, _compared(spec), self._rest(tensors, names, dropout)))
+        try:
+            own, names, dropout = _checked(tensors, aux, spec)
+            said = told(tensors, own, self.layout, _compared(spec), self._rest(tensors, names, spec, dropout))
+        except Exception:
+            refuse(link)
+            raise
+        found = agreed(link, said)
         record.forward += link.sent - before
         options: Any = {**spec, "dropout": 0.0 if dropout is None else Dropout(dropout.p, found.seed)}
         whole = replace(own, queries=sum(found.queries), keys=sum(found.keys))
         asked = request(*tensors, aux=names, shapes=whole, **options)
+        choose(
+            replace(asked, normalizer=Softmax(), aux=(*wanted(names), "lse")), self.engine
+        )  # or it would refuse later
         shards = [shards_of(self.layout, lengths) for lengths in (found.queries, found.keys)]
         way = known_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
         return Call(asked, shards[0], shards[1], way, link, self.engine)
 
-    def _rest(self, tensors: Three, names: tuple[str, ...], dropout: Dropout | None) -> dict[str, int]:
+    def _rest(self, tensors: Three, names: tuple[str, ...], spec: Spec, dropout: Dropout | None) -> dict[str, int]:
         """What the others must know beside shapes."""
-        grads = [torch.is_grad_enabled() and tensor.requires_grad for tensor in tensors]
+        parts = (spec["score"], spec["bias"], spec["temperature"])
+        learned = any(tensor.requires_grad for part in parts for _, tensor in tensors_of("", part))
+        grads = [torch.is_grad_enabled() and need for need in (*(one.requires_grad for one in tensors), learned)]
         return {
-            "gradients of (query, key, value)": sum(need << at for at, need in enumerate(grads)),
+            "gradients of (query, key, value, spec)": sum(need << at for at, need in enumerate(grads)),
             "dropout rate": bits(0.0 if dropout is None else dropout.p),
             "aux": sum(1 << AUX.index(name) for name in names),
             "seed": 0 if dropout is None else _signed(dropout.seed),
@@ -162,6 +169,16 @@ def _group(group: object) -> dist.ProcessGroup:
     if not isinstance(group, dist.ProcessGroup):
         raise TypeError(f"a Ring takes a process group or a DeviceMesh, got {type(group).__name__}")
     return group
+
+
+def _checked(tensors: Three, aux: tuple[str, ...] | str, spec: Spec) -> tuple[Shapes, tuple[str, ...], Dropout | None]:
+    """What can be refused without the other processes."""
+    if (why := unanswered()) is not None:
+        raise ValueError(f"a ring cannot do this: {why}")
+    own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
+    if not isinstance(normalizer, Softmax):
+        raise ValueError(f"a ring merges softmax parts, the normalizer is {normalizer!r}; use one process")
+    return own, aux_of(aux, AUX, normalizer), drawn(spec["dropout"])
 
 
 def _compared(spec: Spec) -> dict[str, Any]:
