@@ -37,7 +37,8 @@ def run(call: Call, record: Record) -> Result:
     request, before = call.request, call.link.sent
     sink = request.sink  # kept by the request from its first use, which must not be inside, where nothing is recorded
     inputs = (request.query, request.key, request.value)
-    *found, by_key = _Ring.apply(call, record, *inputs, *spec_tensors(request))  # type: ignore[no-untyped-call]
+    with call.link.bound():
+        *found, by_key = _Ring.apply(call, record, *inputs, *spec_tensors(request))  # type: ignore[no-untyped-call]
     record.forward += call.link.sent - before
     rows = with_sink(Rows(*found), sink, request.aux)
     named = {"state" if name == "lse" else name: name for name in request.aux if name != "received"}
@@ -96,20 +97,24 @@ class _Ring(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         call: Call = ctx.call
         before = call.link.sent
-        *inputs, out, lse, entropy = ctx.saved_tensors[:6]
-        tensors = ctx.saved_tensors[6:]
-        grads = dict(zip(ROWS, given, strict=False))
-        rows = _arrived(call, (out, lse, entropy), (grads["out"], grads["state"], grads["entropy"]))
-        need = ctx.needs_input_grad
-        totals, shared = backward(call, tuple(inputs), rows, tensors, (need[2], need[3] or need[4]))
-        ways = [(call.route.queries, call.queries), *[(call.route.keys, call.keys)] * 2]
-        jobs = [Job(total, *way) for total, way in zip(totals, ways, strict=True)]
-        wanted = [at for at in range(3) if need[2 + at] or (at and (need[3] or need[4]))]
-        back = dict(zip(wanted, exchanged(call.link, [jobs[at] for at in wanted]), strict=True)) if wanted else {}
-        found = [back[at].to(inputs[at].dtype) if need[2 + at] else None for at in range(3)]
-        more = [total.to(tensor.dtype) for total, tensor in zip(shared, tensors, strict=True)]
+        with call.link.bound():
+            found = _backward(ctx, call, dict(zip(ROWS, given, strict=False)))
         ctx.record.backward += call.link.sent - before
-        return (None, None, *found, *more)
+        return (None, None, *found)
+
+
+def _backward(ctx: Any, call: Call, grads: dict[str, Tensor | None]) -> list[Tensor | None]:
+    """Gradients of query, key, value and the spec's tensors, where they came from."""
+    *inputs, out, lse, entropy = ctx.saved_tensors[:6]
+    tensors, need = ctx.saved_tensors[6:], ctx.needs_input_grad
+    rows = _arrived(call, (out, lse, entropy), (grads["out"], grads["state"], grads["entropy"]))
+    totals, shared = backward(call, tuple(inputs), rows, tensors, (need[2], need[3] or need[4]))
+    ways = [(call.route.queries, call.queries), *[(call.route.keys, call.keys)] * 2]
+    jobs = [Job(total, *way) for total, way in zip(totals, ways, strict=True)]
+    wanted = [at for at in range(3) if need[2 + at] or (at and (need[3] or need[4]))]
+    back = dict(zip(wanted, exchanged(call.link, [jobs[at] for at in wanted]), strict=True)) if wanted else {}
+    found = [back[at].to(inputs[at].dtype) if need[2 + at] else None for at in range(3)]
+    return [*found, *(total.to(tensor.dtype) for total, tensor in zip(shared, tensors, strict=True))]
 
 
 def _whole(call: Call, parts: list[Running]) -> dict[str, Tensor]:

@@ -4,8 +4,8 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -98,6 +98,24 @@ class Link:
         if failed:
             raise self._named(failed[0]) from failed[0]
 
+    @contextmanager
+    def bound(self) -> Iterator[None]:
+        """Work that the others wait for: a process that fails in it leaves the ring, and they are told at once.
+
+        If it stayed, they would wait for as long as it lives, and messages that were under way would meet later calls.
+        """
+        try:
+            yield
+        except BaseException:
+            if self._broken is None:
+                self._broken = RingPeerLost(
+                    "this process left the ring when a call failed half-way; start all processes again"
+                )
+                if self.watch is not None:
+                    self.watch.close()
+                self._close()
+            raise
+
     @property
     def group(self) -> dist.ProcessGroup:
         """The group."""
@@ -122,12 +140,14 @@ class Link:
         return self._given_up()
 
     def _given_up(self) -> RingPeerLost:
-        """The error; no process waits for this one any longer, and this one for none.
-
-        What times out closes all connections of a group of gloo, which nothing else does.
-        """
+        """The error; no process waits for this one any longer, and this one for none."""
         who = "a process" if self.lost is None else f"process {self.lost}"
-        self._broken = RingPeerLost(f"{who} of the ring was lost: it ended while others needed it")
+        self._broken = RingPeerLost(f"{who} of the ring was lost: it ended or failed while others needed it")
+        self._close()
+        return self._broken
+
+    def _close(self) -> None:
+        """What times out closes all connections of a group of gloo, which nothing else does."""
         for other in self.ranks if self.waits else ():
             with suppress(RuntimeError, ValueError):
                 work = dist.irecv(torch.empty(1), other, self.group, NEVER)
@@ -135,7 +155,6 @@ class Link:
                 work.wait(timedelta(milliseconds=1))
         if not self.waits:
             self.group.abort()
-        return self._broken
 
     def _watch(self) -> Watch:
         """The watch, once all are there: how long to wait for the slow is the group's affair."""

@@ -6,11 +6,13 @@ slow, or stopped, keeps its connection. Keep-alive packets, which the system ans
 is gone.
 """
 
+import os
 import selectors
 import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -36,6 +38,7 @@ class Watch:
         self.lost: int | None = None
         self.rank, self.world = rank, world
         self._sockets = self._gathered(share) if rank == 0 else {self._connected(share): 0}
+        _watches.add(self)
         threading.Thread(target=self._listen, name="regard ring", daemon=True).start()
 
     def close(self) -> None:
@@ -43,6 +46,11 @@ class Watch:
         for one in self._sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def forked(self) -> None:
+        """In a child that was forked: it holds connections too, and would keep them open when the process ends."""
+        for one in self._sockets:
+            one.close()
 
     def _gathered(self, share: Callable[[Tensor], Tensor]) -> dict[socket.socket, int]:
         proof = torch.randint(0, 256, (PROOF,), dtype=torch.uint8, generator=_unseeded())
@@ -100,6 +108,18 @@ class Watch:
         for one in self._sockets if self.rank == 0 else ():
             with suppress(OSError):
                 one.sendall(RANK.pack(rank))
+
+
+_watches: "weakref.WeakSet[Watch]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for watch in _watches:
+        watch.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def addresses() -> list[str]:
