@@ -41,6 +41,8 @@ def _atlas(args: argparse.Namespace) -> Atlas:
     if args.demo is not None:
         if (args.text, args.file, args.sample) != (None, None, None):
             raise ValueError("--demo shows heads of its own; leave the text out")
+        if args.model is not None:
+            raise ValueError(f"--demo shows heads of its own; leave --model {args.model} out")
         from regard.map import demo
 
         return demo.atlas(args.demo)
