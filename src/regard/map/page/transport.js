@@ -32,7 +32,7 @@ export function commTransport(model) {
     const waiting = open.get(message.id);
     if (!waiting) return;
     open.delete(message.id);
-    if (!message.ok) waiting.fail(new Failure(message.body?.error || "the kernel could not answer", 500));
+    if (!message.ok) waiting.fail(new Failure(message.body?.error || "the kernel could not answer", message.body?.status ?? 500));
     else if (buffers?.length) waiting.done(plainBuffer(buffers[0]));
     else waiting.done(message.body);
   };
