@@ -8,6 +8,8 @@ import pytest
 from regard.map import demo
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
     from tests.map.browser.conftest import Opener, Seen, Served
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -104,6 +106,29 @@ SLOW_FIND = """
   window.fetch = (address, options) => (String(address).endsWith("api/find") ? late : real)(address, options);
 }
 """
+
+
+def test_the_list_of_the_strongest_is_made_again_once_it_can_be_whole(open_map: "Opener", small: "Served") -> None:
+    seen = open_map(small, wait="exact")
+    asked: list[str] = []
+
+    def late(route: "Route") -> None:
+        asked.append("progress")
+        if len(asked) < 3:
+            route.fulfill(json={"state": "building", "done": 1, "total": 3})
+        else:
+            route.continue_()
+
+    early = {"cells": [{"q": 5, "k": 1, "weight": 0.5, "visible": 6}], "exact": False}
+    seen.page.route("**/api/progress", late)
+    seen.page.route("**/api/strongest", lambda route: route.fulfill(json=early), times=1)
+    seen.page.evaluate("window.regardMap.set({ head: 3 })")
+    seen.page.keyboard.press("s")
+    seen.page.get_by_text("Best so far").wait_for()
+    seen.settle("exact")
+    seen.settle()
+    row, column = demo.needle(20_000)
+    assert seen.page.locator(".found-cell .number").first.inner_text() == f"{row:,} → {column:,}"
 
 
 def test_a_search_that_was_overtaken_stays_closed(open_map: "Opener", few: "Served") -> None:

@@ -43,6 +43,7 @@ export class Notice {
       if (state === "exact" && this.state !== "exact") {
         app.store.expectExact(place);
         app.ask();
+        app.strongest.complete();
       }
       this.state = state;
       this.part = total ? done / total : 0;

@@ -12,6 +12,7 @@ export class Strongest {
     this.entries = [];
     this.cells = [];
     this.abort = null;
+    this.partial = false;
     this.menu = new Menu(app, tools, "peak", "Strongest cells", "s", (panel) => this.fill(panel));
   }
 
@@ -29,9 +30,15 @@ export class Strongest {
     this.fill(this.menu.panel);
   }
 
+  // The whole matrix has been gone through: a list that is open and was made before is made again.
+  complete() {
+    if (this.partial && this.menu.open) this.forget();
+  }
+
   async fill(panel) {
     const { app } = this, abort = new AbortController();
     this.entries = [];
+    this.partial = true;
     make("h2", panel, { text: "Strongest cells" });
     const note = make("p", panel, { name: "soft", text: "…" });
     this.abort = abort;
@@ -39,7 +46,8 @@ export class Strongest {
       const { cells, exact } = await app.transport.call("strongest", { ...app.place(), count: COUNT }, abort.signal);
       if (abort.signal.aborted) return;
       const partial = "Best so far: the whole matrix has not been gone through yet.";
-      note.textContent = exact === false ? partial : cells.length ? "By weight × visible keys. n, p: next, previous." : "Nothing stands out.";
+      this.partial = !exact;
+      note.textContent = this.partial ? partial : cells.length ? "By weight × visible keys. n, p: next, previous." : "Nothing stands out.";
       this.list(make("ol", panel), cells);
       if (panel.contains(document.activeElement)) this.entries[0]?.button.focus();
     } catch (error) {
