@@ -5,6 +5,9 @@ import { count } from "./format.js";
 import { download, png, svg } from "./save.js";
 
 const CELL = 24; // CSS pixels of a cell that was gone to
+const LETTERS = 48; // of each part of a file's name
+
+const plain = (text) => text.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, LETTERS).replace(/^-|-$/g, "");
 
 export class Acts {
   constructor(app) {
@@ -82,11 +85,11 @@ export class Acts {
   async save(kind) {
     const { app } = this, { sheet: number, head } = app.place(), sheet = app.sheet(), frame = app.frame(), map = app.plot.canvas;
     app.screen.draw();
-    const title = `${app.title()} · ${app.headName(number, head)}`, estimate = app.notice.estimate ? "; estimate" : "";
+    const parts = [app.title(), app.headName(number, head)], estimate = app.notice.estimate ? "; estimate" : "";
     const size = `${count(sheet.queries, "query", "queries")} (rows) × ${count(sheet.keys, "key")} (columns)`;
     const words = [app.legend.says(), size, `colors in multiples of uniform${estimate}`], { look } = app;
-    const picture = { title, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
-    const name = `${title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 80) || "attention"}.${kind}`;
+    const picture = { parts, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
+    const name = `${[app.title(), app.layerName(number), app.shortName(number, head)].map(plain).filter(Boolean).join("-") || "attention"}.${kind}`;
     download(kind === "png" ? await png(picture, map, app.plot.ratio) : svg(picture, map, app.plot.ratio), name);
     app.announce(`saved ${name}`);
   }

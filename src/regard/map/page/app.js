@@ -51,7 +51,7 @@ export class App {
     this.look = new Look(this);
     this.layout = new Layout(() => ({ sheet: this.sheet(), row: this.state.get("row"), column: this.state.get("column") }));
     const top = make("header", root, { name: "top" });
-    make("h1", top, { text: shorten(this.title(), 80) });
+    make("h1", top, { text: shorten(this.title(), 80), title: this.title() });
     this.chip = make("button", top, { name: "chip", "aria-expanded": "false", "aria-controls": "regard-heads", title: "Layers and heads (h)" });
     icon("heads", this.chip);
     this.chipText = { layer: make("span", this.chip), head: make("span", this.chip, { name: "fixed" }) };

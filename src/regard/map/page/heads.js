@@ -29,7 +29,7 @@ export class Heads {
     close.addEventListener("click", () => this.toggle(false));
     this.list = make("div", this.root, { name: "layers" });
     this.detail = make("p", this.root, { name: "soft detail" });
-    this.rows = null;
+    this.rows = this.told = null;
   }
 
   get open() {
@@ -127,6 +127,7 @@ export class Heads {
       if (thumb) this.paint(each.canvas, thumb, statistic, app.look.palette(sheet), hidden);
     }));
     this.captions();
+    if (this.told) this.tell(...this.told);
   }
 
   paint(canvas, thumb, statistic, palette, hidden) {
@@ -160,6 +161,7 @@ export class Heads {
   }
 
   tell(sheet, head) {
+    this.told = [sheet, head];
     const words = this.read(sheet, head).map(([name, value]) => `${name} ${value}`).join(" · ");
     this.detail.textContent = `${this.app.headName(sheet, head)}${words ? `: ${words}` : ""}`;
   }

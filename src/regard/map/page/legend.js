@@ -50,7 +50,7 @@ export class Legend {
   draw(palette, theme) {
     const { app } = this, text = this.says(), { state } = app;
     if (this.meaning.textContent !== text) this.meaning.textContent = text;
-    const of = [palette, theme, app.plot.ratio];
+    const of = [palette, theme, app.plot.ratio, app.layout.width];
     if (this.drawn && of.every((each, n) => each === this.drawn[n])) return;
     this.drawn = of;
     this.pressStatistic(state.get("statistic"));
@@ -74,7 +74,7 @@ export class Legend {
       context.fillStyle = below ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
       context.fillRect(x, 0, 1, 1);
     }
-    const marks = ticks(palette);
+    const marks = ticks(palette, this.bar.clientWidth || BAR);
     this.bar.setAttribute("aria-label", `Colors from ${marks[0].text} to ${marks[marks.length - 1].text} uniform`);
     this.ticks.replaceChildren();
     for (const { part, text } of marks) make("span", this.ticks, { text }).style.left = `${100 * part}%`;
@@ -94,10 +94,10 @@ const STEPS = [1, 2, DECADE, 2 * DECADE, 3 * DECADE, 6 * DECADE]; // between lab
 const BETWEEN = 9; // CSS pixels
 
 // Labels of the bar, in the finest steps that keep them apart: doubles for a nearly even head, thousands for others.
-export function ticks({ scale: { low, high, linear } }) {
+export function ticks({ scale: { low, high, linear } }, width = BAR) {
   if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high) }));
   const found = STEPS.map((step) => inSteps(step, low, high));
-  return found.find(apart) ?? found[found.length - 1];
+  return found.find((marks) => apart(marks, width)) ?? found[found.length - 1];
 }
 
 function inSteps(step, low, high) {
@@ -108,9 +108,9 @@ function inSteps(step, low, high) {
   return found;
 }
 
-function apart(marks) {
+function apart(marks, width) {
   const half = ({ text }) => widthOf(text, 11) / 2;
-  return marks.every((mark, n) => !n || (mark.part - marks[n - 1].part) * BAR >= half(mark) + half(marks[n - 1]) + BETWEEN);
+  return marks.every((mark, n) => !n || (mark.part - marks[n - 1].part) * width >= half(mark) + half(marks[n - 1]) + BETWEEN);
 }
 
 const times = (value) => (value < 0 ? `1/${position(2 ** -value)}×` : `${position(2 ** value)}×`);

@@ -1,7 +1,7 @@
 // The view as a file: title, axes, map, scale of colors and what a dot means. In an SVG the text stays text.
 
 import { makeSvg } from "./dom.js";
-import { FONT, append, fitted, paint } from "./scene.js";
+import { FONT, append, fitted, paint, widthOf } from "./scene.js";
 import { ticks, valueAt } from "./legend.js";
 
 const HEAD = 44, BAR = 240, LEFT = 28, LINE = 17, LEAST = 340; // CSS pixels
@@ -14,13 +14,19 @@ function sheetOf({ part, words }) {
   return { width, bottom, start, height: start.y + words.length * LINE + 2 };
 }
 
-// The parts around the map, as one scene. `picture`: {title, words: lines, scene, frame, part, palette, theme}.
+// A long text makes room for the head that was read from it.
+function titled([text, head], width) {
+  const own = ` · ${head}`, left = width - widthOf(own, 15, 600);
+  return fitted(left < LEAST / 4 ? head : `${fitted(text, left, 15, 600)}${own}`, width, 15, 600);
+}
+
+// The parts around the map, as one scene. `picture`: {parts: text and head, words: lines, scene, frame, part, palette, theme}.
 function around(picture) {
-  const { title, words, palette, theme } = picture, { width, height, bottom, start } = sheetOf(picture);
+  const { parts, words, palette, theme } = picture, { width, height, bottom, start } = sheetOf(picture);
   const scene = [
     { kind: "box", x: 0, y: 0, width, height: HEAD, fill: theme.paper },
     { kind: "box", x: 0, y: bottom, width, height: height - bottom, fill: theme.paper },
-    { kind: "text", x: 16, y: 22, text: fitted(title, width - 32, 15, 600), fill: theme.ink, size: 15, weight: 600 },
+    { kind: "text", x: 16, y: 22, text: titled(parts, width - 32), fill: theme.ink, size: 15, weight: 600 },
   ];
   for (let n = 0; n < BAR; n++) {
     const value = valueAt(palette, (n + 0.5) / BAR), below = palette.threshold !== null && value < palette.threshold;
@@ -58,7 +64,7 @@ export async function png(picture, map, ratio) {
 export function svg(picture, map, ratio) {
   const { part, frame, theme } = picture, { width, height } = sheetOf(picture);
   const root = makeSvg("svg", null, { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": FONT });
-  makeSvg("title", root).textContent = picture.title;
+  makeSvg("title", root).textContent = picture.parts.join(" · ");
   makeSvg("rect", root, { width, height, fill: theme.paper });
   const moved = makeSvg("g", root, { transform: `translate(${-part.x} ${HEAD - part.y})` });
   const place = { x: frame.x, y: frame.y, width: map.width / ratio, height: map.height / ratio };
