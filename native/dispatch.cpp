@@ -13,6 +13,7 @@ namespace regard {
     int run_forward(const regard_call& call);                                \
     int run_backward(const regard_call& call);                               \
     int run_visit(const regard_call& call);                                  \
+    int run_multiply(const regard_product& product);                         \
     void run_plan(const regard_call& call, int64_t* pairs, int64_t* bytes);  \
     int64_t run_workspace();                                                 \
     double fma_peak(int64_t threads, double seconds);                        \
@@ -31,6 +32,7 @@ struct Kernels {
     int (*forward)(const regard_call&);
     int (*backward)(const regard_call&);
     int (*visit)(const regard_call&);
+    int (*multiply)(const regard_product&);
     void (*plan)(const regard_call&, int64_t*, int64_t*);
     int64_t (*workspace)();
     double (*fma_peak)(int64_t, double);
@@ -38,7 +40,7 @@ struct Kernels {
 };
 #define REGARD_KERNELS(isa)                                                                                              \
     Kernels {                                                                                                            \
-        #isa, isa::run_forward, isa::run_backward, isa::run_visit, isa::run_plan, isa::run_workspace, isa::fma_peak, isa::read_bandwidth \
+        #isa, isa::run_forward, isa::run_backward, isa::run_visit, isa::run_multiply, isa::run_plan, isa::run_workspace, isa::fma_peak, isa::read_bandwidth \
     }
 
 // The widest set that the processor has, or the one that REGARD_ISA names if the processor has it.
@@ -83,6 +85,9 @@ int regard_backward(const regard_call* call) {
 }
 int regard_visit(const regard_call* call) {
     return regard::guarded([&] { return regard::kernels().visit(*call); });
+}
+int regard_multiply(const regard_product* product) {
+    return regard::guarded([&] { return regard::kernels().multiply(*product); });
 }
 int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes) {
     return regard::guarded([&] {

@@ -1,5 +1,6 @@
 // All kernels of one instruction set; compiled once for each.
 #include "backward.h"
+#include "multiply.h"
 #include "peak.h"
 #include "schedule.h"
 #include "visit.h"
@@ -29,6 +30,11 @@ template <class T, class S> int visit(const regard_call& c) {
     return visit<T, S>(c, spaces<T>());
 }
 
+template <class T> int multiply(const regard_product& p) {
+    const Trimmed<T> after;
+    return multiply<T>(p, spaces<T>());
+}
+
 }  // namespace
 
 #define REGARD_BY_DTYPE(what, ...)                                    \
@@ -42,6 +48,7 @@ template <class T, class S> int visit(const regard_call& c) {
 int run_forward(const regard_call& c) { REGARD_BY_DTYPE(forward, c) }
 int run_backward(const regard_call& c) { REGARD_BY_DTYPE(backward, c) }
 int run_visit(const regard_call& c) { REGARD_BY_DTYPE(visit, c) }
+int run_multiply(const regard_product& p) { return p.dtype == REGARD_F64 ? multiply<double>(p) : multiply<float>(p); }
 void run_plan(const regard_call& c, int64_t* pairs, int64_t* bytes) { REGARD_BY_DTYPE(plan, c, pairs, bytes) }
 int64_t run_workspace() { return int64_t(spaces<float>().bytes() + spaces<double>().bytes()); }
 

@@ -101,9 +101,17 @@ typedef struct {
     int64_t* pool_pairs;
 } regard_call;
 
+/* c = a . b, matrices (batch, head, rows, depth), (…, depth, columns) and (…, rows, columns), float or double. A stride of 0 along the
+ * batch or the heads of c sums over them; its rows are contiguous. */
+typedef struct {
+    int64_t dtype, batch, heads, rows, depth, columns, threads;
+    regard_tensor a, b, c;
+} regard_product;
+
 REGARD_API int regard_forward(const regard_call* call);
 REGARD_API int regard_backward(const regard_call* call);
 REGARD_API int regard_visit(const regard_call* call);
+REGARD_API int regard_multiply(const regard_product* product);
 /* Pairs whose logit the forward pass computes, and bytes of workspace that it takes. */
 REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);
 REGARD_API int64_t regard_workspace(void); /* bytes that the calling thread keeps for its next calls */

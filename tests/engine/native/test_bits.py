@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard import Dropout, attend, biases, masks, normalizers
+from regard import Dropout, attend, biases, masks, normalizers, scores
 from regard.testing import BIASES, MASKS, PRODUCTS, SOFTMAXES, TEMPERATURES, Case, Sizes
 
 NAMES = ("lse", "entropy", "peak", "peak_at", "distance", "max_logit")
@@ -87,6 +87,10 @@ def run(inputs: list[Tensor], **spec: Any) -> tuple[Tensor, ...]:
     return out.detach(), *(getattr(more, name).detach() for name in NAMES), grad
 
 
+def matrices(*size: int) -> Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(3)) / 5
+
+
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "causal": {"mask": masks.Causal()},
@@ -96,6 +100,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "sink": {"normalizer": normalizers.Softmax(0.5), "temperature": 0.7},
     "blocks": {"mask": masks.Blocks(50, torch.rand(16, 16, generator=torch.Generator().manual_seed(0)) < 0.6)},
     "capped": {"mask": masks.Global([0, 300]) | masks.local(41)},
+    "general": {"score": scores.General(matrices(24, 24))},
+    "additive": {"score": scores.Additive(*matrices(2, 33, 24), matrices(33)), "mask": masks.Causal()},
+    "mlp": {"score": scores.ConcatMLP(*matrices(2, 20, 24), matrices(20), matrices(20), "relu")},
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.engine.native.projection import project
 from regard.engine.request import Request
 from regard.spec.biases import T5, ALiBi, Bias, Dense, Distance
 from regard.spec.plane import Plane
@@ -64,20 +65,27 @@ def _lower_score(request: Request) -> LoweredScore:
         return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
     if isinstance(score, SumScore):
         return _lower_sum(score, request, value, cap)
-    form = score.lower(request.query.to(request.dtype), request.key.to(request.dtype))
-    projected, kept = (operand.tensor for operand in form.operands)
-    return LoweredScore(projected.flatten(1, 2), kept.squeeze(2), value, 1.0, cap)
+    assert isinstance(score, General)
+    projected = project(query.to(request.dtype), _matrices(score.weight, request.plane.heads, request.dtype))
+    return LoweredScore(projected, key.to(request.dtype), value, 1.0, cap)
 
 
 def _lower_sum(score: SumScore, request: Request, value: Tensor, cap: float) -> LoweredScore:
-    form = score.lower(request.query.to(request.dtype), request.key.to(request.dtype))
-    a, b, v = (operand.tensor for operand in form.operands)
+    plane, dtype = request.plane, request.dtype
+    a = project(request.query.flatten(1, 2).to(dtype), _matrices(score.w_query, plane.heads, dtype).mT)
+    b = project(request.key.squeeze(2).to(dtype), _matrices(score.w_key, plane.kv_heads, dtype).mT)
+    if score.offset is not None:
+        a = a + score.offset.to(dtype).unsqueeze(-2)
+    v = score.v.to(dtype).expand(plane.heads, -1)
     if missing := -a.shape[-1] % UNITS:  # units of weight 0
         a, b, v = (torch.nn.functional.pad(part, (0, missing)) for part in (a, b, v))
-    plane = request.plane
-    weights = v.expand(plane.kv_heads, plane.group, -1).flatten(0, 1)
-    scale = _power_of_two(weights)
-    return LoweredScore(a.flatten(1, 2), b.squeeze(2), value, scale, cap, score.phi, weights / scale)
+    scale = _power_of_two(v)
+    return LoweredScore(a, b, value, scale, cap, score.phi, v / scale)
+
+
+def _matrices(matrix: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """One matrix, or one for each head."""
+    return matrix.to(dtype) if matrix.ndim == 2 or len(matrix) == 1 else matrix.to(dtype).expand(heads, -1, -1)
 
 
 def _power_of_two(weights: Tensor) -> float:

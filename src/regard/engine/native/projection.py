@@ -1,0 +1,62 @@
+"""Queries and keys times a matrix, by our own kernels: a row's bits depend on neither threads nor the other rows."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_int, c_int64
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.library import DTYPES, NO_MEMORY, Strided, library, plain
+
+
+class Matrices(Structure):
+    """One product; field for field `regard_product` of native/regard.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("dtype", "batch", "heads", "rows", "depth", "columns", "threads")),
+        *((name, Strided) for name in ("a", "b", "c")),
+    ]
+
+
+def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
+    """a · b of (batch, head, rows, depth) and (…, depth, columns), which broadcast; summed where `shape` has a 1."""
+    batch, heads = (max(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
+    if 0 in (*a.shape, *b.shape):
+        batch = heads = 0
+    out = a.new_zeros((*shape, a.shape[2], b.shape[3]))
+    to = Strided.of(out)
+    rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
+    rows.a, rows.b, rows.c = Strided.of(plain(a)), Strided.of(plain(b)), to
+    entry: Any = library().regard_multiply  # type: ignore[union-attr]
+    entry.argtypes, entry.restype = [POINTER(Matrices)], c_int
+    if entry(ctypes.byref(rows)) == NO_MEMORY:
+        raise MemoryError("the native engine could not allocate its workspace")
+    return out
+
+
+def project(x: Tensor, matrix: Tensor) -> Tensor:
+    """x · matrix, of (batch, head, length, width) and (width, columns) or (head, width, columns), differentiable."""
+    if x.device.type != "cpu" or library() is None:
+        return x @ matrix
+    found: Tensor = _Projection.apply(x, matrix if matrix.ndim == 3 else matrix[None])  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Projection(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        return multiply(x, matrix[None], (x.shape[0], x.shape[1]))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, matrix = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # a graph of the gradients is wanted
+            by_head = x.mT @ grad
+            return grad @ matrix.mT, by_head.sum(0) if len(matrix) > 1 else by_head.sum((0, 1))[None]
+        return (
+            multiply(grad, matrix.mT[None], (x.shape[0], x.shape[1])) if wanted[0] else None,
+            multiply(x.mT, grad, (1, len(matrix)))[0] if wanted[1] else None,
+        )
