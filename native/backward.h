@@ -53,6 +53,7 @@ template <class T, class S> class Backward {
     T *k_panels_, *v_panels_, *k_rows_, *dk_, *dv_, *s_, *g_, *dq_, *d_table_;
     std::optional<SumBackward<T, S>> sums_;
     double *d_tau_, *d_weights_;
+    T norm_ = 0;  // under slopes: the largest of the loaded keys
     int64_t lane_, chunk_, b_, kv_, low_, high_;
 
     // What row_gradient leaves out of the temperature's gradient: it takes logits relative to the row's largest, and the
@@ -80,6 +81,7 @@ template <class T, class S> class Backward {
             if (!loaded) load_keys(column0, begin, end);
             loaded = true;
             logits_.set_block(p_.blocks.at(c_, lane_, number));
+            if (!p_.reaches.empty() && faint(span)) continue;
             logits_.set_span(span, column0);
             pair(unit, span);
         }
@@ -93,6 +95,16 @@ template <class T, class S> class Backward {
         }
     }
 
+    // Whether all weights of a block and a span are 0: as in the forward pass, but the rows' largest logits are known.
+    bool faint(const Span& span) const {
+        for (int64_t r = 0; r < logits_.block.count; ++r) {
+            const int64_t place = p_.index(logits_.block, r);
+            const T least = static_cast<const T*>(c_.top)[place] + logits_.least[r];
+            if (!Faint<T, S>::nothing(logits_, r, span.start, span.stop, p_.reaches[size_t(place)] * norm_, least)) return false;
+        }
+        return true;
+    }
+
     void load_keys(int64_t column0, int64_t begin, int64_t end) {
         const int64_t skip = begin - column0;
         for (int64_t n = 0; n < end - column0; n += COLUMNS<T>) {
@@ -103,6 +115,7 @@ template <class T, class S> class Backward {
             pack_panel<T>(at<S>(c_.value, b_, kv_, row), c_.value.row, c_.value.column, jump, end - column0 - n, c_.d_value, v_panels_ + n * c_.d_value);
         }
         if (c_.form) return;
+        if (!p_.reaches.empty()) norm_ = largest_norm(k_panels_, end - column0, c_.d_key);
         std::fill(k_rows_, k_rows_ + std::min<int64_t>(KEYS, up(end - column0, COLUMNS<T>)) * p_.d, T(0));
         for (int64_t column = begin; column < end; ++column)
             copy_row<T>(at<S>(c_.key, b_, kv_, column), c_.key.column, c_.d_key, k_rows_ + (column - column0) * p_.d);

@@ -1,7 +1,7 @@
 // The forward pass. Every segment has a softmax of its own; segments are merged left to right, row by row, so a row's
 // bits depend on its keys alone: not on the block, the thread, the batch or the number of queries.
 #pragma once
-#include "logits.h"
+#include "faint.h"
 #include "pool.h"
 
 namespace regard {
@@ -75,8 +75,12 @@ template <class T, class S> class Forward {
         logits_.set_block(block);
         std::fill(out_, out_ + BLOCK * tiles_.padded, T(0));
         rows_.clear();
-        return logits_.queries(block, q_, query_width(c_));
+        const bool finite = logits_.queries(block, q_, query_width(c_));
+        if (Faint<T, S>::applies(c_)) faint_.set(logits_, q_, query_width(c_));
+        return finite;
     }
+    // Whether a segment adds nothing to any row; `norm` is the largest of its keys.
+    bool faint(const Span& span, T norm) const { return faint_.all(logits_, span.start, span.stop, norm); }
     void segment(const Span& span, int64_t base, const Source<T>& source) {
         soften(span, base, source);
         rows_.absorb(here_, logits_, keep_, take_);
@@ -117,6 +121,7 @@ template <class T, class S> class Forward {
     Tiles<T> tiles_;
     T *q_, *s_, *out_;
     RowState<T> rows_, here_;
+    Faint<T, S> faint_;
     alignas(64) T keep_[BLOCK], take_[BLOCK];
 
     // s_ becomes the powers of logit - top of this segment; here_ their sums.
@@ -144,6 +149,9 @@ template <class T, class S> class Forward {
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
         c_.distance ? powers<true, true>() : c_.entropy ? powers<true, false>() : powers<false, false>();
+        if (Faint<T, S>::applies(c_))
+            for (int64_t r = 0; r < count; ++r)
+                if (here_.top[r] < faint_.floor[r]) here_.top[r] = NONE<T>, here_.total[r] = here_.moment[r] = here_.reach[r] = T(0);
         if (c_.drop_below)
             for (int64_t r = 0; r < count; ++r) {
                 T* x = s_ + r * LINE;

@@ -1,6 +1,6 @@
 // What all threads of a backward pass share: rows laid out by block, the constants of the softmax, and the sums to be joined.
 #pragma once
-#include "logits.h"
+#include "faint.h"
 #include "schedule.h"
 
 namespace regard {
@@ -19,6 +19,7 @@ template <class T, class S> struct BackwardPlan {
     int64_t pad, heads, key_blocks, chunks, splits, d, dv, step;  // d and dv: widths in whole vectors; step: from query to query
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
     T *constant, *query, *grad;           // per query row: constant of the softmax; queries and dO, by block
+    std::vector<T> reaches;               // per query row, under slopes: the most that it makes of a key of norm 1
     T* totals;                            // of the sum form, per query row: minus what its ds should add up to; per chunk and row: what they do
     T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
     std::vector<T> tables;                // per lane and chunk: offset table of its heads
@@ -42,6 +43,7 @@ template <class T, class S> struct BackwardPlan {
         if (c.grad_temperature) taus.assign(size_t(blocks.lanes * chunks * c.group), 0.0);
         if (c.grad_sink || (c.grad_temperature && c.sink)) sinks.assign(size_t(rows()), T(0));
         seen.resize(size_t(blocks.total));
+        if (Faint<T, S>::applies(c)) reaches.resize(size_t(rows()));
     }
     int64_t rows() const { return c.batch * heads * c.queries; }
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
@@ -93,21 +95,6 @@ template <class T, class S> struct BackwardPlan {
         }
         return sum + factor * (double(chain) - exact);
     }
-    static double wide_product(const T* a, const T* b, int64_t count) {
-        constexpr int W = REGARD_VECTOR_BYTES / 8;  // doubles in a register
-        typedef T Narrow __attribute__((vector_size(W * sizeof(T))));
-        Vec<double> sums{};
-        int64_t x = 0;
-        for (; x + W <= count; x += W) {
-            Narrow left, right;
-            std::memcpy(&left, a + x, sizeof left);
-            std::memcpy(&right, b + x, sizeof right);
-            sums += __builtin_convertvector(left, Vec<double>) * __builtin_convertvector(right, Vec<double>);
-        }
-        double rest = 0;
-        for (; x < count; ++x) rest += double(a[x]) * double(b[x]);
-        return sum<double>(sums) + rest;
-    }
     double sink_share(const Logits<T, S>& logits, int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
         return std::exp(double(static_cast<const T*>(c.sink)[h]) - top / logits.tau(h)) / total;
@@ -140,6 +127,7 @@ template <class T, class S> struct BackwardPlan {
             T* g = grad + (unit * BLOCK + r) * dv;
             const int64_t row = index(block, r);
             const double met = delta(logits, r, unit);
+            if (!reaches.empty()) reaches[size_t(row)] = Faint<T, S>::reach_of(c, query + (unit * BLOCK + r) * step);
             if (!c.form) std::fill(query + (unit * BLOCK + r) * step + c.d_key, query + (unit * BLOCK + r + 1) * step, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
             double sum = met, share = 0;

@@ -28,6 +28,7 @@ template <class T, class S> class Schedule {
     Schedule(const regard_call& c, Spaces<T>& spaces, const Stop& stop)
         : c_(c), spaces_(spaces), stop_(stop), mask_(c), blocks_(c), packer_(c), threads_(useful_threads(c)) {
         if (int64_t(spaces.workers.size()) < threads_) spaces.workers.resize(size_t(threads_));
+        if (Faint<T, S>::applies(c)) norms_.resize(size_t(blocks_.lanes * packer_.segments));
     }
     // False if something is not finite.
     bool run() {
@@ -77,6 +78,7 @@ template <class T, class S> class Schedule {
     Packer<T, S> packer_;
     int64_t threads_;
     std::atomic<bool> finite_{true};
+    std::vector<T> norms_;  // per lane and segment, under slopes: the largest of its keys'; infinite where a value is not finite
 
     // Whether a thread packs a lane for itself: it fits the cache, and lanes keep all threads busy.
     bool private_lanes() const {
@@ -110,7 +112,7 @@ template <class T, class S> class Schedule {
         const size_t own = Forward<T, S>::space(c_, SIDE), size = packer_.size();
         parallel(blocks_.lanes, threads_, stop_, [&](int64_t lane, int64_t worker) {
             T* space = spaces_.worker(worker, own + size * size_t(packer_.segments));
-            for (int64_t n = 0; n < packer_.segments; ++n) note(packer_.segment(lane, n, space + own + size * size_t(n)));
+            for (int64_t n = 0; n < packer_.segments; ++n) pack(lane, n, space + own + size * size_t(n));
             for (int64_t n = 0; n < blocks_.per_lane; n += side()) some_blocks(lane, n, space, space + own);
         });
     }
@@ -119,7 +121,7 @@ template <class T, class S> class Schedule {
         const size_t size = packer_.size();
         T* packed = spaces_.shared.get(size * size_t(packer_.segments * blocks_.lanes));
         parallel(blocks_.lanes * packer_.segments, threads_, stop_, [&](int64_t unit, int64_t) {
-            note(packer_.segment(unit / packer_.segments, unit % packer_.segments, packed + size * size_t(unit)));
+            pack(unit / packer_.segments, unit % packer_.segments, packed + size * size_t(unit));
         });
         if (!finite_.load()) return;
         parallel(blocks_.lanes * parts(blocks_.per_lane, side()), threads_, stop_, [&](int64_t unit, int64_t worker) {
@@ -127,6 +129,14 @@ template <class T, class S> class Schedule {
             some_blocks(lane, unit / blocks_.lanes * side(), spaces_.worker(worker, Forward<T, S>::space(c_, SIDE)),
                         packed + size * size_t(lane * packer_.segments));
         });
+    }
+    void pack(int64_t lane, int64_t segment, T* to) {
+        note(packer_.segment(lane, segment, to));
+        if (norms_.empty()) return;
+        T& norm = norms_[size_t(lane * packer_.segments + segment)];
+        const int64_t first = std::max<int64_t>(0, -base(segment)) / COLUMNS<T> * COLUMNS<T>, past = std::min<int64_t>(SEGMENT, c_.keys - base(segment));
+        norm = largest_norm(to + first * c_.d_key, past - first, c_.d_key);
+        if (!packer_.finite_values(lane, segment)) norm = std::numeric_limits<T>::infinity();
     }
     // Some blocks side by side, so that a segment that came into the cache serves them all.
     static constexpr int64_t SIDE = 12;
@@ -145,8 +155,11 @@ template <class T, class S> class Schedule {
         }
         for (int64_t segment = 0; segment < packer_.segments; ++segment)
             for (int64_t n = 0; n < count; ++n)
-                if (next[n] < lists[n].size() && lists[n][next[n]].segment == segment)
-                    passes[size_t(n)].segment(lists[n][next[n]++].span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)));
+                if (next[n] < lists[n].size() && lists[n][next[n]].segment == segment) {
+                    const Span& span = lists[n][next[n]++].span;
+                    if (!norms_.empty() && passes[size_t(n)].faint(span, norms_[size_t(lane * packer_.segments + segment)])) continue;
+                    passes[size_t(n)].segment(span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)));
+                }
         for (Forward<T, S>& pass : passes) note(pass.write());
     }
 

@@ -58,6 +58,17 @@ template <class T, class S> struct Packer {
         if (!in_place) values(lane, number, to + SEGMENT * width);
         return keys(lane, number, std::max<int64_t>(0, base), std::min(c.keys, base + SEGMENT), to);
     }
+    // Whether all values of a segment are finite.
+    bool finite_values(int64_t lane, int64_t number) const {
+        const int64_t base = number * SEGMENT - pad, begin = std::max<int64_t>(0, base), end = std::min(c.keys, base + SEGMENT);
+        std::vector<T> row(size_t(tiles.padded));
+        Vec<T> check{};
+        for (int64_t n = begin; n < end; ++n) {
+            copy_row<T>(at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, n), c.value.column, c.d_value, row.data());
+            for (int64_t x = 0; x < tiles.padded; x += LANES<T>) check += load(row.data() + x) * T(0);
+        }
+        return sum<T>(check) == T(0);
+    }
     Source<T> source(int64_t lane, int64_t segment, const T* space) const {
         if (!in_place) return {space, space + SEGMENT * width, 0};
         const S* first = at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, 0) + (segment * SEGMENT - pad) * c.value.row;

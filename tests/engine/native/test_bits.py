@@ -101,8 +101,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "blocks": {"mask": masks.Blocks(50, torch.rand(16, 16, generator=torch.Generator().manual_seed(0)) < 0.6)},
     "capped": {"mask": masks.Global([0, 300]) | masks.local(41)},
     "general": {"score": scores.General(matrices(24, 24))},
-    "additive": {"score": scores.Additive(*matrices(2, 33, 24), matrices(33)), "mask": masks.Causal()},
-    "mlp": {"score": scores.ConcatMLP(*matrices(2, 20, 24), matrices(20), matrices(20), "relu")},
+    "additive": {"score": scores.Additive(matrices(33, 24), matrices(33, 24), matrices(33)), "mask": masks.Causal()},
+    "mlp": {"score": scores.ConcatMLP(matrices(20, 24), -matrices(20, 24), matrices(20), matrices(20), "relu")},
 }
 
 
