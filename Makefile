@@ -86,7 +86,7 @@ $(VENV)/.made: constraints.txt
 	touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
-	$(INSTALL) --editable '.[pictures,models]'
+	$(INSTALL) --editable '.[pictures,models,map]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made

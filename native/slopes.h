@@ -21,16 +21,16 @@ template <class T, int R> struct SumShares {
     Vec<T>*da[R], *dw[R], total[R];  // the sum of ds
 };
 
-// Four times 1 / u with one division.
+// Four times 1 / u with two divisions: of two u, however far, the product is in range.
 template <class T> REGARD_INLINE void inverses(const Vec<T>* u, Vec<T>* inverse) {
-    const Vec<T> left = u[0] * u[1], right = u[2] * u[3], all = reciprocal<T>(left * right), l = all * right, m = all * left;
-    inverse[0] = l * u[1], inverse[1] = l * u[0], inverse[2] = m * u[3], inverse[3] = m * u[2];
+    const Vec<T> left = reciprocal<T>(u[0] * u[1]), right = reciprocal<T>(u[2] * u[3]);
+    inverse[0] = left * u[1], inverse[1] = left * u[0], inverse[2] = right * u[3], inverse[3] = right * u[2];
 }
 
 // Units x .. x + 3. The slope is E·F / u², in which far numbers keep their digits; E and F come in when the sum is made.
 template <class T, int R, bool CLAMP>
 REGARD_INLINE void ratio_slopes(const SumRows<T, R>& rows, const SumColumns<T>& columns, int64_t x, const SumShares<T, R>& out) {
-    const Vec<T> most = splat(Limits<T>::most), one = splat(T(1));
+    const Vec<T> most = splat(Limits<T>::flat), one = splat(T(1));
     const T *e[R], *ve[R], *ds[R];  // known not to move while results are written
     REGARD_UNROLL for (int r = 0; r < R; ++r) e[r] = rows.e[r] + x, ve[r] = rows.ve[r] + x, ds[r] = out.ds[r];
     Vec<T> da[R][4] = {}, dw[R][4] = {};

@@ -34,17 +34,17 @@ template <> REGARD_INLINE Vec<float> reciprocal<float>(Vec<float> x) {
 
 // Rows of one head and one way: where their tables are, and what belongs to the call.
 template <class T, int R> struct SumRows {
-    const T *e[R], *less[R], *a[R], *ve[R], *v;
+    const T *e[R], *less[R], *a[R], *ve[R], *over[R], *inverse, *v;
     T all[R];    // the sum of v
     int64_t d;
     T k;
-    bool whole;  // φ is 1 − k / u, and not 1 / u
+    bool whole, folded;  // φ is 1 − k / u, and not 1 / u; v is folded into u
     SumRows(const regard_call& c, const T* rows, int64_t width, const T* weights) : v(weights), d(c.d_key) {
         for (int r = 0; r < R; ++r) {
-            e[r] = rows + r * width, less[r] = e[r] + d, a[r] = e[r] + (table_sets(c) - 1) * d, ve[r] = e[r] + 3 * d + 2;
+            e[r] = rows + r * width, less[r] = e[r] + d, a[r] = e[r] + (table_sets(c) - 1) * d, ve[r] = e[r] + 3 * d + 3, over[r] = ve[r] + d;
             all[r] = ratio_form(c) ? e[r][3 * d + 1] : T(0);
         }
-        k = T(2), whole = c.form == REGARD_TANH;
+        k = T(2), whole = c.form == REGARD_TANH, inverse = over[0] + d, folded = FOLDS<T> && ratio_form(c) && e[0][3 * d + 2] != T(0);
     }
 };
 
@@ -54,7 +54,30 @@ template <class T> REGARD_INLINE Vec<T> four(const Vec<T>* n, const Vec<T>* u) {
     const Vec<T> top = (n[0] * u[1] + n[1] * u[0]) * right + (n[2] * u[3] + n[3] * u[2]) * left;
     return top * reciprocal<T>(left * right);
 }
+// Two units share one: 1 / u + 1 / w = (u + w) / (u·w).
+template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
+    Vec<T> found[R] = {};
+    for (int64_t x = 0; x < rows.d; x += 2) {
+        const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
+        const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
+        REGARD_UNROLL for (int r = 0; r < R; ++r) {
+            Vec<T> n[2], u[2];
+            REGARD_UNROLL for (int q = 0; q < 2; ++q) {
+                u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
+                if (CLAMP) {
+                    const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
+                    const auto fits = absolute<T>(u[q]) < most;
+                    n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
+                }
+            }
+            const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]);
+            found[r] += top * reciprocal<T>(u[0] * u[1]);
+        }
+    }
+    for (int r = 0; r < R; ++r) sums[r] = rows.whole ? Vec<T>(splat(rows.all[r]) - splat(rows.k) * found[r]) : found[r];
+}
 template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
+    if (rows.folded) return folded_scores<T, R, CLAMP>(rows, f, sums);
     const Vec<T> most = splat(Limits<T>::most), one = splat(T(1));
     Vec<T> found[R] = {};
     for (int64_t x = 0; x < rows.d; x += 4) {

@@ -19,20 +19,35 @@ namespace REGARD_ISA {
 // How large |κx| is over all units of a row: NEAR 0, BOUNDED so that four y + k multiply without overflow, REACHING so that the
 // other side decides, or FAR: two that are far may cancel, and are added before anything else.
 enum Size { NEAR = 0, BOUNDED = 1, REACHING = 2, FAR = 3 };
+// A value is 0 where u is above `most`, a slope where it is above `flat`.
 template <class T> struct Limits;
 template <> struct Limits<float> {
-    static constexpr float bounded = 10.6f, wide = 42, clip = 62, most = 2147483648.0f;
+    static constexpr float bounded = 10.6f, wide = 42, clip = 62, most = 2147483648.0f, flat = 2305843009213693952.0f;  // 2^31, 2^61
 };
 template <> struct Limits<double> {
-    static constexpr double bounded = 85, wide = 300, clip = 350, most = 1.8092513943330656e75;  // 2^250
+    static constexpr double bounded = 85, wide = 300, clip = 350, most = 1.8092513943330656e75, flat = 3.2733906078961419e150;  // 2^250, 2^500
 };
 
 inline bool ratio_form(const regard_call& c) { return c.form == REGARD_TANH || c.form == REGARD_SIGMOID; }
 template <class T> T kappa_of(const regard_call& c) { return c.form == REGARD_TANH ? T(2) : T(-1); }
 inline int64_t table_sets(const regard_call& c) { return ratio_form(c) ? 3 : 1; }
-// Numbers per query (E, E − 1, a, its size, the sum of v, v·E) and per column of a panel (F, F − 1, b, its size); or the number alone.
-inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 4 * c.d_key + 2 : c.d_key; }
+// Numbers per query (E, E − 1, a, its size, the sum of v, whether v is folded, v·E, E/v, 1/v) and per column of a panel (F, F − 1, b,
+// its size); or the number alone.
+inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 6 * c.d_key + 3 : c.d_key; }
 inline int64_t table_width(const regard_call& c) { return ratio_form(c) ? 3 * c.d_key + 1 : c.d_key; }
+
+// Where reciprocals are cheap, v goes into u: v / u = 1 / (E/v · F + 1/v), and no numerator is left. Two such u multiply without
+// overflow if no weight is below 2^−24 of the largest, except for 0, whose 1/v is taken as 2^60.
+#if defined(__AVX512F__)
+template <class T> constexpr bool FOLDS = sizeof(T) == 4;
+#else
+template <class T> constexpr bool FOLDS = false;
+#endif
+template <class T> inline bool folds(const T* v, int64_t d) {
+    bool all = FOLDS<T>;
+    for (int64_t x = 0; x < d; ++x) all &= v[x] == T(0) || std::abs(v[x]) >= T(1.0 / (1 << 24));
+    return all;
+}
 
 // e = e^κx and less = e^κx − 1 of `count` numbers.
 template <class T> inline void power_tables(const T* x, int64_t count, T kappa, T* e, T* less) {
@@ -87,7 +102,12 @@ template <class T> inline void query_tables(const regard_call& c, const T* v, T 
     power_tables<T>(a, d, kappa, e, less);
     row[3 * d] = size_of<T>(splat(std::abs(kappa) * max_of<T>(largest)))[0];
     row[3 * d + 1] = all;
-    for (x = 0; x < d; ++x) row[3 * d + 2 + x] = v[x] * e[x];
+    row[3 * d + 2] = T(folds(v, d));
+    T *ve = row + 3 * d + 3, *over = ve + d, *inverse = over + d;
+    for (x = 0; x < d; ++x) {
+        const bool none = v[x] == T(0);
+        ve[x] = v[x] * e[x], over[x] = none ? T(0) : e[x] / v[x], inverse[x] = none ? T(1ll << 60) : T(1) / v[x];
+    }
 }
 
 // A panel of keys: where its raw numbers are packed, and the tables made of them.
