@@ -81,16 +81,16 @@ template <class T, class S> class Forward {
     }
     // Whether a segment adds nothing to any row; `norm` is the largest of its keys.
     bool faint(const Span& span, T norm) const { return faint_.all(logits_, span.start, span.stop, norm); }
-    void segment(const Span& span, int64_t base, const Source<T>& source) {
+    void segment(const Span& span, int64_t base, const Source<T>& source, Ahead ahead = {}) {
         soften(span, base, source);
         rows_.absorb(here_, logits_, keep_, take_);
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
             each<decltype(count)::value>([&](int n) REGARD_INLINED { store(o + n * LANES<T>, merged<T>(load(o + n * LANES<T>), keep, sums[n], take)); });
-        });
+        }, ahead);
     }
     // The same in two steps, for segments that are computed apart: first what one adds, then adding it.
-    void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state) {
+    void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state, Ahead ahead) {
         soften(span, base, source);
         state = here_;
         std::fill(out, out + BLOCK * tiles_.padded, T(0));
@@ -98,7 +98,7 @@ template <class T, class S> class Forward {
             (void)r;
             T* to = out + (o - out_);
             each<decltype(count)::value>([&](int n) REGARD_INLINED { store(to + n * LANES<T>, sums[n]); });
-        });
+        }, ahead);
     }
     void add(const T* out, const RowState<T>& state) {
         rows_.absorb(state, logits_, keep_, take_);
@@ -199,14 +199,14 @@ template <class T, class S> class Forward {
     }
 
     // done(r, place in out_, sums) of powers times values; the halves of a segment are summed apart.
-    template <class Done> void weigh(const Source<T>& source, Done done) {
+    template <class Done> void weigh(const Source<T>& source, Done done, Ahead& ahead) {
         for (int64_t t = 0; t < tiles_.count; ++t)
             for (int64_t g = 0; g < logits_.groups(); ++g) {
                 const int64_t from = std::max(logits_.low[g], logits_.first), to = std::max(from, std::min(logits_.high[g], logits_.last));
                 const int64_t step = source.step(tiles_, t), cut = to > SEGMENT / 2 ? std::max<int64_t>(0, SEGMENT / 2 - from) : 0;
                 T* o = out_ + g * GROUP * tiles_.padded + t * COLUMNS<T>;
                 const auto finish = [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED { done(g * GROUP + r, o + r * tiles_.padded, sums, count); };
-                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, cut);
+                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, cut, ahead);
             }
     }
 

@@ -54,12 +54,9 @@ template <class T, class S> inline void copy_row(const S* from, int64_t column, 
 
 // Rows skip .. count - 1 of a panel to[x][COLUMNS], x over `width`; zeros for the others. `from` is row `skip`.
 // Returns 0, or NaN if a number is not finite. `ahead` is called once per vector read, to ask for what will be read soon.
-struct NothingAhead {
-    void operator()() const {}
-};
-template <class T, class S, class Ahead = NothingAhead>
+template <class T, class S>
 inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t skip, int64_t count, int64_t width, T* to,
-                         Ahead ahead = {}) {
+                         Ahead& ahead) {
     Vec<T> check{};
     for (int64_t r = 0; r < COLUMNS<T>; r += LANES<T>) {
         int64_t x = 0;
@@ -83,6 +80,11 @@ inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t ski
         }
     }
     return check;
+}
+template <class T, class S>
+inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t skip, int64_t count, int64_t width, T* to) {
+    Ahead nothing;
+    return pack_panel<T>(from, row, column, skip, count, width, to, nothing);
 }
 
 // Rows as tiles [tile][row][width], each COLUMNS wide but for the last, which ends at a whole vector; `height` rows apart.

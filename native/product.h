@@ -14,7 +14,21 @@ constexpr int WIDE = 2;
 #endif
 template <class T> constexpr int COLUMNS = WIDE * LANES<T>;
 
-constexpr int AHEAD = 32;  // how many rows of columns are asked for in advance, where they come from memory
+// Rows of memory that will be read soon, asked for line by line, in order. They go to the second-level cache: the first has
+// no room for what is not needed at once.
+struct Ahead {
+    const char* row = nullptr;
+    int64_t stride = 0, bytes = 0, rows = 0, x = 0;
+    template <class S> static Ahead of(const S* first, int64_t row, int64_t width, int64_t rows) {
+        return {reinterpret_cast<const char*>(first), row * int64_t(sizeof(S)), width * int64_t(sizeof(S)), rows, 0};
+    }
+    REGARD_INLINE void operator()() {
+        if (rows <= 0) return;
+        __builtin_prefetch(row + x, 0, 2);
+        x += 64;
+        if (x >= bytes) x = 0, row += stride, --rows;
+    }
+};
 
 // Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
 enum Order { BY_ROWS, BY_COLUMNS };
@@ -22,7 +36,7 @@ enum Order { BY_ROWS, BY_COLUMNS };
 // done(r, sums) for R rows of a · b[x * wide ...], C vectors each. What comes before `cut` is summed apart: a sum of fewer
 // terms rounds less.
 template <class T, Order ORDER, int R, int C, class Done>
-REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done) {
+REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done, Ahead& ahead) {
     Vec<T> sums[R][C];
     const auto clear = [&] { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
     const auto add = [&](int64_t count) {
@@ -30,7 +44,7 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
             Vec<T> columns[C];
             REGARD_UNROLL for (int c = 0; c < C; ++c) {
                 columns[c] = load(b + c * LANES<T>);
-                if (R <= 4) __builtin_prefetch(b + AHEAD * wide + c * LANES<T>);  // few rows: the columns come from memory
+                if (R <= 4) ahead();  // few rows: memory is what is waited for
             }
             REGARD_UNROLL for (int r = 0; r < R; ++r) {
                 const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
@@ -55,16 +69,16 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
 // The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be
 // read, but are not done.
 template <class T, Order ORDER, int C, class Done>
-inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, int64_t rows, Done done) {
+inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, int64_t rows, Done done, Ahead& ahead) {
     constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == WIDE ? 6 : 12;
     const int64_t row = ORDER == BY_ROWS ? stride : 1;
     int64_t r = 0;
     for (; r + R <= rows; r += R)
-        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); });
+        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); }, ahead);
     const auto rest = [&](auto count) {
         tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED {
             if (r + n < rows) done(r + n, sums);
-        });
+        }, ahead);
         r += decltype(count)::value;
     };
     if (rows - r > 8) rest(std::integral_constant<int, (R > 8 ? R : 1)>{});
@@ -75,10 +89,10 @@ inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_
 
 // done(r, sums, vectors) for `vectors` (at most WIDE) vectors of columns.
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut = 0) {
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut, Ahead& ahead) {
     const auto with = [&](auto count) {
         constexpr int C = decltype(count)::value;
-        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); });
+        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); }, ahead);
     };
     if constexpr (WIDE == 4) {
         if (vectors == 4) return with(std::integral_constant<int, 4>{});
@@ -86,6 +100,11 @@ inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_
     }
     if (vectors == 2) return with(std::integral_constant<int, 2>{});
     with(std::integral_constant<int, 1>{});
+}
+template <class T, Order ORDER = BY_ROWS, class Done>
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut = 0) {
+    Ahead nothing;
+    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, cut, nothing);
 }
 
 }  // namespace REGARD_ISA

@@ -172,8 +172,11 @@ template <class T, class S> class Schedule {
                 const Block block = blocks_.at(c_, lane, 0);
                 Forward<T, S> pass(c_, mask_, space, 0);
                 note(pass.begin(block));
-                for (const Seen& s : seen(block))
-                    pass.segment(s.span, base(s.segment), read(lane, s, space + Forward<T, S>::space(c_, 1)));
+                const std::vector<Seen> spans = seen(block);
+                for (size_t n = 0; n < spans.size(); ++n) {
+                    const Source<T> source = read(lane, spans[n], space + Forward<T, S>::space(c_, 1));
+                    pass.segment(spans[n].span, base(spans[n].segment), source, next_keys(lane, spans, n + 1));
+                }
                 note(pass.write());
             });
             return;
@@ -191,16 +194,21 @@ template <class T, class S> class Schedule {
             const Seen& s = spans[size_t(unit)];
             Forward<T, S> pass(c_, mask_, space, 0);
             note(pass.begin(block));
-            pass.apart(s.span, base(s.segment), read(lane, s, space + Forward<T, S>::space(c_, 1)), outs + part * size_t(unit), states[size_t(unit)]);
+            const Source<T> source = read(lane, s, space + Forward<T, S>::space(c_, 1));
+            pass.apart(s.span, base(s.segment), source, outs + part * size_t(unit), states[size_t(unit)], next_keys(lane, spans, size_t(unit + threads_)));
         });
         Forward<T, S> pass(c_, mask_, spaces_.worker(0, Forward<T, S>::space(c_, 1) + packer_.size()), 0);
         note(pass.begin(block));
         for (size_t n = 0; n < spans.size(); ++n) pass.add(outs + part * n, states[n]);
         note(pass.write());
     }
+    // While keys are packed, their values are asked for; while these are weighed, the next keys.
+    Ahead next_keys(int64_t lane, const std::vector<Seen>& spans, size_t n) const {
+        return n < spans.size() ? packer_.keys_ahead(lane, spans[n].span.start, spans[n].span.stop) : Ahead{};
+    }
     // One segment, packed only where it is seen; values stay where they lie if they can be read there.
     Source<T> read(int64_t lane, const Seen& s, T* space) {
-        note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space));
+        note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space, packer_.values_ahead(lane, s.span.start, s.span.stop)));
         if (!packer_.in_place) packer_.values(lane, s.segment, space + SEGMENT * packer_.width);
         return packer_.source(lane, s.segment, space);
     }

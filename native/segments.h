@@ -27,21 +27,22 @@ template <class T, class S> struct Packer {
 
     size_t size() const { return size_t(SEGMENT * (width + (in_place ? 0 : tiles.padded))); }  // of one segment
 
+    // What to ask for before keys or values start .. stop - 1 of a lane are read.
+    Ahead keys_ahead(int64_t lane, int64_t start, int64_t stop) const {
+        return Ahead::of(at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, start), c.key.row, c.d_key, stop - start);
+    }
+    Ahead values_ahead(int64_t lane, int64_t start, int64_t stop) const {
+        return Ahead::of(at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, start), c.value.row, c.d_value, stop - start);
+    }
     // Panels of columns start .. stop - 1 (relative to the first key), all within the segment. False if not all finite.
-    bool keys(int64_t lane, int64_t segment, int64_t start, int64_t stop, T* to) const {
+    bool keys(int64_t lane, int64_t segment, int64_t start, int64_t stop, T* to, Ahead ahead) const {
         Vec<T> check{};
         const int64_t base = segment * SEGMENT - pad;  // the column of the segment's start
         for (int64_t first = (start - base) / COLUMNS<T> * COLUMNS<T>; first < stop - base; first += COLUMNS<T>) {
             const int64_t column = base + first, skip = std::max<int64_t>(0, -column);
             const S* from = at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, column + skip);
-            const S* ahead = from + 2 * COLUMNS<T> * c.key.row;  // asked for row by row: memory likes lines in order
-            int64_t x = 0;
             const KeyPanel<T> panel(c, to + first * width);
-            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, panel.raw(), [&]() REGARD_INLINED {
-                __builtin_prefetch(ahead + x);
-                x += LANES<T>;
-                if (x >= c.d_key) x = 0, ahead += c.key.row;
-            });
+            check += pack_panel<T>(from, c.key.row, c.key.column, skip, c.keys - column, c.d_key, panel.raw(), ahead);
             panel.make(c);
         }
         return sum<T>(check) == T(0);
@@ -56,7 +57,8 @@ template <class T, class S> struct Packer {
     bool segment(int64_t lane, int64_t number, T* to) const {
         const int64_t base = number * SEGMENT - pad;
         if (!in_place) values(lane, number, to + SEGMENT * width);
-        return keys(lane, number, std::max<int64_t>(0, base), std::min(c.keys, base + SEGMENT), to);
+        const int64_t start = std::max<int64_t>(0, base), stop = std::min(c.keys, base + SEGMENT);
+        return keys(lane, number, start, stop, to, keys_ahead(lane, start + 2 * COLUMNS<T>, stop));
     }
     // Whether all values of a segment are finite.
     bool finite_values(int64_t lane, int64_t number) const {
