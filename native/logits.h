@@ -41,7 +41,7 @@ template <class T, class S> class Logits {
     // The queries of a block, `row` numbers apart. Whether all are finite.
     bool queries(const Block& next, T* rows, int64_t row) const {
         Vec<T> check{};
-        T all = 0;
+        Weights<T> weights;
         for (int64_t r = 0; r < next.count; ++r) {
             T* q = rows + r * row;
             copy_row<T>(at<S>(c.query, next.b, next.head[r], next.row[r]), c.query.column, c.d_key, q);
@@ -49,8 +49,8 @@ template <class T, class S> class Logits {
             for (; x + LANES<T> <= c.d_key; x += LANES<T>) check += load(q + x) * T(0);
             for (; x < c.d_key; ++x) check[0] += q[x] * T(0);
             if (!c.form || !ratio_form(c)) continue;
-            if (r == 0 || next.head[r] != next.head[r - 1]) all = all_weights<T>(c, next.head[r]);
-            query_tables<T>(c, weights_of<T>(c, next.head[r]), all, q);
+            if (r == 0 || next.head[r] != next.head[r - 1]) weights.set(c, next.head[r]);
+            query_tables<T>(c, weights, q);
         }
         return sum<T>(check) == T(0);
     }
@@ -106,11 +106,11 @@ template <class T, class S> class Logits {
                 const Range range = sums.range(from - panel, to - panel);
                 alike<4>(a, row, g, sums, range, [&](auto count, int64_t r, const Ways& ways) {
                     constexpr int R = decltype(count)::value;
-                    for (int64_t n = from; n < to; n += LANES<T>) {
-                        Vec<T> found[R] = {};
-                        sums.template scores<R>(a + r * row, row, block.head[r], n - panel, ways, found);
-                        for (int m = 0; m < R; ++m) store(s + (r + m) * LINE + n, found[m] * T(c.scale));
-                    }
+                    T* to_ = s + r * LINE + panel;
+                    const Vec<T> scale = splat(T(c.scale));
+                    sums.template scores<R>(a + r * row, row, block.head[r], from - panel, to - panel, ways, [&](int64_t n, const Vec<T>* found) REGARD_INLINED {
+                        REGARD_UNROLL for (int m = 0; m < R; ++m) store(to_ + m * LINE + n, found[m] * scale);
+                    });
                 });
             }
         }

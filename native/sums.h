@@ -77,7 +77,6 @@ template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const Sum
     for (int r = 0; r < R; ++r) sums[r] = rows.whole ? Vec<T>(splat(rows.all[r]) - splat(rows.k) * found[r]) : found[r];
 }
 template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
-    if (rows.folded) return folded_scores<T, R, CLAMP>(rows, f, sums);
     const Vec<T> most = splat(Limits<T>::most), one = splat(T(1));
     Vec<T> found[R] = {};
     for (int64_t x = 0; x < rows.d; x += 4) {
@@ -149,30 +148,53 @@ template <class T> class Sums {
         return {RATIO, RATIO, false, clamped, FAR};
     }
 
-    // sums[r] for R rows, `width` numbers apart, and the columns n … of the panel.
-    template <int R> void scores(const T* rows, int64_t width, int64_t head, int64_t n, const Ways& ways, Vec<T>* sums) const {
+    // done(n, sums) for R rows, `width` numbers apart, and each vector of the columns from .. to - 1 of the panel.
+    template <int R, class Done> void scores(const T* rows, int64_t width, int64_t head, int64_t from, int64_t to, const Ways& ways, Done done) const {
         const SumRows<T, R> these(c, rows, width, weights_of<T>(c, head));
-        one_way<R>(these, ways.first, ways.clamped, n, sums);
-        if (!ways.mixed) return;
-        Vec<T> others[R] = {};
-        one_way<R>(these, ways.second, true, n, others);
-        const auto second = load(sizes + n) == splat(T(ways.size));
-        for (int r = 0; r < R; ++r) sums[r] = second ? others[r] : sums[r];
+        if (ways.mixed) return mixed<R>(these, from, to, ways, done);
+        one_way<R>(these, ways.first, ways.clamped, [&](auto some) REGARD_INLINED {
+            for (int64_t n = from; n < to; n += LANES<T>) {
+                Vec<T> sums[R];
+                some(n, sums);
+                done(n, sums);
+            }
+        });
     }
 
    private:
     const regard_call& c;
     const T *f, *near_f, *b, *sizes;
 
-    template <int R> void one_way(const SumRows<T, R>& rows, Way way, bool clamped, int64_t n, Vec<T>* sums) const {
-        if (way == NEAR_RATIO)
-            return clamped ? near_scores<T, R, true>(rows, near_f + n, sums) : near_scores<T, R, false>(rows, near_f + n, sums);
-        if (way == RATIO) return clamped ? ratio_scores<T, R, true>(rows, f + n, sums) : ratio_scores<T, R, false>(rows, f + n, sums);
+    template <int R, class Done> void mixed(const SumRows<T, R>& rows, int64_t from, int64_t to, const Ways& ways, Done done) const {
+        for (int64_t n = from; n < to; n += LANES<T>) {
+            Vec<T> sums[R], others[R];
+            one_way<R>(rows, ways.first, ways.clamped, [&](auto some) { some(n, sums); });
+            one_way<R>(rows, ways.second, true, [&](auto some) { some(n, others); });
+            const auto second = load(sizes + n) == splat(T(ways.size));
+            for (int r = 0; r < R; ++r) sums[r] = second ? others[r] : sums[r];
+            done(n, sums);
+        }
+    }
+    // with(some), where some(n, sums) computes one vector of columns.
+    template <int R, class With> void one_way(const SumRows<T, R>& rows, Way way, bool clamped, With with) const {
+        const auto direct = [&](auto phi) { with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { direct_scores<decltype(phi)>(rows, b + n, sums); }); };
+        if (way == NEAR_RATIO) {
+            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, true>(rows, near_f + n, sums); });
+            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, false>(rows, near_f + n, sums); });
+        }
+        if (way == RATIO && FOLDS<T> && rows.folded) {
+            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, true>(rows, f + n, sums); });
+            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, false>(rows, f + n, sums); });
+        }
+        if (way == RATIO) {
+            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, true>(rows, f + n, sums); });
+            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, false>(rows, f + n, sums); });
+        }
         switch (c.form) {
-            case REGARD_TANH: return direct_scores<Tanh<T>>(rows, b + n, sums);
-            case REGARD_SIGMOID: return direct_scores<Sigmoid<T>>(rows, b + n, sums);
-            case REGARD_RELU: return direct_scores<Relu<T>>(rows, b + n, sums);
-            default: return direct_scores<Gelu<T>>(rows, b + n, sums);
+            case REGARD_TANH: return direct(Tanh<T>{});
+            case REGARD_SIGMOID: return direct(Sigmoid<T>{});
+            case REGARD_RELU: return direct(Relu<T>{});
+            default: return direct(Gelu<T>{});
         }
     }
 };

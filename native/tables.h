@@ -43,11 +43,6 @@ template <class T> constexpr bool FOLDS = sizeof(T) == 4;
 #else
 template <class T> constexpr bool FOLDS = false;
 #endif
-template <class T> inline bool folds(const T* v, int64_t d) {
-    bool all = FOLDS<T>;
-    for (int64_t x = 0; x < d; ++x) all &= v[x] == T(0) || std::abs(v[x]) >= T(1.0 / (1 << 24));
-    return all;
-}
 
 // e = e^κx and less = e^κx − 1 of `count` numbers.
 template <class T> inline void power_tables(const T* x, int64_t count, T kappa, T* e, T* less) {
@@ -80,17 +75,31 @@ template <class T> REGARD_INLINE Vec<T> size_of(Vec<T> largest) {
     return (largest > one ? one : zero) + (largest > splat(Limits<T>::bounded) ? one : zero) + (largest > splat(Limits<T>::wide) ? one : zero);
 }
 
-// The weights of head h, and their sum.
+// The weights of head h.
 template <class T> inline const T* weights_of(const regard_call& c, int64_t h) { return static_cast<const T*>(c.v) + h * c.d_key; }
-template <class T> inline T all_weights(const regard_call& c, int64_t h) {
-    const T* v = weights_of<T>(c, h);
-    double all = 0;
-    for (int64_t x = 0; x < c.d_key; ++x) all += double(v[x]);
-    return T(all);
-}
+// What all queries of a head have in common.
+template <class T> struct Weights {
+    const T* v = nullptr;
+    T all = 0;  // their sum
+    bool folded = false;
+    std::vector<T> factor, inverse;  // 1/v; of 0 they are 0 and 2^60
+    void set(const regard_call& c, int64_t h) {
+        const int64_t d = c.d_key;
+        v = weights_of<T>(c, h), folded = FOLDS<T>;
+        factor.resize(size_t(d)), inverse.resize(size_t(d));
+        double sum = 0;
+        for (int64_t x = 0; x < d; ++x) {
+            const bool none = v[x] == T(0);
+            sum += double(v[x]);
+            folded &= none || std::abs(v[x]) >= T(1.0 / (1 << 24));
+            factor[size_t(x)] = none ? T(0) : T(1) / v[x], inverse[size_t(x)] = none ? T(1ll << 60) : factor[size_t(x)];
+        }
+        all = T(sum);
+    }
+};
 
-// The tables of one query, which stands in row[0 .. d - 1]; `v` are its head's weights, `all` their sum.
-template <class T> inline void query_tables(const regard_call& c, const T* v, T all, T* row) {
+// The tables of one query, which stands in row[0 .. d - 1].
+template <class T> inline void query_tables(const regard_call& c, const Weights<T>& weights, T* row) {
     const int64_t d = c.d_key;
     const T kappa = kappa_of<T>(c);
     T *e = row, *less = row + d, *a = row + 2 * d;
@@ -101,13 +110,15 @@ template <class T> inline void query_tables(const regard_call& c, const T* v, T 
     for (; x < d; ++x) largest[0] = std::max(largest[0], std::abs(a[x]));
     power_tables<T>(a, d, kappa, e, less);
     row[3 * d] = size_of<T>(splat(std::abs(kappa) * max_of<T>(largest)))[0];
-    row[3 * d + 1] = all;
-    row[3 * d + 2] = T(folds(v, d));
-    T *ve = row + 3 * d + 3, *over = ve + d, *inverse = over + d;
-    for (x = 0; x < d; ++x) {
-        const bool none = v[x] == T(0);
-        ve[x] = v[x] * e[x], over[x] = none ? T(0) : e[x] / v[x], inverse[x] = none ? T(1ll << 60) : T(1) / v[x];
+    row[3 * d + 1] = weights.all;
+    row[3 * d + 2] = T(weights.folded);
+    T *ve = row + 3 * d + 3, *over = ve + d;
+    for (x = 0; x + LANES<T> <= d; x += LANES<T>) {
+        store(ve + x, load(weights.v + x) * load(e + x));
+        store(over + x, load(weights.factor.data() + x) * load(e + x));
     }
+    for (; x < d; ++x) ve[x] = weights.v[x] * e[x], over[x] = weights.factor[size_t(x)] * e[x];
+    std::copy(weights.inverse.begin(), weights.inverse.end(), over + d);
 }
 
 // A panel of keys: where its raw numbers are packed, and the tables made of them.

@@ -144,7 +144,10 @@ def _unseen_could_show(request: Request) -> bool:
 
     A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
     """
-    if isinstance(inner(request.score), Dot | ScaledDot) or not torch.is_grad_enabled():
+    score = inner(request.score)
+    if isinstance(score, Dot | ScaledDot) or not torch.is_grad_enabled():
+        return False
+    if not any(part.requires_grad for part in (request.query, request.key, *vars(score).values()) if isinstance(part, Tensor)):
         return False
     return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
 

@@ -21,13 +21,13 @@ class Matrices(Structure):
 
 def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
     """a · b of (batch, head, rows, depth) and (…, depth, columns), which broadcast; summed where `shape` has a 1."""
-    batch, heads = (max(sizes) for sizes in zip(a.shape[:2], b.shape[:2], strict=True))
+    size = (*shape, a.shape[2], b.shape[3])
     if 0 in (*a.shape, *b.shape):
-        batch = heads = 0
-    out = a.new_zeros((*shape, a.shape[2], b.shape[3]))
-    to = Strided.of(out)
+        return a.new_zeros(size)
+    out = torch.empty(size, dtype=a.dtype)
+    batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
-    rows.a, rows.b, rows.c = Strided.of(plain(a)), Strided.of(plain(b)), to
+    rows.a, rows.b, rows.c = Strided.of(plain(a)), Strided.of(plain(b)), Strided.of(out)
     entry: Any = library().regard_multiply  # type: ignore[union-attr]
     entry.argtypes, entry.restype = [POINTER(Matrices)], c_int
     if entry(ctypes.byref(rows)) == NO_MEMORY:
@@ -39,7 +39,10 @@ def project(x: Tensor, matrix: Tensor) -> Tensor:
     """x · matrix, of (batch, head, length, width) and (width, columns) or (head, width, columns), differentiable."""
     if x.device.type != "cpu" or library() is None:
         return x @ matrix
-    found: Tensor = _Projection.apply(x, matrix if matrix.ndim == 3 else matrix[None])  # type: ignore[no-untyped-call]
+    matrix = matrix if matrix.ndim == 3 else matrix[None]
+    if not (torch.is_grad_enabled() and (x.requires_grad or matrix.requires_grad)):
+        return multiply(x, matrix[None], (x.shape[0], x.shape[1]))
+    found: Tensor = _Projection.apply(x, matrix)  # type: ignore[no-untyped-call]
     return found
 
 
