@@ -55,7 +55,7 @@ class Quick:
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The output."""
         if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
-            out: Tensor = _Attention.apply(self, query, key, value)  # type: ignore[no-untyped-call]
+            out: Tensor = _apply(self, query, key, value)
         else:
             out = self.forward(query, key, value, None)
         return out if out.dtype is query.dtype else out.to(query.dtype)
@@ -130,6 +130,8 @@ class _Attention(torch.autograd.Function):
         return (None, *higher(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
 
 
+# without the look for transforms of torch.func, which `attend` has had already
+_apply: Any = super(torch.autograd.Function, _Attention).apply
 _known: dict[Key, Quick] = {}
 
 
