@@ -54,25 +54,33 @@ template <class T> REGARD_INLINE Vec<T> four(const Vec<T>* n, const Vec<T>* u) {
     const Vec<T> top = (n[0] * u[1] + n[1] * u[0]) * right + (n[2] * u[3] + n[3] * u[2]) * left;
     return top * reciprocal<T>(left * right);
 }
-// Two units share one: 1 / u + 1 / w = (u + w) / (u·w).
+// Two units share one reciprocal: 1 / u + 1 / w = (u + w) / (u·w). A true division takes longer, but keeps other parts of the
+// processor busy: one in four costs nothing.
+template <class T, int R, bool CLAMP, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
+    const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
+    const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
+    REGARD_UNROLL for (int r = 0; r < R; ++r) {
+        Vec<T> n[2], u[2];
+        REGARD_UNROLL for (int q = 0; q < 2; ++q) {
+            u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
+            if (CLAMP) {
+                const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
+                const auto fits = absolute<T>(u[q]) < most;
+                n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
+            }
+        }
+        const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]), below = u[0] * u[1];
+        found[r] += DIVIDE ? Vec<T>(top / below) : Vec<T>(top * reciprocal<T>(below));
+    }
+}
 template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     Vec<T> found[R] = {};
-    for (int64_t x = 0; x < rows.d; x += 2) {
-        const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
-        const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
-        REGARD_UNROLL for (int r = 0; r < R; ++r) {
-            Vec<T> n[2], u[2];
-            REGARD_UNROLL for (int q = 0; q < 2; ++q) {
-                u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
-                if (CLAMP) {
-                    const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
-                    const auto fits = absolute<T>(u[q]) < most;
-                    n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
-                }
-            }
-            const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]);
-            found[r] += top * reciprocal<T>(u[0] * u[1]);
-        }
+    for (int64_t x = 0; x < rows.d; x += 4) {
+        two_folded<T, R, CLAMP, false>(rows, f, x, found);
+        two_folded<T, R, CLAMP, false>(rows, f, x + 2, found);
+        if ((x += 4) == rows.d) break;
+        two_folded<T, R, CLAMP, true>(rows, f, x, found);
+        two_folded<T, R, CLAMP, false>(rows, f, x + 2, found);
     }
     for (int r = 0; r < R; ++r) sums[r] = rows.whole ? Vec<T>(splat(rows.all[r]) - splat(rows.k) * found[r]) : found[r];
 }
