@@ -147,7 +147,9 @@ def _unseen_could_show(request: Request) -> bool:
     score = inner(request.score)
     if isinstance(score, Dot | ScaledDot) or not torch.is_grad_enabled():
         return False
-    if not any(part.requires_grad for part in (request.query, request.key, *vars(score).values()) if isinstance(part, Tensor)):
+    if not any(
+        part.requires_grad for part in (request.query, request.key, *vars(score).values()) if isinstance(part, Tensor)
+    ):
         return False
     return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
 
