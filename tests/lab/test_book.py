@@ -2,11 +2,13 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 from regard import lab
 from regard.inspection.records import Bars, Table
 from regard.lab.book import book
 from regard.lab.everything import Failed
+from regard.lab.page import write
 from regard.lab.report import Claim, Compared, Report
 
 EVIL = "<script>alert(1)</script>&"
@@ -46,8 +48,10 @@ class _Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_every_part_is_there_and_texts_are_texts() -> None:
-    page = book([REPORT, Failed("two", "ValueError: no <model>")], {"one": "asked & answered", "two": "what"})
+def test_every_part_is_there_and_texts_are_texts(tmp_path: Path) -> None:
+    write(REPORT, tmp_path)
+    asked = {"one": "asked & answered", "two": "what"}
+    page = book([REPORT, Failed("two", "ValueError: no <model>")], asked, tmp_path)
     parser = _Balanced()
     parser.feed(page)
     assert parser.open == []
@@ -62,7 +66,9 @@ def test_every_part_is_there_and_texts_are_texts() -> None:
     assert "1 not said</span>" in page
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
-    page = book([lab.run("saturation", quick=True)], lab.EXPERIMENTS)
+def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
+    report = lab.run("saturation", quick=True)
+    write(report, tmp_path)
+    page = book([report], lab.EXPERIMENTS, tmp_path)
     assert "default-src 'none'" in page
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)

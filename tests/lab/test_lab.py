@@ -129,6 +129,7 @@ def test_writing_timed_experiments_writes_their_times(
 ) -> None:
     saved: dict[str, object] = {}
     monkeypatch.setattr(show, "save", lambda picture, path: saved.update({path.name: picture}))
+    monkeypatch.setattr(page, "save_as", lambda picture, paths: saved.update({path.name: picture for path in paths}))
     report = quick("patterns")
     page.write(report, tmp_path)
     assert report.timing is not None

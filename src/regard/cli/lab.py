@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from regard import lab
@@ -84,16 +85,16 @@ def _all(args: argparse.Namespace) -> int:
     start = time.monotonic()
     found: dict[str, Outcome] = {}
     with Progress() as progress:
-        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, progress=progress):
+        then = partial(page.write, folder=folder)
+        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, progress=progress, then=then):
             found[outcome.name] = outcome
             progress.clear()
             if isinstance(outcome, Failed):
                 print(f"{outcome.name}: not run: {outcome.reason}", file=sys.stderr)
             else:
-                page.write(outcome, folder)
                 print(f"{outcome.name}: {outcome.finding}", flush=True)
         progress("writing the report", 0, 1)
-        html = book([found[name] for name in lab.names()], lab.EXPERIMENTS)
+        html = book([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
     print(f"\nthe report of all is {folder / BOOK} ({time.monotonic() - start:.0f} s)")
     return int(any(isinstance(outcome, Failed) for outcome in found.values()))

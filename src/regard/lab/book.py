@@ -4,27 +4,30 @@ import base64
 import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from regard.inspection.aligned import Column, columns_of
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import visible
 from regard.lab.everything import Failed, Outcome
+from regard.lab.page import pictures
 from regard.lab.report import VERDICTS, Compared, Report
 from regard.show.document import hashed
-from regard.show.figure import draw
-from regard.show.save import figure_bytes
 
 STYLE = Path(__file__).parent / "book.css"
 SHORT = 14  # letters that are not broken into lines
 COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected", "not confirmed": "corrected"}
 
 
-def book(outcomes: Sequence[Outcome], asked: dict[str, str]) -> str:
-    """The page. `asked` has what each experiment asks, by name."""
+def book(outcomes: Sequence[Outcome], asked: dict[str, str], folder: Path) -> str:
+    """The page. `asked` has what each experiment asks, by name; `folder`, what `page.write` made of the reports."""
     style = STYLE.read_text(encoding="utf-8")
     reports = [each for each in outcomes if isinstance(each, Report)]
-    body = [_opening(reports, outcomes, asked), *(_section(number, each) for number, each in enumerate(outcomes, 1))]
+    body = [
+        _opening(reports, outcomes, asked),
+        *(_section(number, each, folder) for number, each in enumerate(outcomes, 1)),
+    ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
@@ -70,24 +73,23 @@ def _tally(reports: Sequence[Report]) -> str:
     )
 
 
-def _section(number: int, outcome: Outcome) -> str:
+def _section(number: int, outcome: Outcome, folder: Path) -> str:
     head = f'<section id="{outcome.name}">\n<h2><span class="number">{number}</span> {outcome.name}</h2>'
     if isinstance(outcome, Failed):
         return f'{head}\n<p class="failed">Not run: {_text(outcome.reason)}</p>\n</section>'
-    return "\n".join([head, *_parts(outcome), "</section>"])
+    return "\n".join([head, *_parts(outcome, folder), "</section>"])
 
 
-def _parts(report: Report) -> Iterator[str]:
+def _parts(report: Report, folder: Path) -> Iterator[str]:
     yield f'<p class="question">{_text(report.question)}</p>'
     yield f'<p class="finding">{_text(report.finding)}</p>'
     timing = report.timing
     tables = [*report.tables, *(timing.tables if timing else ())]
-    pictures = [*report.pictures, *(timing.pictures if timing else ())]
-    for place in range(max(len(tables), len(pictures))):
-        if place < len(tables):
-            yield _table(tables[place])
-        if place < len(pictures):
-            yield _picture(pictures[place])
+    for table, drawn in zip_longest(tables, pictures(report, folder)):
+        if table is not None:
+            yield _table(table)
+        if drawn is not None:
+            yield _picture(*drawn)
     for compared in report.compared:
         yield _claims(compared)
     told = " · ".join(f"{_text(name)} {_text(value)}" for name, value in report.settings.items())
@@ -130,8 +132,8 @@ def _claims(compared: Compared) -> str:
     return _table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims])
 
 
-def _picture(picture: Picture) -> str:
-    content = base64.b64encode(figure_bytes(draw(picture), "svg")).decode("ascii")
+def _picture(picture: Picture, svg: Path) -> str:
+    content = base64.b64encode(svg.read_bytes()).decode("ascii")
     name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
     return f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>'
 

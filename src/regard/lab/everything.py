@@ -3,7 +3,7 @@
 import multiprocessing as mp
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -28,6 +28,11 @@ class Failed:
 
 
 Outcome = Report | Failed
+Then = Callable[[Report], object]
+
+
+def nothing(report: Report) -> None:
+    """Leave a report as it is."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,17 @@ class _Worker:
 
 
 def everything(
-    names: Sequence[str], *, quick: bool = False, seed: int = 0, progress: Progress = silent
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    progress: Progress = silent,
+    then: Then = nothing,
 ) -> Generator[Outcome]:
     """Run the experiments in processes of their own; what each found, as it is found.
 
     Those of `lab.TIMED` come first and one by one, with all threads. An experiment that raises is `Failed`, and the
-    others go on.
+    others go on. `then` takes each report in the process that made it.
     """
     alone = [name for name in names if name in lab.TIMED]
     # the trained ones stand last in the list and take longest
@@ -54,7 +64,7 @@ def everything(
         try:
             while waiting or workers:
                 while waiting and len(workers) < places:
-                    workers.append(_started(waiting.pop(0), quick, seed, threads=_threads(places)))
+                    workers.append(_started(waiting.pop(0), quick, seed, then, threads=_threads(places)))
                 for worker, found in _heard(workers):
                     if isinstance(found, str):
                         progress(f"{found}, experiment", done, len(names))
@@ -73,16 +83,16 @@ def _threads(places: int) -> int:
     return max(1, torch.get_num_threads() // places)
 
 
-def _started(name: str, quick: bool, seed: int, *, threads: int) -> _Worker:
+def _started(name: str, quick: bool, seed: int, then: Then, *, threads: int) -> _Worker:
     context = mp.get_context("spawn")  # a forked torch may hang
     ear, mouth = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(mouth, name, quick, seed, threads), name=f"regard lab {name}")
+    process = context.Process(target=_work, args=(mouth, name, quick, seed, then, threads), name=f"regard lab {name}")
     process.start()
     mouth.close()  # so that the ear hears when the process is gone
     return _Worker(name, process, ear)
 
 
-def _work(mouth: Connection, name: str, quick: bool, seed: int, threads: int) -> None:
+def _work(mouth: Connection, name: str, quick: bool, seed: int, then: Then, threads: int) -> None:
     """What the process does: it tells where it is, and at last what it found."""
     torch.set_num_threads(threads)
     spoke = 0.0
@@ -97,6 +107,7 @@ def _work(mouth: Connection, name: str, quick: bool, seed: int, threads: int) ->
     with suppress(KeyboardInterrupt, BrokenPipeError):  # the parent has heard the same Ctrl-C, or is gone
         try:
             found = lab.run(name, quick=quick, seed=seed, progress=told)
+            then(found)
         except Exception as error:
             found = Failed(name, f"{type(error).__name__}: {error}")
         mouth.send(found)

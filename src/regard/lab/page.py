@@ -14,6 +14,7 @@ from regard.inspection.records import Picture, Table
 from regard.inspection.text import display_width
 from regard.lab.report import Report
 from regard.show import data
+from regard.show.save import save_as
 
 NARROWEST = 40
 SHORTEST = 12  # letters of a text that is broken into lines
@@ -125,13 +126,12 @@ def write(report: Report, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     timing = report.timing
-    pictures = (*report.pictures, *(timing.pictures if timing else ()))
     tables = (*report.tables, *(timing.tables if timing else ()))
     written: list[Path] = []
-    for picture, stem in zip(pictures, _stems(report.name), strict=False):
-        for form in ("png", "svg"):
-            written.append(folder / f"{stem}.{form}")
-            show.save(picture, written[-1])
+    for picture, svg in pictures(report, folder):
+        paths = (svg.with_suffix(".png"), svg)
+        save_as(picture, paths)
+        written += paths
     for table, stem in zip(tables, _stems(report.name), strict=False):
         written.append(folder / f"{stem}.csv")
         show.save(table, written[-1])
@@ -141,6 +141,14 @@ def write(report: Report, folder: Path) -> list[Path]:
     written.append(folder / f"{report.name}.json")
     replace(written[-1], as_json(report).encode())
     return written
+
+
+def pictures(report: Report, folder: Path) -> Iterator[tuple[Picture, Path]]:
+    """Every picture, and where `write` puts it as svg."""
+    timing = report.timing
+    found = (*report.pictures, *(timing.pictures if timing else ()))
+    for picture, stem in zip(found, _stems(report.name), strict=False):
+        yield picture, folder / f"{stem}.svg"
 
 
 def _stems(name: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import io
 import os
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from regard.inspection.aligned import aligned as table
@@ -28,6 +29,13 @@ def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
     The same picture gives the same bytes.
     """
     replace(path, _content(picture, form_of(path, _FORMATS)))
+
+
+def save_as(picture: Picture, paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Write one picture as several figures (png, svg, pdf), drawn once."""
+    figure = draw(picture)
+    for path in paths:
+        replace(path, figure_bytes(figure, form_of(path, FIGURES)))
 
 
 def _content(picture: Picture | Table, form: str) -> bytes:
