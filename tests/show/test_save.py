@@ -10,6 +10,7 @@ import pytest
 
 from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Table
 from regard.show import save
+from regard.show.save import save_as
 
 GRID = Grid([[0.5, None], [0.25, 0.75]], ["猫", "b"], ["x", "y"], title="two <tokens>")
 LINES = Lines([Line("dot", [1, 2, 4], [1, 2, 3], [0, 1, 2], [2, 3, 4])], "n", "ms", log_x=True)
@@ -26,6 +27,15 @@ def test_the_suffix_names_the_format_and_the_bytes_repeat(tmp_path: Path, form: 
     assert first.read_bytes().startswith(STARTS[form])
     assert first.read_bytes() == second.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([first.name, second.name])
+
+
+def test_one_drawing_gives_the_files_of_several(tmp_path: Path) -> None:
+    paths = [tmp_path / f"once.{form}" for form in ("png", "svg", "pdf")]
+    picture = Panel([Bars(["p", "q"], {"s": [1.0, 2.0]}, "y"), Grid([[0.25, 0.75]])], "both")
+    save_as(picture, paths)
+    for path in paths:
+        save(picture, alone := path.with_stem("alone"))
+        assert path.read_bytes() == alone.read_bytes()
 
 
 def test_text_in_svg_stays_text(tmp_path: Path) -> None:
