@@ -1,6 +1,6 @@
 """ShardedMatrix: the weights of a sequence that several processes share, and what can be asked of them."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from regard.engine.ring import Ring
 
 
+_KNOWS = (
+    "it knows lse, entropy, peak, received, distance, mass and pool; for all else make regard.matrix(query, key) of the "
+    "whole sequence in one process"
+)
+
+
 class ShardedMatrix:
     """Reductions over all pairs, for this process's queries; `received` is of its own keys.
 
@@ -31,6 +37,12 @@ class ShardedMatrix:
     def __init__(self, query: Tensor, key: Tensor, ring: "Ring", spec: dict[str, Any]) -> None:
         self._query, self._key, self._ring, self._spec = query, key, ring, spec
         self._kept: dict[str, Tensor] = {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a matrix that processes share has no {name}: {_KNOWS}")
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError(f"a matrix that processes share cannot be indexed: {_KNOWS}")
 
     def lse(self) -> Tensor:
         """log Σ e^x of each row, the sink included; differentiable."""
