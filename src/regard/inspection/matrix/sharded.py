@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 _KNOWS = (
-    "it knows lse, entropy, peak, received, distance, mass and pool; for all else make regard.matrix(query, key) of the "
-    "whole sequence in one process"
+    "it knows lse, entropy, peak, received, distance, mass and pool; for all else make regard.matrix(query, key) of "
+    "the whole sequence in one process"
 )
 
 
