@@ -99,6 +99,14 @@ class Seen:
 Opener = Callable[..., Seen]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Maps that several tests share are made before any test has a folder of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("maps")))
+        yield
+
+
 @pytest.fixture(scope="module")  # in its thread no other loop of events can run
 def browser() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
