@@ -135,7 +135,7 @@ template <class T> class Sums {
    public:
     Sums(const regard_call& call, const T* panel) : c(call), f(panel), near_f(panel + c.d_key * COLUMNS<T>), b(panel + (table_sets(c) - 1) * c.d_key * COLUMNS<T>), sizes(panel + 3 * c.d_key * COLUMNS<T>) {}
 
-        Range range(int64_t from, int64_t to) const {
+    Range range(int64_t from, int64_t to) const {
         if (!ratio_form(c)) return {FAR, FAR};
         Vec<T> low = splat(T(FAR)), high{};
         for (int64_t n = from; n < to; n += LANES<T>) high = max<T>(high, load(sizes + n)), low = least<T>(low, load(sizes + n));

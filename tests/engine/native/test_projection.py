@@ -32,6 +32,13 @@ def test_nothing_to_multiply(size: tuple[int, int, int, int, int]) -> None:
     assert torch.equal(matrix.grad, torch.zeros(depth, columns))
 
 
+def test_numbers_that_torch_has_not_written_yet() -> None:
+    x = torch.view_as_complex(torch.randn(1, 2, 9, 5, 2)).conj().imag  # a sign that is still to change
+    assert x.is_neg()
+    matrix = torch.randn(5, 6)
+    assert torch.equal(project(x, matrix), project(x.clone(), matrix))
+
+
 def _grads(x: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
     out = project(x, matrix)
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))

@@ -98,6 +98,15 @@ class Call(Structure):
     ]
 
 
+class Matrices(Structure):
+    """One product of matrices; field for field `regard_product` of native/regard.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("dtype", "batch", "heads", "rows", "depth", "columns", "threads")),
+        *((name, Strided) for name in ("a", "b", "c")),
+    ]
+
+
 def _path() -> Path | None:
     """Beside this file, or where an editable installation put it."""
     name = f"libregard.{ {'win32': 'dll', 'darwin': 'dylib'}.get(sys.platform, 'so') }"
@@ -120,6 +129,7 @@ def library() -> ctypes.CDLL | None:
     for name in ("regard_forward", "regard_backward", "regard_visit"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
+    found.regard_multiply.argtypes, found.regard_multiply.restype = [POINTER(Matrices)], c_int
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
     found.regard_workspace.restype = c_int64
     found.regard_isa.restype = c_char_p

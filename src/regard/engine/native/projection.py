@@ -1,22 +1,11 @@
 """Queries and keys times a matrix, by our own kernels: a row's bits depend on neither threads nor the other rows."""
 
-import ctypes
-from ctypes import POINTER, Structure, c_int, c_int64
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.engine.native.library import DTYPES, NO_MEMORY, Strided, library, plain
-
-
-class Matrices(Structure):
-    """One product; field for field `regard_product` of native/regard.h."""
-
-    _fields_ = [
-        *((name, c_int64) for name in ("dtype", "batch", "heads", "rows", "depth", "columns", "threads")),
-        *((name, Strided) for name in ("a", "b", "c")),
-    ]
+from regard.engine.native.library import DTYPES, NO_MEMORY, Matrices, Strided, library, plain
 
 
 def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -24,13 +13,11 @@ def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
     size = (*shape, a.shape[2], b.shape[3])
     if 0 in (*a.shape, *b.shape):
         return a.new_zeros(size)
-    out = torch.empty(size, dtype=a.dtype)
+    out, a, b = torch.empty(size, dtype=a.dtype), plain(a), plain(b)
     batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
-    rows.a, rows.b, rows.c = Strided.of(plain(a)), Strided.of(plain(b)), Strided.of(out)
-    entry: Any = library().regard_multiply  # type: ignore[union-attr]
-    entry.argtypes, entry.restype = [POINTER(Matrices)], c_int
-    if entry(ctypes.byref(rows)) == NO_MEMORY:
+    rows.a, rows.b, rows.c = Strided.of(a), Strided.of(b), Strided.of(out)
+    if library().regard_multiply(rows) == NO_MEMORY:  # type: ignore[union-attr]
         raise MemoryError("the native engine could not allocate its workspace")
     return out
 
