@@ -2,6 +2,7 @@
 // bits depend on its keys alone: not on the block, the thread, the batch or the number of queries.
 #pragma once
 #include "faint.h"
+#include "few.h"
 #include "pool.h"
 
 namespace regard {
@@ -81,8 +82,8 @@ template <class T, class S> class Forward {
     }
     // Whether a segment adds nothing to any row; `norm` is the largest of its keys.
     bool faint(const Span& span, T norm) const { return faint_.all(logits_, span.start, span.stop, norm); }
-    void segment(const Span& span, int64_t base, const Source<T>& source, Ahead ahead = {}) {
-        soften(span, base, source);
+    void segment(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead) {
+        soften(span, base, source, ahead);
         rows_.absorb(here_, logits_, keep_, take_);
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
@@ -90,8 +91,8 @@ template <class T, class S> class Forward {
         }, ahead);
     }
     // The same in two steps, for segments that are computed apart: first what one adds, then adding it.
-    void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state, Ahead ahead) {
-        soften(span, base, source);
+    void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state, Ahead& ahead) {
+        soften(span, base, source, ahead);
         state = here_;
         std::fill(out, out + BLOCK * tiles_.padded, T(0));
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
@@ -112,12 +113,13 @@ template <class T, class S> class Forward {
     bool write() {
         Vec<T> check{};
         for (int64_t r = 0; r < logits_.block.count; ++r) write(r, check);
-        return sum<T>(check) == T(0);
+        return finite_ && sum<T>(check) == T(0);
     }
 
    private:
     const regard_call& c_;
     Logits<T, S> logits_;
+    bool finite_ = true;
     Tiles<T> tiles_;
     T *q_, *s_, *out_;
     RowState<T> rows_, here_;
@@ -125,11 +127,14 @@ template <class T, class S> class Forward {
     alignas(64) T keep_[BLOCK], take_[BLOCK];
 
     // s_ becomes the powers of logit - top of this segment; here_ their sums.
-    void soften(const Span& span, int64_t base, const Source<T>& source) {
+    void soften(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead) {
         logits_.set_span(span, base);
         const int64_t count = logits_.block.count;
         here_.clear();
-        if (logits_.finished(span)) {
+        if (source.keys) {
+            finite_ &= few_scores<T>(logits_, q_, c_.d_key, static_cast<const S*>(source.keys), s_, ahead);
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
+        } else if (logits_.finished(span)) {
             alignas(64) T best[BLOCK * LANES<T>];
             for (int64_t r = 0; r < count; ++r) store(best + r * LANES<T>, splat(NONE<T>));
             logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_, [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED {

@@ -65,7 +65,7 @@ inline Vec<T> pack_panel(const S* from, int64_t row, int64_t column, int64_t ski
                 Vec<T> rows[LANES<T>];
                 REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n) {
                     rows[n] = load_wide<T>(from + (r - skip + n) * row + x);
-                    ahead();
+                    ahead.template line<Vec<T>, S>(n);
                     check += rows[n] * T(0);
                 }
                 transpose<T>(rows);

@@ -1,6 +1,8 @@
 // The register tile: a few rows times a few vectors of columns, summed over the depth in order, one multiply-add each.
 // A pair's bits depend on its own row and column only, whatever the tile around it.
 #pragma once
+#include <vector>
+
 #include "simd.h"
 
 namespace regard {
@@ -14,19 +16,43 @@ constexpr int WIDE = 2;
 #endif
 template <class T> constexpr int COLUMNS = WIDE * LANES<T>;
 
-// Rows of memory that will be read soon, asked for line by line, in order. They go to the second-level cache: the first has
-// no room for what is not needed at once.
+// Memory that will be read soon, asked for line by line, in order. It goes to the second-level cache: the first has no room
+// for what is not needed at once.
 struct Ahead {
-    const char* row = nullptr;
-    int64_t stride = 0, bytes = 0, rows = 0, x = 0;
-    template <class S> static Ahead of(const S* first, int64_t row, int64_t width, int64_t rows) {
-        return {reinterpret_cast<const char*>(first), row * int64_t(sizeof(S)), width * int64_t(sizeof(S)), rows, 0};
+    static constexpr int LINE_BYTES = 64;
+    struct Piece {  // rows of bytes, `stride` apart
+        const char* row;
+        int64_t stride, bytes, rows;
+    };
+    Ahead() = default;
+    explicit Ahead(const Piece& piece) : now_(piece) {}
+    explicit Ahead(const std::vector<Piece>& pieces) : next_(pieces.data()), past_(next_ + pieces.size()) { turn(); }
+    template <class S> static Piece piece(const S* first, int64_t row, int64_t width, int64_t rows) {
+        return {reinterpret_cast<const char*>(first), row * int64_t(sizeof(S)), width * int64_t(sizeof(S)), rows};
     }
     REGARD_INLINE void operator()() {
-        if (rows <= 0) return;
-        __builtin_prefetch(row + x, 0, 2);
-        x += 64;
-        if (x >= bytes) x = 0, row += stride, --rows;
+        if (now_.rows <= 0) return;
+        __builtin_prefetch(now_.row + x_, 0, 2);
+        x_ += LINE_BYTES;
+        if (x_ < now_.bytes) return;
+        x_ = 0, now_.row += now_.stride, --now_.rows;
+        turn();
+    }
+    // Once for every line of numbers read, of which a vector is the n-th.
+    template <class V, class S> REGARD_INLINE void line(int n) {
+        constexpr int VECTORS = std::max<int>(1, LINE_BYTES / (sizeof(V) / sizeof(V{}[0]) * sizeof(S)));
+        if (n % VECTORS == 0) (*this)();
+    }
+    void all() {
+        while (now_.rows > 0) (*this)();
+    }
+
+   private:
+    Piece now_{};
+    const Piece *next_ = nullptr, *past_ = nullptr;
+    int64_t x_ = 0;
+    REGARD_INLINE void turn() {
+        while (now_.rows <= 0 && next_ != past_) now_ = *next_++;
     }
 };
 
@@ -36,15 +62,17 @@ enum Order { BY_ROWS, BY_COLUMNS };
 // done(r, sums) for R rows of a · b[x * wide ...], C vectors each. What comes before `cut` is summed apart: a sum of fewer
 // terms rounds less.
 template <class T, Order ORDER, int R, int C, class Done>
-REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done, Ahead& ahead) {
+REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done, Ahead& given) {
+    Ahead ahead;  // a copy, which needs no memory in the loop
+    if (R <= 4) ahead = given;
     Vec<T> sums[R][C];
-    const auto clear = [&] { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
-    const auto add = [&](int64_t count) {
+    const auto clear = [&]() REGARD_INLINED { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
+    const auto add = [&](int64_t count) REGARD_INLINED {
         for (int64_t x = 0; x < count; ++x) {
             Vec<T> columns[C];
             REGARD_UNROLL for (int c = 0; c < C; ++c) {
                 columns[c] = load(b + c * LANES<T>);
-                if (R <= 4) ahead();  // few rows: memory is what is waited for
+                if (R <= 4) ahead.template line<Vec<T>, T>(c);  // few rows: memory is what is waited for
             }
             REGARD_UNROLL for (int r = 0; r < R; ++r) {
                 const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
@@ -64,6 +92,7 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
         REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += load(before + (r * C + c) * LANES<T>);
     }
     REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
+    if (R <= 4) given = ahead;
 }
 
 // The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be

@@ -147,6 +147,7 @@ template <class T, class S> class Schedule {
         std::vector<Forward<T, S>> passes;
         std::vector<Seen> lists[SIDE];
         size_t next[SIDE] = {};
+        Ahead nothing;
         for (int64_t n = 0; n < count; ++n) {
             passes.emplace_back(c_, mask_, space, n);
             const Block block = blocks_.at(c_, lane, number + n);
@@ -158,7 +159,7 @@ template <class T, class S> class Schedule {
                 if (next[n] < lists[n].size() && lists[n][next[n]].segment == segment) {
                     const Span& span = lists[n][next[n]++].span;
                     if (!norms_.empty() && passes[size_t(n)].faint(span, norms_[size_t(lane * packer_.segments + segment)])) continue;
-                    passes[size_t(n)].segment(span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)));
+                    passes[size_t(n)].segment(span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)), nothing);
                 }
         for (Forward<T, S>& pass : passes) note(pass.write());
     }
@@ -174,8 +175,12 @@ template <class T, class S> class Schedule {
                 note(pass.begin(block));
                 const std::vector<Seen> spans = seen(block);
                 for (size_t n = 0; n < spans.size(); ++n) {
-                    const Source<T> source = read(lane, spans[n], space + Forward<T, S>::space(c_, 1));
-                    pass.segment(spans[n].span, base(spans[n].segment), source, next_keys(lane, spans, n + 1));
+                    const Seen& s = spans[n];
+                    if (n == 0) Ahead(packer_.keys_piece(lane, s.span.start, std::min(s.span.stop, s.span.start + packer_.lead()))).all();
+                    const std::vector<Ahead::Piece> pieces = packer_.pieces(lane, s.span, n + 1 < spans.size() ? &spans[n + 1].span : nullptr);
+                    Ahead ahead(pieces);
+                    const Source<T> source = read(lane, s, space + Forward<T, S>::space(c_, 1), ahead);
+                    pass.segment(s.span, base(s.segment), source, ahead);
                 }
                 note(pass.write());
             });
@@ -194,23 +199,25 @@ template <class T, class S> class Schedule {
             const Seen& s = spans[size_t(unit)];
             Forward<T, S> pass(c_, mask_, space, 0);
             note(pass.begin(block));
-            const Source<T> source = read(lane, s, space + Forward<T, S>::space(c_, 1));
-            pass.apart(s.span, base(s.segment), source, outs + part * size_t(unit), states[size_t(unit)], next_keys(lane, spans, size_t(unit + threads_)));
+            const size_t next = size_t(unit + threads_);  // probably
+            const std::vector<Ahead::Piece> pieces = packer_.pieces(lane, s.span, next < spans.size() ? &spans[next].span : nullptr);
+            Ahead ahead(pieces);
+            const Source<T> source = read(lane, s, space + Forward<T, S>::space(c_, 1), ahead);
+            pass.apart(s.span, base(s.segment), source, outs + part * size_t(unit), states[size_t(unit)], ahead);
         });
         Forward<T, S> pass(c_, mask_, spaces_.worker(0, Forward<T, S>::space(c_, 1) + packer_.size()), 0);
         note(pass.begin(block));
         for (size_t n = 0; n < spans.size(); ++n) pass.add(outs + part * n, states[n]);
         note(pass.write());
     }
-    // While keys are packed, their values are asked for; while these are weighed, the next keys.
-    Ahead next_keys(int64_t lane, const std::vector<Seen>& spans, size_t n) const {
-        return n < spans.size() ? packer_.keys_ahead(lane, spans[n].span.start, spans[n].span.stop) : Ahead{};
-    }
     // One segment, packed only where it is seen; values stay where they lie if they can be read there.
-    Source<T> read(int64_t lane, const Seen& s, T* space) {
-        note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space, packer_.values_ahead(lane, s.span.start, s.span.stop)));
+    Source<T> read(int64_t lane, const Seen& s, T* space, Ahead& ahead) {
+        const bool lying = packer_.lying && c_.group * c_.queries <= FEW;
+        if (!lying) note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space, ahead));
         if (!packer_.in_place) packer_.values(lane, s.segment, space + SEGMENT * packer_.width);
-        return packer_.source(lane, s.segment, space);
+        Source<T> source = packer_.source(lane, s.segment, space);
+        if (lying) source.keys = packer_.keys_at(lane, s.segment);
+        return source;
     }
 };
 

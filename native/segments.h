@@ -9,9 +9,12 @@ namespace REGARD_ISA {
 template <class T> struct Source {
     const T *panels, *values;
     int64_t row;  // distance of two rows of values where they lie; 0 for packed tiles
+    const void* keys = nullptr;  // column 0 of keys that are read where they lie; then there are no panels
     const T* tile(int64_t t) const { return values + t * COLUMNS<T> * (row ? 1 : SEGMENT); }
     int64_t step(const Tiles<T>& tiles, int64_t t) const { return row ? row : tiles.wide(t); }
 };
+
+constexpr int64_t LEAD = 32768;  // bytes of keys between asking and reading
 
 // Packs segments of one call. Places count from the start of the first key's segment.
 template <class T, class S> struct Packer {
@@ -19,23 +22,37 @@ template <class T, class S> struct Packer {
     int64_t pad, segments;
     Tiles<T> tiles;
     int64_t width;  // numbers of a key's column in its panel
+    bool lying;     // keys of a few queries are read where they lie
     bool in_place;  // values are read where they lie; rows far apart would collide in the cache
     explicit Packer(const regard_call& call) : c(call), pad(pad_of(call)), segments(parts(pad + call.keys, SEGMENT)), tiles(call.d_value), width(table_width(call)) {
+        lying = !c.form && c.key.column == 1 && c.d_key % LANES<T> == 0;
         in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value % LANES<T> == 0 && c.value.row >= c.d_value &&
                    c.value.row <= 2 * c.d_value;
     }
 
     size_t size() const { return size_t(SEGMENT * (width + (in_place ? 0 : tiles.padded))); }  // of one segment
 
-    // What to ask for before keys or values start .. stop - 1 of a lane are read.
-    Ahead keys_ahead(int64_t lane, int64_t start, int64_t stop) const {
-        return Ahead::of(at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, start), c.key.row, c.d_key, stop - start);
+    // Rows start .. stop - 1 of a lane's keys, and of some columns of its values.
+    Ahead::Piece keys_piece(int64_t lane, int64_t start, int64_t stop) const {
+        return Ahead::piece(at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, start), c.key.row, c.d_key, stop - start);
     }
-    Ahead values_ahead(int64_t lane, int64_t start, int64_t stop) const {
-        return Ahead::of(at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, start), c.value.row, c.d_value, stop - start);
+    Ahead::Piece values_piece(int64_t lane, int64_t start, int64_t stop, int64_t from, int64_t to) const {
+        return Ahead::piece(at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, start) + from * c.value.column, c.value.row, to - from, stop - start);
+    }
+    // Keys that are asked for before their segment begins.
+    int64_t lead() const { return std::max<int64_t>(1, LEAD / (c.d_key * int64_t(sizeof(S)))); }
+    // What to ask for while a span is read, in the order of reading, so that the next one finds its first keys.
+    std::vector<Ahead::Piece> pieces(int64_t lane, const Span& here, const Span* next) const {
+        std::vector<Ahead::Piece> all{keys_piece(lane, here.start + lead(), here.stop)};
+        for (int64_t t = 0; in_place && t < tiles.count; ++t)
+            all.push_back(values_piece(lane, here.start, here.stop, t * COLUMNS<T>, t * COLUMNS<T> + tiles.wide(t)));
+        if (!next) return all;
+        if (!in_place) all.push_back(values_piece(lane, next->start, next->stop, 0, c.d_value));
+        all.push_back(keys_piece(lane, next->start, std::min(next->stop, next->start + lead())));
+        return all;
     }
     // Panels of columns start .. stop - 1 (relative to the first key), all within the segment. False if not all finite.
-    bool keys(int64_t lane, int64_t segment, int64_t start, int64_t stop, T* to, Ahead ahead) const {
+    bool keys(int64_t lane, int64_t segment, int64_t start, int64_t stop, T* to, Ahead& ahead) const {
         Vec<T> check{};
         const int64_t base = segment * SEGMENT - pad;  // the column of the segment's start
         for (int64_t first = (start - base) / COLUMNS<T> * COLUMNS<T>; first < stop - base; first += COLUMNS<T>) {
@@ -58,7 +75,8 @@ template <class T, class S> struct Packer {
         const int64_t base = number * SEGMENT - pad;
         if (!in_place) values(lane, number, to + SEGMENT * width);
         const int64_t start = std::max<int64_t>(0, base), stop = std::min(c.keys, base + SEGMENT);
-        return keys(lane, number, start, stop, to, keys_ahead(lane, start + 2 * COLUMNS<T>, stop));
+        Ahead ahead(keys_piece(lane, start + 2 * COLUMNS<T>, stop));
+        return keys(lane, number, start, stop, to, ahead);
     }
     // Whether all values of a segment are finite.
     bool finite_values(int64_t lane, int64_t number) const {
@@ -75,6 +93,9 @@ template <class T, class S> struct Packer {
         if (!in_place) return {space, space + SEGMENT * width, 0};
         const S* first = at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, 0) + (segment * SEGMENT - pad) * c.value.row;
         return {space, reinterpret_cast<const T*>(first), c.value.row};
+    }
+    const void* keys_at(int64_t lane, int64_t segment) const {
+        return at<S>(c.key, lane / c.kv_heads, lane % c.kv_heads, 0) + (segment * SEGMENT - pad) * c.key.row;
     }
 };
 

@@ -105,7 +105,8 @@ template <class T, class S> class Visit {
             if (!p_.wanted(number)) continue;
             const Span span = span_of(p_.seen[size_t(lane * p_.blocks.per_lane + number)], begin_, end_);
             if (span.start == span.stop) continue;
-            if (!packed) p_.packer.keys(lane, segment, begin_, end_, panels_, {});
+            Ahead nothing;
+            if (!packed) p_.packer.keys(lane, segment, begin_, end_, panels_, nothing);
             packed = true;
             block(p_.blocks.at(c_, lane, number), span);
         }
