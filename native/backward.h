@@ -167,7 +167,8 @@ template <class T, class S> class Backward {
         return dq_ + ((block.head[r] - kv_ * c_.group) * c_.queries + block.row[r]) * c_.d_key;
     }
 
-    // dQ of a group of rows.
+    // dQ of a group of rows. Where keys are narrow little else rounds, and short chains cost little.
+    int64_t chain() const { return c_.d_key <= 16 ? KEYS / 4 : KEYS / 2; }
     void queries(int64_t g) {
         const int64_t from = logits_.low[g], to = logits_.high[g];
         if (from >= to) return;
@@ -183,7 +184,7 @@ template <class T, class S> class Backward {
                                else
                                    for (int64_t m = 0; m < c_.d_key - x - v * LANES<T>; ++m) to_[m] += sums[v][m];
                            });
-                       });
+                       }, Chains{chain() - from % chain(), chain()});
     }
 
     // Row r: s_ holds q.k and becomes the (dropped) weights; g_ holds dO.v and becomes the gradient of the score.
@@ -193,6 +194,25 @@ template <class T, class S> class Backward {
             special ? row_gradient<true, true>(r, span) : row_gradient<true, false>(r, span);
         else
             special ? row_gradient<false, true>(r, span) : row_gradient<false, false>(r, span);
+    }
+    // Whether all keys that a row sees are of this block.
+    bool alone(int64_t r) const {
+        if (p_.key_blocks == 1) return true;
+        if (!p_.mask.band()) return false;
+        const Run seen = p_.mask.interval(b_, logits_.block.row[r]);
+        return seen.start >= logits_.column0 && seen.stop <= logits_.column0 + KEYS;
+    }
+    // Σ p · dP of such a row. As a sum over the weights themselves it errs as its parts do, and less is left of that in dP − Σ p · dP.
+    template <bool DROPS> T met(int64_t r, Vec<T> shift, Vec<T> inverse, const T* factors) const {
+        const T *x = s_ + r * LINE, *g = g_ + r * LINE;
+        const Factor<Vec<T>> factor = logits_.factor(r);
+        Vec<T> sums{};
+        for (int64_t n = logits_.low[r / GROUP]; n < logits_.high[r / GROUP]; n += LANES<T>) {
+            const Vec<T> z = load(x + n) - shift, p = exp2(z, factor) * inverse;
+            const Vec<T> dw = DROPS ? Vec<T>(load(g + n) * load(factors + n)) : load(g + n);
+            sums += z == splat(NONE<T>) ? Vec<T>{} : Vec<T>(p * dw);
+        }
+        return sum<T>(sums);
     }
     template <bool DROPS, bool SPECIAL> void row_gradient(int64_t r, const Span& span) {
         const Block& block = logits_.block;
@@ -213,7 +233,7 @@ template <class T, class S> class Backward {
                        [&](int64_t n, MaskVec<T> stays) { store(factors + n, stays ? splat(T(c_.keep_scale)) : Vec<T>{}); });
         const Factor<Vec<T>> factor = logits_.factor(r);
         const Vec<T> inverse = splat(T(1) / total), shift = splat(top);
-        const Vec<T> constant = splat(p_.constant[place]), outer = splat(T(c_.scale / logits_.tau(h)));
+        const Vec<T> constant = splat(alone(r) ? p_.rest[place] - met<DROPS>(r, shift, inverse, factors) : p_.constant[place]), outer = splat(T(c_.scale / logits_.tau(h)));
         const bool mixed = SPECIAL && c_.grad_entropy;
         const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] : T(0));
         const Vec<T> log_total = splat(mixed ? T(std::log(double(total))) : T(0)), unit = splat(T(1 / logits_.tau(h)));

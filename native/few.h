@@ -12,8 +12,14 @@ constexpr int FEW = 8;  // query rows
 template <class T, int R, bool EDGE, class S>
 REGARD_INLINE void few_sums(const T* q, int64_t step, const S* k, int64_t row, int64_t from, int64_t to, int64_t depth, Vec<T>* sums, Ahead& given) {
     Ahead ahead = given;
-    REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] = Vec<T>{};
-    for (int64_t x = 0; x < depth; x += LANES<T>) {
+    Vec<T> before[R];
+    REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] = before[r] = Vec<T>{};
+    const int64_t chain = Chains::even(depth).each;
+    for (int64_t x = 0, edge = chain; x < depth; x += LANES<T>) {
+        if (x == edge) {
+            edge += chain;
+            REGARD_UNROLL for (int r = 0; r < R; ++r) before[r] += sums[r], sums[r] = Vec<T>{};
+        }
         Vec<T> rows[LANES<T>];
         REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n) {
             rows[n] = EDGE && (n < from || n >= to) ? Vec<T>{} : load_wide<T>(k + n * row + x);
@@ -23,6 +29,7 @@ REGARD_INLINE void few_sums(const T* q, int64_t step, const S* k, int64_t row, i
         REGARD_UNROLL for (int n = 0; n < LANES<T>; ++n)
             REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] += splat(q[r * step + x + n]) * rows[n];
     }
+    REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] += before[r];
     given = ahead;
 }
 

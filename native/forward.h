@@ -56,6 +56,7 @@ template <class T> struct RowState {
     }
 };
 
+constexpr int64_t QUARTER = SEGMENT / 4;
 constexpr double SINK_ABOVE = 44;  // how far above the largest logit a sink may be before the row's top moves
 
 template <class T, class S> class Forward {
@@ -203,15 +204,16 @@ template <class T, class S> class Forward {
         return logits_.column0 + logits_.first;
     }
 
-    // done(r, place in out_, sums) of powers times values; the halves of a segment are summed apart.
+    // done(r, place in out_, sums) of powers times values; the quarters of a segment are summed apart.
     template <class Done> void weigh(const Source<T>& source, Done done, Ahead& ahead) {
         for (int64_t t = 0; t < tiles_.count; ++t)
             for (int64_t g = 0; g < logits_.groups(); ++g) {
                 const int64_t from = std::max(logits_.low[g], logits_.first), to = std::max(from, std::min(logits_.high[g], logits_.last));
-                const int64_t step = source.step(tiles_, t), cut = to > SEGMENT / 2 ? std::max<int64_t>(0, SEGMENT / 2 - from) : 0;
+                const int64_t step = source.step(tiles_, t);
+                const Chains chains{QUARTER - from % QUARTER, QUARTER};
                 T* o = out_ + g * GROUP * tiles_.padded + t * COLUMNS<T>;
                 const auto finish = [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED { done(g * GROUP + r, o + r * tiles_.padded, sums, count); };
-                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, cut, ahead);
+                product<T>(s_ + g * GROUP * LINE + from, LINE, source.tile(t) + from * step, step, to - from, logits_.rows(g), tiles_.vectors(t), finish, chains, ahead);
             }
     }
 

@@ -40,38 +40,42 @@ template <> struct Exponent<double> {
     static constexpr double low = -1022, magic = 6755399441055744;
     static constexpr int bits = 52;
 };
-// The exponents of a row are its numbers times one; where x < least the power counts as 0. That is at most as low as the
-// smallest normal number's: powers below would be right, but a product with one takes a hundred cycles.
+// The exponents of a row are its numbers times one, which is power + rest; where x < least the power counts as 0. That is at most
+// as low as the smallest normal number's: powers below would be right, but a product with one takes a hundred cycles.
 template <class V> struct Factor {
-    V power, least;
+    V power, rest, least;
+    static Factor of(double factor, double least) {
+        typedef typename std::remove_reference<decltype(V{}[0])>::type T;
+        return {splat(T(factor)), splat(T(factor - double(T(factor)))), splat(T(least))};
+    }
 };
-// 2^(x · factor): at most 1.25 units in the last place beyond the rounding of the product; NaN of NaN.
+// 2^(x · factor), x finite or -inf: at most 1.25 units in the last place, for the product is not rounded; NaN of NaN.
 #if defined(__AVX512DQ__)
-// `reduce` gives x − round(x), and 0 for an infinity; `scalef` multiplies by a power of two.
 REGARD_INLINE Vec<float> exp2(Vec<float> x, const Factor<Vec<float>>& factor) {
     const __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, (__m512)factor.least, _CMP_NLT_UQ);
-    x = x * factor.power;
-    const Vec<float> f = (Vec<float>)_mm512_reduce_ps((__m512)x, 0);
-    return (Vec<float>)_mm512_maskz_scalef_ps(normal, (__m512)power(f), (__m512)(x - f));
+    const Vec<float> whole = (Vec<float>)_mm512_roundscale_ps((__m512)(x * factor.power), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const Vec<float> f = x * factor.rest + (Vec<float>)_mm512_fmsub_ps((__m512)x, (__m512)factor.power, (__m512)whole);
+    return (Vec<float>)_mm512_maskz_scalef_ps(normal, (__m512)power(f), (__m512)whole);
 }
 REGARD_INLINE Vec<double> exp2(Vec<double> x, const Factor<Vec<double>>& factor) {
     const __mmask8 normal = _mm512_cmp_pd_mask((__m512d)x, (__m512d)factor.least, _CMP_NLT_UQ);
-    x = x * factor.power;
-    const Vec<double> f = (Vec<double>)_mm512_reduce_pd((__m512d)x, 0);
-    return (Vec<double>)_mm512_maskz_scalef_pd(normal, (__m512d)power(f), (__m512d)(x - f));
+    const Vec<double> whole = (Vec<double>)_mm512_roundscale_pd((__m512d)(x * factor.power), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const Vec<double> f = x * factor.rest + (Vec<double>)_mm512_fmsub_pd((__m512d)x, (__m512d)factor.power, (__m512d)whole);
+    return (Vec<double>)_mm512_maskz_scalef_pd(normal, (__m512d)power(f), (__m512d)whole);
 }
 #else
 template <class V> REGARD_INLINE V exp2(V x, const Factor<V>& factor) {
     typedef typename std::remove_reference<decltype(x[0])>::type T;
     const V magic = splat<T>(Exponent<T>::magic), shifted = x * factor.power + magic;
     typedef typename VectorOf<T>::bits Bits;  // unsigned: what is thrown away below may overflow
-    const Bits bits = (Bits)power(x * factor.power - (shifted - magic)) + ((Bits)shifted << Exponent<T>::bits);
+    const V f = x * factor.rest + (x * factor.power - (shifted - magic));
+    const Bits bits = (Bits)power(f) + ((Bits)shifted << Exponent<T>::bits);
     return x < factor.least ? V{} : (V)bits;
 }
 #endif
 template <class V> REGARD_INLINE V exp2(V x) {
     typedef typename std::remove_reference<decltype(x[0])>::type T;
-    return exp2(x, Factor<V>{splat<T>(T(1)), splat<T>(Exponent<T>::low)});
+    return exp2(x, Factor<V>::of(1, Exponent<T>::low));
 }
 
 // A polynomial near 0, 1 − 2 / (e^2x + 1) beyond; at most 2 units in the last place.
@@ -101,7 +105,7 @@ template <class T> REGARD_INLINE Vec<T> tanh(Vec<T> x) {
         p = p * t + T(0.99999999999999999998);
     }
     const Vec<T> capped = size < splat<T>(T(40)) ? size : splat<T>(T(40));
-    const Vec<T> far = splat<T>(T(1)) - splat<T>(T(2)) / (exp2(capped, Factor<Vec<T>>{splat(T(2 * LOG2E)), Vec<T>{}}) + T(1));
+    const Vec<T> far = splat<T>(T(1)) - splat<T>(T(2)) / (exp2(capped, Factor<Vec<T>>::of(2 * LOG2E, 0)) + T(1));
     return size < splat<T>(T(0.55)) ? Vec<T>(x * p) : (x < Vec<T>{} ? -far : far);
 }
 

@@ -17,7 +17,7 @@ template <class T, class S> class Logits {
     const regard_call& c;
     const Mask& mask;
     Block block;
-    alignas(64) T power[BLOCK] = {}, least[BLOCK] = {};  // log2(e) / tau of the row's head; differences below count as -inf
+    alignas(64) T power[BLOCK] = {}, rest[BLOCK] = {}, least[BLOCK] = {};  // log2(e) / tau of the row's head, and what that was rounded by; differences below count as -inf
     int64_t column0, first, last;     // the key column of column 0; the columns that some row sees
     int64_t low[GROUPS], high[GROUPS];  // the columns that a group of rows computes, whole vectors
 
@@ -26,14 +26,15 @@ template <class T, class S> class Logits {
     void set_block(const Block& next) {
         block = next;
         for (int64_t r = 0; r < block.count; ++r) {
-            power[r] = T(LOG2E / tau(block.head[r]));
+            const double exact = LOG2E / tau(block.head[r]);
+            power[r] = T(exact), rest[r] = T(exact - double(power[r]));
             // slopes make weights fade through the subnormal numbers, with which a product takes a hundred cycles
             least[r] = (c.slopes && sizeof(T) == 4 ? T(-100) : Exponent<T>::low) / power[r];
         }
     }
     // What compares two logits of row r, and those of as many rows as a vector has lanes.
-    Factor<Vec<T>> factor(int64_t r) const { return {splat(power[r]), splat(least[r])}; }
-    Factor<Vec<T>> factors(int64_t r) const { return {load(power + r), load(least + r)}; }
+    Factor<Vec<T>> factor(int64_t r) const { return {splat(power[r]), splat(rest[r]), splat(least[r])}; }
+    Factor<Vec<T>> factors(int64_t r) const { return {load(power + r), load(rest + r), load(least + r)}; }
     int64_t groups() const { return parts(block.count, GROUP); }
     int64_t rows(int64_t g) const { return std::min<int64_t>(GROUP, block.count - g * GROUP); }
     double tau(int64_t h) const { return c.temperature ? double(static_cast<const T*>(c.temperature)[h]) : 1.0; }
@@ -89,7 +90,7 @@ template <class T, class S> class Logits {
                            (to - from) / LANES<T>, [&](int64_t r, const Vec<T>* sums, auto count) REGARD_INLINED {
                                also(g * GROUP + r, sums, count);
                                each<decltype(count)::value>([&](int n) REGARD_INLINED { store(out + r * LINE + n * LANES<T>, sums[n] * factor); });
-                           });
+                           }, Chains::even(width));
             }
     }
     void scores(const T* a, int64_t row, int64_t width, const T* panels, T scale, T* s) const {
@@ -142,11 +143,18 @@ template <class T, class S> class Logits {
         if (c.cap > 0)
             for (int64_t n = from; n < to; n += LANES<T>) store(x + n, tanh<T>(load(x + n) * splat(T(1 / c.cap))) * splat(T(c.cap)));
         if (!solid(span)) hide(r, span, x, from, to);
-        if (!biased()) return largest(x, from, to);
-        Vec<T> best;
-        if (c.slopes) best = add_slope(r, x, from, to);
-        if (c.offset_table) best = add_offsets(r, x, from, to);
-        if (c.dense_bias.data) best = add_dense(r, x, std::max(from, first), std::min(to, last));
+        const int kinds = (c.slopes != nullptr) + (c.offset_table != nullptr) + (c.dense_bias.data != nullptr);
+        if (kinds == 0) return largest(x, from, to);
+        if (kinds == 1) return max_of<T>(add_biases(r, x, from, to));
+        alignas(64) T biases[LINE];  // joined first: a score is rounded once more, however many there are
+        std::fill(biases + from, biases + to, T(0));
+        add_biases(r, biases, from, to);
+        Vec<T> best = splat(NONE<T>);
+        for (int64_t n = from; n < to; n += LANES<T>) {
+            const Vec<T> sum = plus(load(x + n), load(biases + n));
+            best = max<T>(best, sum);
+            store(x + n, sum);
+        }
         return max_of<T>(best);
     }
 
@@ -168,6 +176,13 @@ template <class T, class S> class Logits {
         return ((x == splat(NONE<T>)) | (bias == splat(NONE<T>))) ? splat(NONE<T>) : Vec<T>(x + bias);
     }
 
+    Vec<T> add_biases(int64_t r, T* x, int64_t from, int64_t to) const {
+        Vec<T> best;
+        if (c.slopes) best = add_slope(r, x, from, to);
+        if (c.offset_table) best = add_offsets(r, x, from, to);
+        if (c.dense_bias.data) best = add_dense(r, x, std::max(from, first), std::min(to, last));
+        return best;
+    }
     // Each adds its bias to x, and returns the largest sum of every lane.
     Vec<T> add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
         const Vec<T> slope = splat(static_cast<const T*>(c.slopes)[block.head[r]]);

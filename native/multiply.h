@@ -98,9 +98,9 @@ template <class T> class Multiply {
                     each<decltype(count)::value>([&](int v) REGARD_INLINED { store(to + v * LANES<T>, load(to + v * LANES<T>) + found[v]); });
                 };
                 if (by_columns)
-                    product<T, BY_COLUMNS>(left, BLOCK, columns, wide, depth, here, tiles_.vectors(t), done);
+                    product<T, BY_COLUMNS>(left, BLOCK, columns, wide, depth, here, tiles_.vectors(t), done, Chains::even(depth));
                 else
-                    product<T>(left, SEGMENT, columns, wide, depth, here, tiles_.vectors(t), done);
+                    product<T>(left, SEGMENT, columns, wide, depth, here, tiles_.vectors(t), done, Chains::even(depth));
             }
         }
     }

@@ -19,7 +19,7 @@ template <class T> struct Tanh {
 
 template <class T> struct Sigmoid {
     static REGARD_INLINE Vec<T> value(Vec<T> z) {
-        const Vec<T> far = exp2(Vec<T>(-absolute<T>(z)), Factor<Vec<T>>{splat(T(LOG2E)), splat(T(Exponent<T>::low / LOG2E))});
+        const Vec<T> far = exp2(Vec<T>(-absolute<T>(z)), Factor<Vec<T>>::of(LOG2E, Exponent<T>::low / LOG2E));
         return (z < Vec<T>{} ? far : splat(T(1))) / (far + T(1));
     }
     static REGARD_INLINE Slope<T> both(Vec<T> z) {
@@ -54,7 +54,7 @@ template <class T> struct Gelu {
                            T(-1.1847083516801919683e-1), T(5.765689205544983792e-1), T(-1.2767059470482241378), T(1.8275417922606197547)})
                 h = h * t + next;
         }
-        const Factor<Vec<T>> factor{splat(T(-LOG2E / 2)), splat(-std::numeric_limits<T>::infinity())};
+        const Factor<Vec<T>> factor = Factor<Vec<T>>::of(-LOG2E / 2, -std::numeric_limits<T>::infinity());
         const Vec<T> density = exp2(Vec<T>(x * x), factor) * T(0.39894228040143267794), tail = density * h * inverse;
         const Vec<T> below = z < Vec<T>{} ? tail : splat(T(1)) - tail;
         return {z * below, below + z * density};

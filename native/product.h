@@ -59,10 +59,19 @@ struct Ahead {
 // Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
 enum Order { BY_ROWS, BY_COLUMNS };
 
-// done(r, sums) for R rows of a · b[x * wide ...], C vectors each. What comes before `cut` is summed apart: a sum of fewer
-// terms rounds less.
+// How a sum over the depth is cut: the terms of the first chain and of each after it. Short chains round less.
+struct Chains {
+    int64_t first, each;
+    static Chains whole(int64_t depth) { return {depth, depth}; }
+    static Chains even(int64_t depth) {
+        const int64_t count = std::max<int64_t>(1, (depth + 191) / 192), each = (depth + count - 1) / count;
+        return {each, each};
+    }
+};
+
+// done(r, sums) for R rows of a · b[x * wide ...], C vectors each.
 template <class T, Order ORDER, int R, int C, class Done>
-REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, Done done, Ahead& given) {
+REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, Chains chains, int64_t depth, Done done, Ahead& given) {
     Ahead ahead;  // a copy, which needs no memory in the loop
     if (R <= 4) ahead = given;
     Vec<T> sums[R][C];
@@ -83,13 +92,21 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
         }
     };
     clear();
-    add(cut > 0 ? cut : depth);
-    if (cut > 0) {
+    add(std::min(chains.first, depth));
+    if (chains.first < depth) {
         alignas(64) T before[R * C * LANES<T>];
-        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) store(before + (r * C + c) * LANES<T>, sums[r][c]);
-        clear();
-        add(depth - cut);
-        REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += load(before + (r * C + c) * LANES<T>);
+        const auto every = [&](auto visit) REGARD_INLINED {
+            REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) visit(sums[r][c], before + (r * C + c) * LANES<T>);
+        };
+        every([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
+        for (int64_t x = chains.first; x < depth;) {
+            const int64_t here = std::min(chains.each, depth - x);
+            clear();
+            add(here);
+            x += here;
+            every([](Vec<T>& sum, T* place) REGARD_INLINED { sum += load(place); });
+            if (x < depth) every([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
+        }
     }
     REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
     if (R <= 4) given = ahead;
@@ -98,14 +115,14 @@ REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, in
 // The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be
 // read, but are not done.
 template <class T, Order ORDER, int C, class Done>
-inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_t cut, int64_t depth, int64_t rows, Done done, Ahead& ahead) {
+inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, Chains chains, int64_t depth, int64_t rows, Done done, Ahead& ahead) {
     constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == WIDE ? 6 : 12;
     const int64_t row = ORDER == BY_ROWS ? stride : 1;
     int64_t r = 0;
     for (; r + R <= rows; r += R)
-        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); }, ahead);
+        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, chains, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); }, ahead);
     const auto rest = [&](auto count) {
-        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, cut, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED {
+        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, chains, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED {
             if (r + n < rows) done(r + n, sums);
         }, ahead);
         r += decltype(count)::value;
@@ -118,10 +135,10 @@ inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, int64_
 
 // done(r, sums, vectors) for `vectors` (at most WIDE) vectors of columns.
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut, Ahead& ahead) {
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, Chains chains, Ahead& ahead) {
     const auto with = [&](auto count) {
         constexpr int C = decltype(count)::value;
-        rows_of<T, ORDER, C>(a, stride, b, wide, cut, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); }, ahead);
+        rows_of<T, ORDER, C>(a, stride, b, wide, chains, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); }, ahead);
     };
     if constexpr (WIDE == 4) {
         if (vectors == 4) return with(std::integral_constant<int, 4>{});
@@ -131,9 +148,13 @@ inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_
     with(std::integral_constant<int, 1>{});
 }
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, int64_t cut = 0) {
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, Chains chains) {
     Ahead nothing;
-    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, cut, nothing);
+    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, chains, nothing);
+}
+template <class T, Order ORDER = BY_ROWS, class Done>
+inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done) {
+    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, Chains::whole(depth));
 }
 
 }  // namespace REGARD_ISA

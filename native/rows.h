@@ -18,7 +18,7 @@ template <class T, class S> struct BackwardPlan {
     Blocks blocks;
     int64_t pad, heads, key_blocks, chunks, splits, d, dv, step;  // d and dv: widths in whole vectors; step: from query to query
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
-    T *constant, *query, *grad;           // per query row: constant of the softmax; queries and dO, by block
+    T *constant, *rest, *query, *grad;    // per query row: constant of the softmax, and without Σ dO · O; queries and dO, by block
     std::vector<T> reaches;               // per query row, under slopes: the most that it makes of a key of norm 1
     T* totals;                            // of the sum form, per query row: minus what its ds should add up to; per chunk and row: what they do
     T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
@@ -49,12 +49,13 @@ template <class T, class S> struct BackwardPlan {
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(up(rows(), 16) + (c.form ? up((chunks + 1) * rows(), 16) : 0) + blocks.total * BLOCK * (step + dv)) +
+        return size_t(2 * up(rows(), 16) + (c.form ? up((chunks + 1) * rows(), 16) : 0) + blocks.total * BLOCK * (step + dv)) +
                (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
     }
     void place(T* space) {
         constant = space;
-        totals = constant + up(rows(), 16);
+        rest = constant + up(rows(), 16);
+        totals = rest + up(rows(), 16);
         query = totals + (c.form ? up((chunks + 1) * rows(), 16) : 0);
         if (c.form) std::fill(totals, query, T(0));
         grad = query + blocks.total * BLOCK * step;
@@ -86,14 +87,16 @@ template <class T, class S> struct BackwardPlan {
             factor *= pair_number<uint32_t>(key, uint32_t(c.key_start + peak)) >= c.drop_below ? c.keep_scale : 0.0;
         }
         const S* v = at<S>(c.value, block.b, block.kv, peak);
-        T chain = 0;
+        const int64_t size = Chains::even(c.d_value).each;
+        T chain = 0, before = 0;
         double exact = 0;
         for (int64_t n = 0; n < c.d_value; ++n) {
             const T number = widen<T>(v[n * c.value.column]);
+            if (n > 0 && n % size == 0) before += chain, chain = 0;
             chain += g[n] * number;
             exact += double(g[n]) * double(number);
         }
-        return sum + factor * (double(chain) - exact);
+        return sum + factor * (double(T(chain + before)) - exact);
     }
     double sink_share(const Logits<T, S>& logits, int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
@@ -130,13 +133,14 @@ template <class T, class S> struct BackwardPlan {
             if (!reaches.empty()) reaches[size_t(row)] = Faint<T, S>::reach_of(c, query + (unit * BLOCK + r) * step);
             if (!c.form) std::fill(query + (unit * BLOCK + r) * step + c.d_key, query + (unit * BLOCK + r + 1) * step, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));
-            double sum = met, share = 0;
+            double sum = 0, share = 0;
             if (c.grad_lse) sum -= double(static_cast<const T*>(c.grad_lse)[row]);
             if (c.sink && sound(row)) share = sink_share(logits, row, block.head[r]);
             if (c.grad_entropy)
                 sum += double(static_cast<const T*>(c.grad_entropy)[row]) * (double(static_cast<const T*>(c.entropy)[row]) + share);
             if (!sinks.empty()) sinks[size_t(row)] = T(sink_gradient(row, share, met));
-            constant[row] = sound(row) ? T(-sum) : T(0);
+            constant[row] = sound(row) ? T(-met - sum) : T(0);
+            rest[row] = T(-sum);
             if (c.form && sound(row)) {  // the gradients of a row of logits, its sink among them, add up to that of its lse
                 const double lse = c.grad_lse ? double(static_cast<const T*>(c.grad_lse)[row]) : 0.0;
                 totals[row] = T((sink_gradient(row, share, met) - lse) * c.scale / logits.tau(block.head[r]));

@@ -25,7 +25,7 @@ template <class T, class S> struct Packer {
     bool lying;     // keys of a few queries are read where they lie
     bool in_place;  // values are read where they lie; rows far apart would collide in the cache
     explicit Packer(const regard_call& call) : c(call), pad(pad_of(call)), segments(parts(pad + call.keys, SEGMENT)), tiles(call.d_value), width(table_width(call)) {
-        lying = !c.form && c.key.column == 1 && c.d_key % LANES<T> == 0;
+        lying = !c.form && c.key.column == 1 && c.d_key % LANES<T> == 0 && Chains::even(c.d_key).each % LANES<T> == 0;
         in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value % LANES<T> == 0 && c.value.row >= c.d_value &&
                    c.value.row <= 2 * c.d_value;
     }

@@ -62,7 +62,7 @@ template <class T> inline void power_tables(const T* x, int64_t count, T kappa, 
             Vec<double> power = __builtin_convertvector(numbers, Vec<double>) * double(kappa);
             power = power < splat(double(clip)) ? power : splat(double(clip));
             power = max<double>(power, splat(-double(clip)));
-            const Vec<double> exact = exp2(power, Factor<Vec<double>>{splat(LOG2E), splat(-1000.0)});
+            const Vec<double> exact = exp2(power, Factor<Vec<double>>::of(LOG2E, -1000.0));
             const Narrow whole = __builtin_convertvector(exact, Narrow), rest = __builtin_convertvector(exact - 1.0, Narrow);
             std::memcpy(e + n, &whole, here);
             std::memcpy(less + n, &rest, here);
