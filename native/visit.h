@@ -187,8 +187,8 @@ template <class T, class S> class Visit {
             const int64_t m = r - from;
             place[m] = (block.b * c_.kv_heads * c_.group + block.head[r]) * c_.queries + block.row[r];
             const T total = static_cast<const T*>(c_.total)[place[m]];
-            top[m] = total > T(0) ? static_cast<const T*>(c_.top)[place[m]] : T(0);
-            inverse[m] = total > T(0) ? T(1) / total : T(0);
+            top[m] = static_cast<const T*>(c_.top)[place[m]];
+            inverse[m] = total > T(0) && std::isfinite(top[m]) ? T(1) / total : T(0);  // or it sees nothing, or is not finite
             if (SPREAD) mean[m] = static_cast<const T*>(c_.distance)[place[m]], offset[m] = T(logits_.offset(r));
         }
         for (int64_t n = low; n < high; n += LANES<T>) {
@@ -196,6 +196,7 @@ template <class T, class S> class Visit {
             const Vec<T> here = splat(T(n)) + iota<T>();
             for (int64_t r = from; r < past; ++r) {
                 const int64_t m = r - from;
+                if (inverse[m] == T(0)) continue;
                 const Vec<T> p = exp2(Vec<T>(load(s_ + r * LINE + n) - top[m]), logits_.factor(r)) * inverse[m];
                 sums += p;
                 largest = max<T>(largest, p);
