@@ -115,6 +115,8 @@ template <class T, class S> struct BackwardPlan {
         return share * sum;
     }
 
+    // Rows whose keys are all in one block take their own sum instead.
+    bool needs_delta() const { return key_blocks > 1 || !sinks.empty() || c.form; }
     // Lay out one block's rows, and the constant of each: d_lse − Σ dO · O − d_entropy · entropy.
     void load_block(int64_t lane, int64_t number) {
         const Block block = blocks.at(c, lane, number);
@@ -129,7 +131,7 @@ template <class T, class S> struct BackwardPlan {
         for (int64_t r = 0; r < block.count; ++r) {
             T* g = grad + (unit * BLOCK + r) * dv;
             const int64_t row = index(block, r);
-            const double met = delta(logits, r, unit);
+            const double met = needs_delta() ? delta(logits, r, unit) : 0.0;
             if (!reaches.empty()) reaches[size_t(row)] = Faint<T, S>::reach_of(c, query + (unit * BLOCK + r) * step);
             if (!c.form) std::fill(query + (unit * BLOCK + r) * step + c.d_key, query + (unit * BLOCK + r + 1) * step, T(0));
             std::fill(g + (sound(row) ? c.d_value : 0), g + dv, T(0));

@@ -106,7 +106,7 @@ def attend(
     elif aux == () and asked_engine(engine) in ("auto", "native"):
         parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
         seen = _quick().key_of(query, key, value, parts, settings)
-        known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value)
+        known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value, score)
         if known is not None:
             return known
     asked = request(

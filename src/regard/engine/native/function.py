@@ -137,11 +137,13 @@ def work_of(call: Call) -> float:
     return 2.0 * pairs * width
 
 
-def execute(name: str, call: Call, long: bool | None = None) -> int:
+def execute(name: str, call: Call) -> int:
     """Run one entry point; it releases the interpreter's lock while it works, and a long one answers Ctrl-C."""
-    entry = getattr(library(), name)
-    if long is None:
-        long = work_of(call) > LONG
+    return run(getattr(library(), name), call, work_of(call) > LONG)
+
+
+def run(entry: Any, call: Call, long: bool) -> int:
+    """The same of an entry point that is at hand."""
     waits = long and threading.current_thread() is threading.main_thread()
     status: int = _interruptible(entry, call) if waits else entry(call)
     if status == NO_MEMORY:

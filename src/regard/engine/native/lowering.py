@@ -64,19 +64,23 @@ def _lower_score(request: Request) -> LoweredScore:
     if isinstance(score, Cosine):
         return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
     if isinstance(score, SumScore):
-        return _lower_sum(score, request, value, cap)
+        plane = request.plane
+        return lower_sum(score, query, key, value, (plane.heads, plane.kv_heads), cap)
     assert isinstance(score, General)
     projected = project(query.to(request.dtype), _matrices(score.weight, request.plane.heads, request.dtype))
     return LoweredScore(projected, key.to(request.dtype), value, 1.0, cap)
 
 
-def _lower_sum(score: SumScore, request: Request, value: Tensor, cap: float) -> LoweredScore:
-    plane, dtype = request.plane, request.dtype
-    a = project(request.query.flatten(1, 2).to(dtype), _matrices(score.w_query, plane.heads, dtype).mT)
-    b = project(request.key.squeeze(2).to(dtype), _matrices(score.w_key, plane.kv_heads, dtype).mT)
+def lower_sum(
+    score: SumScore, query: Tensor, key: Tensor, value: Tensor, heads: tuple[int, int], cap: float
+) -> LoweredScore:
+    """The sum form of (batch, head, length, width) inputs, in the value's dtype; `heads` are the query's and the key's."""
+    dtype = value.dtype
+    a = project(query.to(dtype), _matrices(score.w_query, heads[0], dtype).mT)
+    b = project(key.to(dtype), _matrices(score.w_key, heads[1], dtype).mT)
     if score.offset is not None:
         a = a + score.offset.to(dtype).unsqueeze(-2)
-    v = score.v.to(dtype).expand(plane.heads, -1)
+    v = score.v.to(dtype).expand(heads[0], -1)
     if missing := -a.shape[-1] % UNITS:  # units of weight 0
         a, b, v = (torch.nn.functional.pad(part, (0, missing)) for part in (a, b, v))
     scale = _power_of_two(v)

@@ -1,6 +1,7 @@
 """The short way for calls seen before: a spec of numbers alone is checked and lowered once for each shape.
 
-What is left is a copy of the C struct, the addresses of the tensors, and the call.
+What is left is a copy of the C struct, the addresses of the tensors, and the call. Additive scores, whose matrices are
+tensors, are remembered by the shapes of these; their projections and their weights are made anew, and only without gradients.
 """
 
 import math
@@ -13,17 +14,18 @@ from regard.engine.native.engine import native_of, temperatures
 from regard.engine.native.function import (
     LONG,
     NotFiniteError,
-    execute,
     higher,
+    run,
     work_of,
 )
-from regard.engine.native.library import NOT_FINITE, Call, Strided, lazy, plain
-from regard.engine.native.lowering import inner, lower_biases, lower_score
+from regard.engine.native.library import NOT_FINITE, Call, Strided, lazy, library, plain
+from regard.engine.native.lowering import inner, lower_biases, lower_score, lower_sum
 from regard.engine.native.program import closed
 from regard.engine.request import Request
 from regard.spec.biases import ALiBi
 from regard.spec.part import Part
-from regard.spec.scores import Dot, ScaledDot
+from regard.spec.scores import Dot, ScaledDot, Score
+from regard.spec.scores.additive import SumScore
 
 MOST = 512  # calls that are remembered
 KINDS = (Tensor, torch.nn.Parameter)
@@ -39,10 +41,12 @@ class Quick:
         biases = lower_biases(request.bias, plane, request.dtype)
         self.native = native_of(request, score, biases, finite=False)
         self.held: list[Any] = []
-        inputs = (score.query, score.key, score.value, temperatures(request), None, None, None, None)
+        inputs = (score.query, score.key, score.value, temperatures(request), None, None, None, score.v)
         self.rest = inputs[3:]
         self.call = self.native.call(inputs, self.held)
         self.long = work_of(self.call) > LONG
+        kernels = library()
+        self.entries = kernels.regard_forward, kernels.regard_backward  # type: ignore[union-attr]
         self.rows = (plane.batch, plane.heads, plane.queries)
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
@@ -50,10 +54,13 @@ class Quick:
         # `empty_like` is quicker than `empty`, and does if a tensor is what the kernels write
         given = inputs[:3]
         self.alike = all(tensor.is_contiguous() and tensor.dtype is self.dtype for tensor in given)
+        self.alike_out = self.alike and self.size == tuple(score.query.shape)
         self.kept = math.prod(self.rows) * self.dtype.itemsize  # bytes of one number for each row
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
         """The output."""
+        if isinstance(score, SumScore):
+            return self.summed(query, key, value, score)
         if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
             out: Tensor = _apply(self, query, key, value)
         else:
@@ -62,11 +69,23 @@ class Quick:
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, places: Places | None) -> Tensor:
         """The output in the accumulating precision; what backward needs goes to `places`."""
-        out = torch.empty(self.size, dtype=self.dtype)
+        out = torch.empty_like(query) if self.alike_out else torch.empty(self.size, dtype=self.dtype)
         call = self._filled(query, key, value, out, places)
-        if execute("regard_forward", call, self.long) == NOT_FINITE:
+        if run(self.entries[0], call, self.long) == NOT_FINITE:
             raise NotFiniteError
         return out
+
+    def summed(self, query: Tensor, key: Tensor, value: Tensor, score: SumScore) -> Tensor:
+        """The output of an additive score."""
+        plane = self.native.plane
+        low = lower_sum(score, query, key, value.to(self.dtype), (plane.heads, plane.kv_heads), 0.0)
+        weights = low.v.contiguous()  # type: ignore[union-attr]
+        out = torch.empty(self.size, dtype=self.dtype)
+        call = self._filled(low.query, low.key, low.value, out, None)
+        call.scale, call.v = low.scale, weights.data_ptr()
+        if run(self.entries[0], call, self.long) == NOT_FINITE:
+            raise NotFiniteError
+        return out if out.dtype is query.dtype else out.to(query.dtype)
 
     def backward(self, saved: tuple[Tensor, ...], places: Places, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value; `saved` are these and the output."""
@@ -86,7 +105,7 @@ class Quick:
         else:
             d_query, d_key, d_value = (torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value))
         call.grad_query, call.grad_key, call.grad_value = d_query.data_ptr(), d_key.data_ptr(), d_value.data_ptr()
-        execute("regard_backward", call, self.long)
+        run(self.entries[1], call, self.long)
         if query.dtype is self.dtype:
             return d_query, d_key, d_value
         return d_query.to(query.dtype), d_key.to(query.dtype), d_value.to(query.dtype)
@@ -115,8 +134,8 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, quick: Quick, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         state = quick.state()
         out = quick.forward(query, key, value, quick.places(state))
-        ctx.quick = quick
-        ctx.save_for_backward(query, key, value, out, state)
+        ctx.quick, ctx.state = quick, state
+        ctx.save_for_backward(query, key, value, out)
         return out
 
     @staticmethod
@@ -124,7 +143,7 @@ class _Attention(torch.autograd.Function):
         quick: Quick = ctx.quick
         saved = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return (None, *quick.backward(saved[:4], quick.places(saved[4]), d_out))
+            return (None, *quick.backward(saved, quick.places(ctx.state), d_out))
         inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False, False)
         out, rows = saved[3], saved[3].new_zeros(quick.rows)
         return (None, *higher(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
@@ -143,6 +162,9 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
             names.append(part)
         elif isinstance(part, Part) and part.contents is not None:
             names.append(part.contents)
+        elif isinstance(part, SumScore) and not _learning(query, key, value, *vars(part).values()):
+            names.append(type(part))
+            names += map(_form_of, vars(part).values())
         else:
             return None
     for setting in settings:
@@ -151,24 +173,36 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
             return None
         names += (kind, setting)
     for tensor in (query, key, value):
-        if type(tensor) not in KINDS or lazy(tensor):
+        if type(tensor) not in KINDS or tensor.is_neg() or tensor._is_zerotensor():
             return None
         names += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
     return tuple(names)
 
 
+def _learning(*parts: object) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(part, Tensor) and part.requires_grad for part in parts)
+
+
+def _form_of(part: object) -> object:
+    """What matters of a tensor's layout; anything else as it is."""
+    if not isinstance(part, Tensor):
+        return part
+    return type(part), part.shape, part.stride(), part.dtype, part.device, lazy(part)
+
+
 def known(name: Key) -> Quick | None:
-    """A call that was seen before."""
-    return _known.get(name)
+    """A call that was seen before, and needs its three tensors alone."""
+    found = _known.get(name)
+    return None if found is None or found.native.phi is not None else found
 
 
-def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor | None:
     """The output of a call that was seen before; None if it was not, or if something is not finite."""
     call = _known.get(name)
     if call is None:
         return None
     try:
-        return call(query, key, value)
+        return call(query, key, value, score)
     except NotFiniteError:
         return None
 
@@ -176,9 +210,9 @@ def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor) -> Tensor | N
 def remember(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> None:
     """Keep a call that needs nothing but its tensors' addresses."""
     terms = request.bias.terms() if request.bias is not None else ()
+    product = isinstance(inner(request.score), Dot | ScaledDot)
     plain = (
-        isinstance(inner(request.score), Dot | ScaledDot)
-        and lower_score(request).query.data_ptr() == request.query.data_ptr()
+        (lower_score(request).query.data_ptr() == request.query.data_ptr() if product else isinstance(request.score, SumScore))
         and closed(request.mask)
         and all(isinstance(term, ALiBi) for term in terms)
         and not request.aux

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.known import Wanted
-from regard.engine.native.function import Inputs, Native, execute
+from regard.engine.native.function import Inputs, Native, execute, run
+from regard.engine.native.library import library
 
 
 def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: slice) -> Tensor:
@@ -20,7 +21,7 @@ def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: sl
         call.tile, call.tile_row, call.tile_column = found.data_ptr(), rows.start, columns.start
         call.tile_rows, call.tile_columns = size
         call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        execute("regard_visit", call, long=False)
+        run(library().regard_visit, call, long=False)  # type: ignore[union-attr]
     return found
 
 
