@@ -34,17 +34,16 @@ template <> REGARD_INLINE Vec<float> reciprocal<float>(Vec<float> x) {
 
 // Rows of one head and one way: where their tables are, and what belongs to the call.
 template <class T, int R> struct SumRows {
-    const T *e[R], *less[R], *a[R], *ve[R], *over[R], *inverse, *v;
-    T all[R];    // the sum of v
+    const T *e[R], *less[R], *a[R], *ve[R], *over[R], *inverse, *begin, *v;
     int64_t d;
-    T k;
+    T k, outer;    // tanh near 0 is y / (y + k); its sums are of 1/u − 1/2, and −2 stands outside
     bool whole, folded;  // φ is 1 − k / u, and not 1 / u; v is folded into u
     SumRows(const regard_call& c, const T* rows, int64_t width, const T* weights) : v(weights), d(c.d_key) {
         for (int r = 0; r < R; ++r) {
-            e[r] = rows + r * width, less[r] = e[r] + d, a[r] = e[r] + (table_sets(c) - 1) * d, ve[r] = e[r] + 3 * d + 3, over[r] = ve[r] + d;
-            all[r] = ratio_form(c) ? e[r][3 * d + 1] : T(0);
+            e[r] = rows + r * width, less[r] = e[r] + d, a[r] = e[r] + (table_sets(c) - 1) * d, ve[r] = e[r] + 3 * d + 2, over[r] = ve[r] + d;
         }
-        k = T(2), whole = c.form == REGARD_TANH, inverse = over[0] + d, folded = FOLDS<T> && ratio_form(c) && e[0][3 * d + 2] != T(0);
+        whole = c.form == REGARD_TANH, k = T(2), outer = whole ? T(-2) : T(1), inverse = over[0] + d, begin = inverse + d;
+        folded = FOLDS<T> && ratio_form(c) && e[0][3 * d + 1] != T(0);
     }
 };
 
@@ -56,38 +55,47 @@ template <class T> REGARD_INLINE Vec<T> four(const Vec<T>* n, const Vec<T>* u) {
 }
 // Two units share one reciprocal: 1 / u + 1 / w = (u + w) / (u·w). A true division takes longer, but keeps other parts of the
 // processor busy: one in four costs nothing.
-template <class T, int R, bool CLAMP, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
+template <class T, int R, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
     const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
     const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
     REGARD_UNROLL for (int r = 0; r < R; ++r) {
-        Vec<T> n[2], u[2];
-        REGARD_UNROLL for (int q = 0; q < 2; ++q) {
-            u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
-            if (CLAMP) {
-                const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
-                const auto fits = absolute<T>(u[q]) < most;
-                n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
-            }
-        }
-        const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]), below = u[0] * u[1];
+        Vec<T> u[2];
+        REGARD_UNROLL for (int q = 0; q < 2; ++q) u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
+        const Vec<T> top = u[0] + u[1], below = u[0] * u[1];
         found[r] += DIVIDE ? Vec<T>(top / below) : Vec<T>(top * reciprocal<T>(below));
     }
 }
-template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
+// Eight units at a time are summed apart, here and below: a shorter sum rounds less.
+template <class T, int R> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     Vec<T> found[R] = {};
-    for (int64_t x = 0; x < rows.d; x += 4) {
-        two_folded<T, R, CLAMP, false>(rows, f, x, found);
-        two_folded<T, R, CLAMP, false>(rows, f, x + 2, found);
-        if ((x += 4) == rows.d) break;
-        two_folded<T, R, CLAMP, true>(rows, f, x, found);
-        two_folded<T, R, CLAMP, false>(rows, f, x + 2, found);
+    for (int64_t x = 0; x < rows.d; x += EIGHT) {
+        Vec<T> some[R];
+        REGARD_UNROLL for (int r = 0; r < R; ++r) some[r] = splat(rows.begin[x / EIGHT]);
+        two_folded<T, R, false>(rows, f, x, some);
+        two_folded<T, R, false>(rows, f, x + 2, some);
+        if (x + 4 < rows.d) {
+            two_folded<T, R, true>(rows, f, x + 4, some);
+            two_folded<T, R, false>(rows, f, x + 6, some);
+        }
+        REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] += some[r];
     }
-    for (int r = 0; r < R; ++r) sums[r] = rows.whole ? Vec<T>(splat(rows.all[r]) - splat(rows.k) * found[r]) : found[r];
+    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * found[r];
+}
+// each(x, some) for fours of units, whose sums go to some[r], which begin as told.
+template <class T, int R, class Each> REGARD_INLINE void by_eight(int64_t d, const T* begin, Vec<T>* found, Each each) {
+    REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] = Vec<T>{};
+    for (int64_t first = 0; first < d; first += EIGHT) {
+        Vec<T> some[R];
+        REGARD_UNROLL for (int r = 0; r < R; ++r) some[r] = begin ? splat(begin[first / EIGHT]) : Vec<T>{};
+        each(first, some);
+        if (first + 4 < d) each(first + 4, some);
+        REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] += some[r];
+    }
 }
 template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     const Vec<T> most = splat(Limits<T>::most), one = splat(T(1));
-    Vec<T> found[R] = {};
-    for (int64_t x = 0; x < rows.d; x += 4) {
+    Vec<T> found[R];
+    by_eight<T, R>(rows.d, rows.begin, found, [&](int64_t x, Vec<T>* some) REGARD_INLINED {
         Vec<T> keys[4];
         REGARD_UNROLL for (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * COLUMNS<T>);
         REGARD_UNROLL for (int r = 0; r < R; ++r) {
@@ -96,15 +104,14 @@ template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumR
                 n[q] = splat(rows.v[x + q]), u[q] = splat(rows.e[r][x + q]) * keys[q] + one;
                 if (CLAMP) n[q] = u[q] < most ? n[q] : Vec<T>{}, u[q] = least<T>(u[q], most);
             }
-            found[r] += four<T>(n, u);
+            some[r] += four<T>(n, u);
         }
-    }
-    for (int r = 0; r < R; ++r) sums[r] = rows.whole ? Vec<T>(splat(rows.all[r]) - splat(rows.k) * found[r]) : found[r];
+    });
+    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * found[r];
 }
 template <class T, int R, bool CLAMP> REGARD_INLINE void near_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most);
-    Vec<T> found[R] = {};
-    for (int64_t x = 0; x < rows.d; x += 4) {
+    by_eight<T, R>(rows.d, nullptr, sums, [&](int64_t x, Vec<T>* some) REGARD_INLINED {
         Vec<T> keys[4];
         REGARD_UNROLL for (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * COLUMNS<T>);
         REGARD_UNROLL for (int r = 0; r < R; ++r) {
@@ -114,20 +121,22 @@ template <class T, int R, bool CLAMP> REGARD_INLINE void near_scores(const SumRo
                 if (CLAMP) y = least<T>(y, most);
                 n[q] = y * splat(rows.v[x + q]), u[q] = y + k;
             }
-            found[r] += four<T>(n, u);
+            some[r] += four<T>(n, u);
         }
-    }
-    for (int r = 0; r < R; ++r) sums[r] = found[r];
+    });
 }
-// Every fourth unit is summed apart: a shorter sum rounds less.
+// Every fourth unit is summed apart, sixteen units at a time.
 template <class Phi, class T, int R> REGARD_INLINE void direct_scores(const SumRows<T, R>& rows, const T* b, Vec<T>* sums) {
-    Vec<T> apart[R][4] = {};
-    for (int64_t x = 0; x < rows.d; x += 4)
-        REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-            const Vec<T> key = load(b + (x + q) * COLUMNS<T>), weight = splat(rows.v[x + q]);
-            REGARD_UNROLL for (int r = 0; r < R; ++r) apart[r][q] += weight * Phi::value(splat(rows.a[r][x + q]) + key);
-        }
-    for (int r = 0; r < R; ++r) sums[r] = (apart[r][0] + apart[r][1]) + (apart[r][2] + apart[r][3]);
+    REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] = Vec<T>{};
+    for (int64_t first = 0; first < rows.d; first += 16) {
+        Vec<T> apart[R][4] = {};
+        for (int64_t x = first; x < std::min(rows.d, first + 16); x += 4)
+            REGARD_UNROLL for (int q = 0; q < 4; ++q) {
+                const Vec<T> key = load(b + (x + q) * COLUMNS<T>), weight = splat(rows.v[x + q]);
+                REGARD_UNROLL for (int r = 0; r < R; ++r) apart[r][q] += weight * Phi::value(splat(rows.a[r][x + q]) + key);
+            }
+        REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] += (apart[r][0] + apart[r][1]) + (apart[r][2] + apart[r][3]);
+    }
 }
 
 // One block of rows against one panel of keys.
@@ -190,10 +199,8 @@ template <class T> class Sums {
             if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, true>(rows, near_f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, false>(rows, near_f + n, sums); });
         }
-        if (way == RATIO && FOLDS<T> && rows.folded) {
-            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, true>(rows, f + n, sums); });
-            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, false>(rows, f + n, sums); });
-        }
+        // a saturated unit must give its v as it is, not 1 / (1/v)
+        if (way == RATIO && FOLDS<T> && rows.folded && !clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R>(rows, f + n, sums); });
         if (way == RATIO) {
             if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, true>(rows, f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, false>(rows, f + n, sums); });

@@ -31,9 +31,10 @@ template <> struct Limits<double> {
 inline bool ratio_form(const regard_call& c) { return c.form == REGARD_TANH || c.form == REGARD_SIGMOID; }
 template <class T> T kappa_of(const regard_call& c) { return c.form == REGARD_TANH ? T(2) : T(-1); }
 inline int64_t table_sets(const regard_call& c) { return ratio_form(c) ? 3 : 1; }
-// Numbers per query (E, E − 1, a, its size, the sum of v, whether v is folded, v·E, E/v, 1/v) and per column of a panel (F, F − 1, b,
-// its size); or the number alone.
-inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 6 * c.d_key + 3 : c.d_key; }
+constexpr int64_t EIGHT = 8;  // units that are summed together
+// Numbers per query (E, E − 1, a, its size, whether v is folded, v·E, E/v, 1/v, what eight units begin with) and per column of a
+// panel (F, F − 1, b, its size); or the number alone.
+inline int64_t query_width(const regard_call& c) { return ratio_form(c) ? 6 * c.d_key + 2 + parts(c.d_key, EIGHT) : c.d_key; }
 inline int64_t table_width(const regard_call& c) { return ratio_form(c) ? 3 * c.d_key + 1 : c.d_key; }
 
 // Where reciprocals are cheap, v goes into u: v / u = 1 / (E/v · F + 1/v), and no numerator is left. Two such u multiply without
@@ -80,21 +81,21 @@ template <class T> inline const T* weights_of(const regard_call& c, int64_t h) {
 // What all queries of a head have in common.
 template <class T> struct Weights {
     const T* v = nullptr;
-    T all = 0;  // their sum
     bool folded = false;
     std::vector<T> factor, inverse;  // 1/v; of 0 they are 0 and 2^60
+    std::vector<T> begin;            // tanh is −2 (1/u − 1/2): minus half the sum of eight weights, so that what is summed stays small
     void set(const regard_call& c, int64_t h) {
         const int64_t d = c.d_key;
         v = weights_of<T>(c, h), folded = FOLDS<T>;
-        factor.resize(size_t(d)), inverse.resize(size_t(d));
-        double sum = 0;
+        factor.resize(size_t(d)), inverse.resize(size_t(d)), begin.assign(size_t(parts(d, EIGHT)), T(0));
+        std::vector<double> halves(begin.size(), 0.0);
         for (int64_t x = 0; x < d; ++x) {
             const bool none = v[x] == T(0);
-            sum += double(v[x]);
+            halves[size_t(x / EIGHT)] += double(v[x]) / 2;
             folded &= none || std::abs(v[x]) >= T(1.0 / (1 << 24));
             factor[size_t(x)] = none ? T(0) : T(1) / v[x], inverse[size_t(x)] = none ? T(1ll << 60) : factor[size_t(x)];
         }
-        all = T(sum);
+        for (size_t n = 0; c.form == REGARD_TANH && n < begin.size(); ++n) begin[n] = T(-halves[n]);
     }
 };
 
@@ -110,15 +111,15 @@ template <class T> inline void query_tables(const regard_call& c, const Weights<
     for (; x < d; ++x) largest[0] = std::max(largest[0], std::abs(a[x]));
     power_tables<T>(a, d, kappa, e, less);
     row[3 * d] = size_of<T>(splat(std::abs(kappa) * max_of<T>(largest)))[0];
-    row[3 * d + 1] = weights.all;
-    row[3 * d + 2] = T(weights.folded);
-    T *ve = row + 3 * d + 3, *over = ve + d;
+    row[3 * d + 1] = T(weights.folded);
+    T *ve = row + 3 * d + 2, *over = ve + d;
     for (x = 0; x + LANES<T> <= d; x += LANES<T>) {
         store(ve + x, load(weights.v + x) * load(e + x));
         store(over + x, load(weights.factor.data() + x) * load(e + x));
     }
     for (; x < d; ++x) ve[x] = weights.v[x] * e[x], over[x] = weights.factor[size_t(x)] * e[x];
     std::copy(weights.inverse.begin(), weights.inverse.end(), over + d);
+    std::copy(weights.begin.begin(), weights.begin.end(), over + 2 * d);
 }
 
 // A panel of keys: where its raw numbers are packed, and the tables made of them.

@@ -8,11 +8,16 @@ from torch import Tensor
 from regard.engine.native.library import DTYPES, NO_MEMORY, Matrices, Strided, library, plain
 
 
+NARROW = 16  # columns; a product with so few is cheap in float64, and a score of few units shows every rounding
+
+
 def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
     """a · b of (batch, head, rows, depth) and (…, depth, columns), which broadcast; summed where `shape` has a 1."""
     size = (*shape, a.shape[2], b.shape[3])
     if 0 in (*a.shape, *b.shape):
         return a.new_zeros(size)
+    if a.dtype is torch.float32 and b.shape[3] <= NARROW:
+        return multiply(a.double(), b.double(), shape).to(a.dtype)
     out, a, b = torch.empty(size, dtype=a.dtype), plain(a), plain(b)
     batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
