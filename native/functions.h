@@ -49,7 +49,7 @@ template <class V> struct Factor {
         return {splat(T(factor)), splat(T(factor - double(T(factor)))), splat(T(least))};
     }
 };
-// 2^(x · factor), x finite or -inf: at most 1.25 units in the last place, for the product is not rounded; NaN of NaN.
+// 2^(x · factor), x finite or -inf: at most 1.25 units in the last place where multiply-adds are fused, for then the product is not rounded; NaN of NaN.
 #if defined(__AVX512DQ__)
 REGARD_INLINE Vec<float> exp2(Vec<float> x, const Factor<Vec<float>>& factor) {
     const __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, (__m512)factor.least, _CMP_NLT_UQ);

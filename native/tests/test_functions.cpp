@@ -36,6 +36,19 @@ template <class T> void powers(T x, Worst<T>& worst) {
     if (!(off <= worst.units)) worst = {off, x, got};
 }
 
+// e^(x / tau): where multiply-adds are fused the exponent is not rounded, however far x is.
+#if defined(__FMA__) || defined(__aarch64__)
+constexpr double EXPONENT = 0;
+#else
+constexpr double EXPONENT = 45;  // half a unit of an exponent from 64 to 128 is 2^-18; log(2) · 2^-18 are 44.4 units of 2^-24
+#endif
+template <class T> void exponentials(T x, double tau, Worst<T>& worst) {
+    const double least = sizeof(T) == 4 ? -80 : -700;
+    const long double want = std::exp((long double)x / (long double)tau);
+    const double off = units(exp2(splat(x), Factor<Vec<T>>::of(LOG2E / tau, least * tau))[0], want);
+    if (!(off <= worst.units)) worst = {off, x, T(want)};
+}
+
 template <class T> void bends(T x, Worst<T>& worst) {
     const T got = tanh<T>(splat(x))[0];
     const double off = units(got, std::tanh((long double)x));
@@ -46,12 +59,13 @@ template <class T> void bends(T x, Worst<T>& worst) {
 template <class T> void accuracy() {
     constexpr T limit = T(std::numeric_limits<T>::max_exponent), inf = std::numeric_limits<T>::infinity();
     constexpr int low = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - 3;
-    Worst<T> power, bend;
+    Worst<T> power, bend, exponential;
     Random random(2);
     for (int n = 0; n < 400000; ++n) {
         powers(T(low + (limit - low) * (random.number() + 1) / 2 * 0.999), power);
         powers(T(random.number()), power);
         powers(T(std::ldexp(random.number(), -int(random.below(-low)))), power);
+        if (sizeof(T) == 4) exponentials(T(-25 + 25 * random.number()), n % 2 ? 1.0 : 0.7, exponential);
         bends(T(random.number()), bend);
         bends(T(random.number() * 45), bend);
         bends(T(std::ldexp(random.number(), -int(random.below(-low - 10)))), bend);
@@ -65,6 +79,7 @@ template <class T> void accuracy() {
     CHECK(exp2(splat(T(0)))[0] == 1 && exp2(splat(T(1)))[0] == 2, "2^0 and 2^1 are exact");
     std::printf("%d bits: exp2 %.3f units at %a, tanh %.3f units at %a\n", int(8 * sizeof(T)), power.units, double(power.at), bend.units, double(bend.at));
     CHECK(power.units <= 1 + SLACK<T>, "2^%a = %a is %g units off", double(power.at), double(power.got), power.units);
+    CHECK(exponential.units <= 1 + SLACK<T> + EXPONENT, "e^%a is %g units off", double(exponential.at), exponential.units);
     CHECK(bend.units <= 2 + SLACK<T>, "tanh(%a) = %a is %g units off", double(bend.at), double(bend.got), bend.units);
 }
 

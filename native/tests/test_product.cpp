@@ -16,12 +16,12 @@ template <class T, Order ORDER> void products() {
     for (T& x : a) x = T(random.number());
     for (T& x : b) x = T(random.number());
     for (int64_t depth = 0; depth <= DEPTH; ++depth) {
-        const int64_t cut = depth % 3 ? depth / 2 : 0;
+        const Chains chains = depth % 3 == 0 ? Chains::whole(depth) : depth % 3 == 1 ? Chains{depth / 2 + 1, 7} : Chains{5, 16};
         std::vector<T> alone(size_t(ROWS * columns));  // each row and vector by itself: the bits must be the same in any tile
         for (int64_t r = 0; r < ROWS; ++r)
             for (int64_t v = 0; v < WIDE; ++v)
                 product<T, ORDER>(a.data() + r * (ORDER == BY_ROWS ? stride : 1), stride, b.data() + v * LANES<T>, wide, depth, 1, 1,
-                                  [&](int64_t, const Vec<T>* sums, auto) { store(alone.data() + r * columns + v * LANES<T>, sums[0]); }, cut);
+                                  [&](int64_t, const Vec<T>* sums, auto) { store(alone.data() + r * columns + v * LANES<T>, sums[0]); }, chains);
         for (int64_t r = 0; r < ROWS; ++r)
             for (int64_t c = 0; c < columns; ++c) {
                 double want = 0, size = 0;
@@ -41,16 +41,27 @@ template <class T, Order ORDER> void products() {
                     if (r >= rows) return;
                     ++done[size_t(r)];
                     same &= std::memcmp(sums, alone.data() + r * columns, size_t(vectors) * sizeof(Vec<T>)) == 0;
-                }, cut);
+                }, chains);
                 CHECK(same, "%d rows, %d vectors, depth %d: other bits than alone", int(rows), int(vectors), int(depth));
                 for (int64_t r = 0; r < rows; ++r) CHECK(done[size_t(r)] == 1, "%d rows: row %d done %d times", int(rows), int(r), done[size_t(r)]);
             }
     }
 }
 
+// Parts are even, and none is longer than 192.
+void even_chains() {
+    for (int64_t depth = 0; depth < 2000; ++depth) {
+        const Chains chains = Chains::even(depth);
+        CHECK(chains.first == chains.each && chains.each <= 192 && (chains.each > 0 || depth == 0), "depth %d", int(depth));
+        CHECK(depth > 192 || chains.each == depth, "depth %d is one chain", int(depth));
+        CHECK(depth == 0 || (depth + chains.each - 1) / chains.each == (depth + 191) / 192, "depth %d: too many chains", int(depth));
+    }
+}
+
 }  // namespace
 
 void run() {
+    even_chains();
     products<float, BY_ROWS>();
     products<float, BY_COLUMNS>();
     products<double, BY_ROWS>();
