@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")  # torch raises when it is asked about others
-_anywhere = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)  # a tenth of the time that asking by device takes
+_anywhere = getattr(
+    torch._C, "_is_any_autocast_enabled", lambda: True
+)  # a tenth of the time that asking by device takes
 LOWERED = (torch.float32, torch.float16, torch.bfloat16)
 
 

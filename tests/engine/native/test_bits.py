@@ -160,3 +160,20 @@ def test_dropout_is_the_same_in_every_chunk() -> None:
     whole = attend(query, key, value, query_start=0, dropout=Dropout(0.3, 5), engine="native")
     part = attend(query[:, :, 100:220], key, value, query_start=100, dropout=Dropout(0.3, 5), engine="native")
     assert torch.equal(part, whole[:, :, 100:220])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("width", [16, 59, 64, 128, 200, 256, 512])
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_few_queries_have_the_bits_of_many(width: int, group: int, dtype: torch.dtype) -> None:
+    """Up to eight rows read keys where they lie, more read them packed; both sum in the same order."""
+    draw = torch.Generator().manual_seed(width)
+    query, key, value = (
+        torch.randn((1, heads, length, width), generator=draw).to(dtype)
+        for heads, length in ((2 * group, 60), (2, 601), (2, 601))
+    )
+    spec = {"mask": masks.Causal() & masks.Window(500, 0), "score": scores.ScaledDot(0.1)}
+    whole = attend(query, key, value, **spec, query_start=541, engine="native")
+    for first, count in ((0, 1), (17, 2), (33, 3), (50, 4), (7, 8), (40, 20)):
+        part = attend(query[:, :, first : first + count], key, value, **spec, query_start=541 + first, engine="native")
+        assert torch.equal(part, whole[:, :, first : first + count]), (first, count)

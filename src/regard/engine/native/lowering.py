@@ -74,7 +74,7 @@ def _lower_score(request: Request) -> LoweredScore:
 def lower_sum(
     score: SumScore, query: Tensor, key: Tensor, value: Tensor, heads: tuple[int, int], cap: float
 ) -> LoweredScore:
-    """The sum form of (batch, head, length, width) inputs, in the value's dtype; `heads` are the query's and the key's."""
+    """The sum form of 4-D inputs, in the value's dtype; `heads` are the query's and the key's."""
     dtype = value.dtype
     a = project(query.to(dtype), _matrices(score.w_query, heads[0], dtype).mT)
     b = project(key.to(dtype), _matrices(score.w_key, heads[1], dtype).mT)

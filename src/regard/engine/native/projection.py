@@ -7,7 +7,6 @@ from torch import Tensor
 
 from regard.engine.native.library import DTYPES, NO_MEMORY, Matrices, Strided, library, plain
 
-
 NARROW = 16  # columns; a product with so few is cheap in float64, and a score of few units shows every rounding
 
 

@@ -1,7 +1,7 @@
 """The short way for calls seen before: a spec of numbers alone is checked and lowered once for each shape.
 
 What is left is a copy of the C struct, the addresses of the tensors, and the call. Additive scores, whose matrices are
-tensors, are remembered by the shapes of these; their projections and their weights are made anew, and only without gradients.
+tensors, are remembered by the shapes of these, and only without gradients; their projections and weights are made anew.
 """
 
 import math
@@ -207,12 +207,18 @@ def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor, score: Score)
         return None
 
 
+def _by_address(request: Request) -> bool:
+    """Whether the kernels read the tensors where they lie, or an additive score's projections, which are made anew."""
+    if isinstance(inner(request.score), Dot | ScaledDot):
+        return lower_score(request).query.data_ptr() == request.query.data_ptr()
+    return isinstance(request.score, SumScore)
+
+
 def remember(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> None:
     """Keep a call that needs nothing but its tensors' addresses."""
     terms = request.bias.terms() if request.bias is not None else ()
-    product = isinstance(inner(request.score), Dot | ScaledDot)
     plain = (
-        (lower_score(request).query.data_ptr() == request.query.data_ptr() if product else isinstance(request.score, SumScore))
+        _by_address(request)
         and closed(request.mask)
         and all(isinstance(term, ALiBi) for term in terms)
         and not request.aux
