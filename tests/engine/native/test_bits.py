@@ -172,7 +172,7 @@ def test_a_few_queries_have_the_bits_of_many(width: int, group: int, dtype: torc
         torch.randn((1, heads, length, width), generator=draw).to(dtype)
         for heads, length in ((2 * group, 60), (2, 601), (2, 601))
     )
-    spec = {"mask": masks.Causal() & masks.Window(500, 0), "score": scores.ScaledDot(0.1)}
+    spec: dict[str, Any] = {"mask": masks.Causal() & masks.Window(500, 0), "score": scores.ScaledDot(0.1)}
     whole = attend(query, key, value, **spec, query_start=541, engine="native")
     for first, count in ((0, 1), (17, 2), (33, 3), (50, 4), (7, 8), (40, 20)):
         part = attend(query[:, :, first : first + count], key, value, **spec, query_start=541 + first, engine="native")
