@@ -55,27 +55,35 @@ template <class T> REGARD_INLINE Vec<T> four(const Vec<T>* n, const Vec<T>* u) {
 }
 // Two units share one reciprocal: 1 / u + 1 / w = (u + w) / (u·w). A true division takes longer, but keeps other parts of the
 // processor busy: one in four costs nothing.
-template <class T, int R, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
+template <class T, int R, bool CLAMP, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
     const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
     const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
     REGARD_UNROLL for (int r = 0; r < R; ++r) {
-        Vec<T> u[2];
-        REGARD_UNROLL for (int q = 0; q < 2; ++q) u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
-        const Vec<T> top = u[0] + u[1], below = u[0] * u[1];
+        Vec<T> n[2], u[2];
+        REGARD_UNROLL for (int q = 0; q < 2; ++q) {
+            u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
+            if (CLAMP) {
+                const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
+                const auto fits = absolute<T>(u[q]) < most;
+                if (!rows.whole) found[r] += fits ? Vec<T>{} : Vec<T>(splat(T(1)) / u[q]);
+                n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
+            }
+        }
+        const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]), below = u[0] * u[1];
         found[r] += DIVIDE ? Vec<T>(top / below) : Vec<T>(top * reciprocal<T>(below));
     }
 }
 // Eight units at a time are summed apart, here and below: a shorter sum rounds less.
-template <class T, int R> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
+template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
     Vec<T> found[R] = {};
     for (int64_t x = 0; x < rows.d; x += EIGHT) {
         Vec<T> some[R];
         REGARD_UNROLL for (int r = 0; r < R; ++r) some[r] = splat(rows.begin[x / EIGHT]);
-        two_folded<T, R, false>(rows, f, x, some);
-        two_folded<T, R, false>(rows, f, x + 2, some);
+        two_folded<T, R, CLAMP, false>(rows, f, x, some);
+        two_folded<T, R, CLAMP, false>(rows, f, x + 2, some);
         if (x + 4 < rows.d) {
-            two_folded<T, R, true>(rows, f, x + 4, some);
-            two_folded<T, R, false>(rows, f, x + 6, some);
+            two_folded<T, R, CLAMP, true>(rows, f, x + 4, some);
+            two_folded<T, R, CLAMP, false>(rows, f, x + 6, some);
         }
         REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] += some[r];
     }
@@ -102,7 +110,11 @@ template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumR
             Vec<T> n[4], u[4];
             REGARD_UNROLL for (int q = 0; q < 4; ++q) {
                 n[q] = splat(rows.v[x + q]), u[q] = splat(rows.e[r][x + q]) * keys[q] + one;
-                if (CLAMP) n[q] = u[q] < most ? n[q] : Vec<T>{}, u[q] = least<T>(u[q], most);
+                if (CLAMP) {
+                    const auto fits = u[q] < most;
+                    if (!rows.whole) some[r] += fits ? Vec<T>{} : Vec<T>(n[q] / u[q]);
+                    n[q] = fits ? n[q] : Vec<T>{}, u[q] = fits ? u[q] : most;
+                }
             }
             some[r] += four<T>(n, u);
         }
@@ -199,8 +211,10 @@ template <class T> class Sums {
             if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, true>(rows, near_f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, false>(rows, near_f + n, sums); });
         }
-        // a saturated unit must give its v as it is, not 1 / (1/v)
-        if (way == RATIO && FOLDS<T> && rows.folded && !clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R>(rows, f + n, sums); });
+        if (way == RATIO && FOLDS<T> && rows.folded) {
+            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, true>(rows, f + n, sums); });
+            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, false>(rows, f + n, sums); });
+        }
         if (way == RATIO) {
             if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, true>(rows, f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, false>(rows, f + n, sums); });

@@ -218,3 +218,34 @@ def test_what_is_not_finite_behind_all_that_is_seen_reaches_no_gradient(score: s
     for leaf in (key, *([] if score == "cosine" else [w_key])):
         assert leaf.grad is not None
         assert leaf.grad.isfinite().all()
+
+
+@phis
+@pytest.mark.parametrize("number", [10.0, 100.0, 1e3, 1e6])
+def test_a_large_key_changes_no_bit_of_its_neighbors(phi: str, number: float) -> None:
+    """A pair's way depends on that pair alone: not on keys that nobody sees, nor on the rows and keys beside it."""
+    given = leaves(11, (2, 1, 40, 40, 8, 16, 8), (3.0, 3.0), 1.0, torch.float32)
+    with torch.no_grad():
+        clean = called(given, phi, "native", mask=masks.Lengths([25]))
+        changed = {**given, "key": given["key"].clone()}
+        changed["key"][:, :, 25:] = number
+        assert torch.equal(called(changed, phi, "native", mask=masks.Lengths([25])), clean)
+        changed["key"][:, :, ::7] = number / 3
+        whole = called(changed, phi, "native", mask="causal")
+        for row in range(40):
+            part = {**changed, "query": changed["query"][:, :, row : row + 1]}
+            part |= {name: changed[name][:, :, : row + 1] for name in ("key", "value")}
+            alone = called(part, phi, "native", mask="causal", query_start=row)
+            assert torch.equal(alone, whole[:, :, row : row + 1]), row
+
+
+@pytest.mark.parametrize("hidden", [1, 8, 9])
+def test_the_far_tail_of_a_sigmoid_counts_where_weights_are_large(hidden: int) -> None:
+    query, key = torch.full((1, 1, 1, 1), -12.0), torch.linspace(-8, -14, 40).view(1, 1, -1, 1)
+    value = torch.randn((1, 1, 40, 4), generator=torch.Generator().manual_seed(0))
+    ones = torch.ones(hidden, 1)
+    score = scores.ConcatMLP(ones, ones, None, torch.full((hidden,), 1e9), activation="sigmoid")
+    right = torch.softmax(torch.sigmoid(query.double() + key.double().mT) * 1e9 * hidden, -1) @ value.double()
+    plain = attend(query, key, value, score=score, engine="reference")
+    found = attend(query, key, value, score=score, engine="native")
+    assert rms(found - right) <= 2 * max(rms(plain - right), torch.finfo(torch.float32).eps * rms(right))
