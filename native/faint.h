@@ -1,6 +1,6 @@
-// Under slopes, keys far away count as nothing: a logit is at most scale·‖q‖·‖k‖ − slope·|i − j|. Where that is so far below
-// a logit which the row has for sure, that of the nearest key it sees, that its power counts as 0, whole tiles are left out.
-// Whether a row takes in a segment depends on the logits themselves, so no bit depends on which tiles were left out.
+// Under slopes, keys far away count as nothing: a logit that is so far below one which the row has for sure, that of the nearest
+// key it sees, that its power counts as 0. A logit is at most scale·‖q‖·‖k‖ − slope·|i − j|; where that is below, whole tiles and
+// columns are left out. Whether a pair counts depends on its logit itself, so no bit depends on what was left out.
 #pragma once
 #include "logits.h"
 
@@ -41,7 +41,7 @@ template <class T> inline T largest_norm(const T* panels, int64_t count, int64_t
 
 template <class T, class S> class Faint {
    public:
-    // Below which logit a segment counts as nothing, row by row.
+    // Below which a logit counts as nothing, row by row.
     alignas(64) T floor[BLOCK];
 
     static bool applies(const regard_call& c) { return c.slopes && !c.form && !c.offset_table && !c.dense_bias.data; }
@@ -74,6 +74,22 @@ template <class T, class S> class Faint {
         for (int64_t r = 0; r < logits.block.count; ++r)
             if (!nothing(logits, r, start, stop, size[r] * norm, floor[r])) return false;
         return true;
+    }
+    // Leaves out the columns of each group in which no row takes in anything of keys whose norms are at most `norm`.
+    void narrow(Logits<T, S>& logits, T norm) const {
+        const double cap = logits.c.cap > 0 ? logits.c.cap : std::numeric_limits<double>::infinity();
+        for (int64_t g = 0; g < logits.groups(); ++g) {
+            double from = double(logits.high[g]), to = double(logits.low[g]);
+            for (int64_t r = g * GROUP; r < g * GROUP + logits.rows(g); ++r) {
+                const double steep = 0.9999 * double(slope(logits, r)), largest = std::min(double(size[r]) * double(norm), cap);
+                const double away = (largest - double(floor[r])) / steep + 1, column = double(-logits.offset(r));  // of the query itself
+                if (!(steep > 0 && away >= 0)) return;
+                from = std::min(from, column - away), to = std::max(to, column + away);
+            }
+            const int64_t low = int64_t(std::max(from, 0.0)) / LANES<T> * LANES<T>, high = up(int64_t(std::min(to, double(SEGMENT))) + 1, LANES<T>);
+            logits.low[g] = std::max(logits.low[g], low), logits.high[g] = std::min(logits.high[g], high);
+            if (logits.low[g] >= logits.high[g]) logits.low[g] = logits.high[g] = 0;
+        }
     }
     static bool nothing(const Logits<T, S>& logits, int64_t r, int64_t start, int64_t stop, T largest, T least) {
         const int64_t i = logits.position(r) - logits.c.key_start;

@@ -83,8 +83,9 @@ template <class T, class S> class Forward {
     }
     // Whether a segment adds nothing to any row; `norm` is the largest of its keys.
     bool faint(const Span& span, T norm) const { return faint_.all(logits_, span.start, span.stop, norm); }
-    void segment(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead) {
-        soften(span, base, source, ahead);
+    // `norm` is the largest of its keys', if that is known.
+    void segment(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead, T norm = std::numeric_limits<T>::infinity()) {
+        soften(span, base, source, ahead, norm);
         rows_.absorb(here_, logits_, keep_, take_);
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             const Vec<T> keep = splat(keep_[r]), take = splat(take_[r]);
@@ -93,7 +94,7 @@ template <class T, class S> class Forward {
     }
     // The same in two steps, for segments that are computed apart: first what one adds, then adding it.
     void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state, Ahead& ahead) {
-        soften(span, base, source, ahead);
+        soften(span, base, source, ahead, std::numeric_limits<T>::infinity());
         state = here_;
         std::fill(out, out + BLOCK * tiles_.padded, T(0));
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
@@ -128,13 +129,15 @@ template <class T, class S> class Forward {
     alignas(64) T keep_[BLOCK], take_[BLOCK];
 
     // s_ becomes the powers of logit - top of this segment; here_ their sums.
-    void soften(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead) {
+    void soften(const Span& span, int64_t base, const Source<T>& source, Ahead& ahead, T norm) {
         logits_.set_span(span, base);
+        const bool fades = Faint<T, S>::applies(c_);
+        if (fades && std::isfinite(norm)) faint_.narrow(logits_, norm);
         const int64_t count = logits_.block.count;
         here_.clear();
         if (source.keys) {
             finite_ &= few_scores<T>(logits_, q_, c_.d_key, static_cast<const S*>(source.keys), s_, ahead);
-            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE, fades ? faint_.floor[r] : NONE<T>);
         } else if (logits_.finished(span)) {
             alignas(64) T best[BLOCK * LANES<T>];
             for (int64_t r = 0; r < count; ++r) store(best + r * LANES<T>, splat(NONE<T>));
@@ -149,15 +152,12 @@ template <class T, class S> class Forward {
                 logits_.sums(q_, query_width(c_), source.panels, s_);
             else
                 logits_.scores(q_, c_.d_key, c_.d_key, source.panels, T(c_.scale), s_);
-            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE);
+            for (int64_t r = 0; r < count; ++r) here_.top[r] = logits_.finish(r, span, s_ + r * LINE, fades ? faint_.floor[r] : NONE<T>);
         }
         if (c_.peak_at)
             for (int64_t r = 0; r < count; ++r)
                 if (here_.top[r] > rows_.top[r]) here_.at[r] = find(r, here_.top[r]);
         c_.distance ? powers<true, true>() : c_.entropy ? powers<true, false>() : powers<false, false>();
-        if (Faint<T, S>::applies(c_))
-            for (int64_t r = 0; r < count; ++r)
-                if (here_.top[r] < faint_.floor[r]) here_.top[r] = NONE<T>, here_.total[r] = here_.moment[r] = here_.reach[r] = T(0);
         if (c_.drop_below)
             for (int64_t r = 0; r < count; ++r) {
                 T* x = s_ + r * LINE;

@@ -137,18 +137,19 @@ template <class T, class S> class Logits {
     bool biased() const { return c.slopes || c.offset_table || c.dense_bias.data; }
     bool solid(const Span& span) const { return span.full && first % LANES<T> == 0 && last % LANES<T> == 0; }
 
-    // Cap, mask and bias of row r, over columns low .. high - 1 of its group. Returns the largest logit.
-    T finish(int64_t r, const Span& span, T* x) {
+    // Cap, mask and bias of row r, over columns low .. high - 1 of its group. Under slopes logits below `floor` count as hidden.
+    // Returns the largest logit.
+    T finish(int64_t r, const Span& span, T* x, T floor = NONE<T>) {
         const int64_t from = low[r / GROUP], to = high[r / GROUP];
         if (c.cap > 0)
             for (int64_t n = from; n < to; n += LANES<T>) store(x + n, tanh<T>(load(x + n) * splat(T(1 / c.cap))) * splat(T(c.cap)));
         if (!solid(span)) hide(r, span, x, from, to);
         const int kinds = (c.slopes != nullptr) + (c.offset_table != nullptr) + (c.dense_bias.data != nullptr);
         if (kinds == 0) return largest(x, from, to);
-        if (kinds == 1) return max_of<T>(add_biases(r, x, from, to));
+        if (kinds == 1) return max_of<T>(add_biases(r, x, from, to, floor));
         alignas(64) T biases[LINE];  // joined first: a score is rounded once more, however many there are
         std::fill(biases + from, biases + to, T(0));
-        add_biases(r, biases, from, to);
+        add_biases(r, biases, from, to, NONE<T>);
         Vec<T> best = splat(NONE<T>);
         for (int64_t n = from; n < to; n += LANES<T>) {
             const Vec<T> sum = plus(load(x + n), load(biases + n));
@@ -176,19 +177,20 @@ template <class T, class S> class Logits {
         return ((x == splat(NONE<T>)) | (bias == splat(NONE<T>))) ? splat(NONE<T>) : Vec<T>(x + bias);
     }
 
-    Vec<T> add_biases(int64_t r, T* x, int64_t from, int64_t to) const {
+    Vec<T> add_biases(int64_t r, T* x, int64_t from, int64_t to, T floor) const {
         Vec<T> best;
-        if (c.slopes) best = add_slope(r, x, from, to);
+        if (c.slopes) best = add_slope(r, x, from, to, floor);
         if (c.offset_table) best = add_offsets(r, x, from, to);
         if (c.dense_bias.data) best = add_dense(r, x, std::max(from, first), std::min(to, last));
         return best;
     }
     // Each adds its bias to x, and returns the largest sum of every lane.
-    Vec<T> add_slope(int64_t r, T* x, int64_t from, int64_t to) const {
+    Vec<T> add_slope(int64_t r, T* x, int64_t from, int64_t to, T floor) const {
         const Vec<T> slope = splat(static_cast<const T*>(c.slopes)[block.head[r]]);
         Vec<T> away = splat(T(offset(r) + from)) + iota<T>(), best = splat(NONE<T>);
         for (int64_t n = from; n < to; n += LANES<T>) {
-            const Vec<T> sum = load(x + n) - slope * absolute<T>(away);
+            Vec<T> sum = load(x + n) - slope * absolute<T>(away);
+            sum = sum < splat(floor) ? splat(NONE<T>) : sum;
             best = max<T>(best, sum);
             store(x + n, sum);
             away += T(LANES<T>);

@@ -158,8 +158,9 @@ template <class T, class S> class Schedule {
             for (int64_t n = 0; n < count; ++n)
                 if (next[n] < lists[n].size() && lists[n][next[n]].segment == segment) {
                     const Span& span = lists[n][next[n]++].span;
-                    if (!norms_.empty() && passes[size_t(n)].faint(span, norms_[size_t(lane * packer_.segments + segment)])) continue;
-                    passes[size_t(n)].segment(span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)), nothing);
+                    const T norm = norms_.empty() ? std::numeric_limits<T>::infinity() : norms_[size_t(lane * packer_.segments + segment)];
+                    if (!norms_.empty() && passes[size_t(n)].faint(span, norm)) continue;
+                    passes[size_t(n)].segment(span, base(segment), packer_.source(lane, segment, packed + packer_.size() * size_t(segment)), nothing, norm);
                 }
         for (Forward<T, S>& pass : passes) note(pass.write());
     }
