@@ -40,7 +40,7 @@ template <class T, class S> struct Packer {
         return Ahead::piece(at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, start) + from * c.value.column, c.value.row, to - from, stop - start);
     }
     // Keys that are asked for before their segment begins.
-    int64_t lead() const { return std::max<int64_t>(1, LEAD / (c.d_key * int64_t(sizeof(S)))); }
+    int64_t lead() const { return std::max<int64_t>(1, LEAD / std::max<int64_t>(1, c.d_key * int64_t(sizeof(S)))); }
     // What to ask for while a span is read, in the order of reading, so that the next one finds its first keys.
     std::vector<Ahead::Piece> pieces(int64_t lane, const Span& here, const Span* next) const {
         std::vector<Ahead::Piece> all{keys_piece(lane, here.start + lead(), here.stop)};

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.engine.native.library import DTYPES, NO_MEMORY, Matrices, Strided, library, plain
 
+LARGE = 1e30  # rows of larger numbers overflow as the others' do: what is not finite is met early
 NARROW = 16  # columns; a product with so few is cheap in float64, and a score of few units shows every rounding
 
 
@@ -16,7 +17,12 @@ def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
     if 0 in (*a.shape, *b.shape):
         return a.new_zeros(size)
     if a.dtype is torch.float32 and b.shape[3] <= NARROW:
-        return multiply(a.double(), b.double(), shape).to(a.dtype)
+        wide = multiply(a.double(), b.double(), shape).to(a.dtype)
+        return torch.where(wide.abs().amax(-1, keepdim=True) < LARGE, wide, _product(a, b, size))
+    return _product(a, b, size)
+
+
+def _product(a: Tensor, b: Tensor, size: tuple[int, ...]) -> Tensor:
     out, a, b = torch.empty(size, dtype=a.dtype), plain(a), plain(b)
     batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
