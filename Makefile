@@ -3,6 +3,8 @@
 VENV ?= .venv
 WORKERS ?= 2
 ARGS ?=
+MINUTES ?= 10
+SEED ?=
 BIN := $(VENV)/bin
 
 # The first of these that is Python 3.11 or newer; PYTHON=... chooses another.
@@ -13,14 +15,18 @@ INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --build-con
 NATIVE := CMakeLists.txt $(wildcard native/*.h native/*.cpp)
 # The machine's own cmake, or else the one that `make test` installs.
 CMAKE := $(if $(shell command -v cmake),,$(BIN)/)
-# One thread per worker: the workers share the cores.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --durations 5
+# tests/conftest.py fixes the rest of the environment; the order of sets can be fixed only from outside.
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -n $(WORKERS) --durations 5
+# The core: what attention is, how it is computed, layers, and the matrix.
+QUICK := tests/spec tests/nn tests/inspection/matrix tests/test_layers.py tests/test_public.py tests/test_repository.py \
+	$(addprefix tests/engine/test_,$(addsuffix .py,agreement conventions empty errors fuzz laws))
+FUZZ := PYTHONHASHSEED=random $(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not slow" --hypothesis-profile fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow check lint types format bench native-test asan ubsan tsan clean distclean
+.PHONY: help demo quick test test-transformers slow fuzz check lint types format bench native-test asan ubsan tsan clean distclean asan-python ubsan-python
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## a worked example, two experiments and a real model's attention, in under a minute once installed
 	$(BIN)/regard explain --example
@@ -30,11 +36,28 @@ demo: $(VENV)/.demo  ## a worked example, two experiments and a real model's att
 	@echo
 	@echo "$(BIN)/regard lab all --quick runs all experiments in three minutes; the report with every picture is then regard-lab/index.html"
 
-test: $(VENV)/.dev  ## all fast tests
+quick: $(VENV)/.dev  ## some of the fast tests, in two minutes: what to run while editing
+	$(PYTEST) -m "not slow" $(QUICK) $(ARGS)
+
+test: $(VENV)/.dev  ## all fast tests, with the same cases on every run
 	$(PYTEST) -m "not slow" $(ARGS)
+
+test-transformers: $(VENV)/.dev  ## the tests that use transformers, with another version of it: VERSION=5.23.0
+	@test -n "$(VERSION)" || { echo "name the version: make test-transformers VERSION=5.23.0" >&2; exit 1; }
+	$(BIN)/python -m pip install --no-deps --target build/transformers-$(VERSION) --upgrade transformers==$(VERSION)
+	PYTHONPATH=build/transformers-$(VERSION) $(PYTEST) -m "not slow" tests/hf tests/oracles tests/inspection/capture \
+		tests/inspection/intervention $(ARGS)
 
 slow: $(VENV)/.dev  ## the long sweeps over generated cases
 	$(PYTEST) -m slow $(ARGS)
+
+# Each round has its seed; a failure also prints @reproduce_failure(...), which repeats that case alone.
+fuzz: $(VENV)/.dev  ## other generated cases, for MINUTES=10; SEED=... repeats a round
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); \
+	while seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); do \
+	  $(FUZZ) --hypothesis-seed $$seed $(ARGS) || { echo "make fuzz SEED=$$seed$(if $(ARGS), ARGS='$(ARGS)') repeats this round" >&2; exit 1; }; \
+	  [ -z "$(SEED)" ] && [ $$(date +%s) -lt $$end ] || exit 0; \
+	done
 
 check: lint types test  ## everything a change must pass: format, lint, strict types, fast tests
 
@@ -56,19 +79,50 @@ native-test:  ## the tests of the native core, for each instruction set of this 
 	$(call ctest,native,)
 
 asan:  ## the same under the address sanitizer
-	$(call ctest,asan,-fsanitize=address -fno-omit-frame-pointer)
+	$(call ctest,asan,$(ASAN))
 
 ubsan:  ## the same under the undefined-behavior sanitizer
-	$(call ctest,ubsan,-fsanitize=undefined -fno-sanitize-recover=all)
+	$(call ctest,ubsan,$(UBSAN))
 
 tsan:  ## the same under the thread sanitizer
-	$(call ctest,tsan,-fsanitize=thread)
+	$(call ctest,tsan,$(TSAN))
 
-# A build of its own under build/, with the tests of native/tests.
-define ctest
-	$(CMAKE)cmake -S . -B build/$(1) -DREGARD_TESTS=ON -DCMAKE_CXX_FLAGS="$(if $(2),-g1 $(2))"
+asan-python: $(VENV)/.dev  ## the Python tests of the native engine under the address sanitizer
+	$(call build,asan,$(ASAN))
+	$(call sanitized-pytest,asan,asan stdc++)
+
+ubsan-python: $(VENV)/.dev  ## the same under the undefined-behavior sanitizer
+	$(call build,ubsan,$(UBSAN))
+	$(call sanitized-pytest,ubsan,)
+
+# Any report ends the program with an error. -O1 compiles in two thirds of the time that -O2 takes, and is fast enough; with
+# -fexpensive-optimizations GCC fuses multiply-adds as -O2 does.
+SANITIZED := -O1 -fexpensive-optimizations -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS -DREGARD_SANITIZED
+# Checks by calls: with checks in line GCC takes two and a half times as long for AVX-512.
+ASAN = $(SANITIZED) -fsanitize=address $(if $(findstring clang,$(shell $(CXX) --version)),,--param asan-instrumentation-with-call-threshold=0)
+UBSAN := $(SANITIZED) -fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all
+TSAN := $(SANITIZED) -fsanitize=thread
+# Without those that measure memory and time.
+SANITIZED_TESTS := tests/engine/native $(addprefix tests/engine/test_,agreement.py dropout.py empty.py fuzz.py hidden.py statistics.py strides.py) \
+  $(addprefix --deselect tests/engine/native/,test_memory.py test_threads.py::test_ctrl_c_is_answered_at_once test_threads.py::test_ten_thousand_calls_leave_memory_flat)
+
+# A build of its own under build/: its name and its flags.
+define build
+	$(CMAKE)cmake -S . -B build/$(1) -DREGARD_TESTS=ON $(if $(2),-DCMAKE_BUILD_TYPE=Sanitized -DCMAKE_CXX_FLAGS="$(2)")
 	$(CMAKE)cmake --build build/$(1) --parallel $(WORKERS)
-	$(CMAKE)ctest --test-dir build/$(1) --output-on-failure $(ARGS)
+endef
+define ctest
+	$(call build,$(1),$(2))
+	TSAN_OPTIONS=halt_on_error=1:$(TSAN_OPTIONS) $(CMAKE)ctest --test-dir build/$(1) --parallel $(WORKERS) --output-on-failure $(ARGS)
+endef
+# Python with a build's library; the second argument names what has to be loaded before all else. Reports go to files: pytest
+# may capture the process that writes one, and nobody may look at the exit code of a process that a test starts.
+define sanitized-pytest
+	rm -f build/$(1)/report.*
+	LD_PRELOAD="$(foreach name,$(2),$(shell $(CXX) -print-file-name=lib$(name).so))" REGARD_LIBRARY=$(CURDIR)/build/$(1)/libregard.so \
+	  ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/$(1)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/$(1)/report \
+	  $(PYTEST) -m "not slow" $(SANITIZED_TESTS) $(ARGS); \
+	failed=$$?; for report in build/$(1)/report.*; do if test -e $$report; then cat $$report; failed=1; fi; done; exit $$failed
 endef
 
 clean:  ## remove caches and build results
@@ -76,7 +130,7 @@ clean:  ## remove caches and build results
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environment as well
-	rm -rf $(VENV)
+	rm -rf $(VENV) .models
 
 # Stamps: each is made only after its step has succeeded, so an interrupted install is taken up again.
 $(VENV)/.made: constraints.txt

@@ -13,23 +13,20 @@ template <class T, class S> class Backward {
    public:
     Backward(BackwardPlan<T, S>& plan, const Stop& stop, T* space)
         : p_(plan), c_(plan.c), logits_(plan.c, plan.mask), stop_(stop) {
-        auto take = [&](int64_t count) {
-            T* found = space;
-            space += up(count, 16);
-            return found;
-        };
-        k_panels_ = take(KEYS * table_width(c_));
-        v_panels_ = take(KEYS * c_.d_value);
-        k_rows_ = take(KEYS * p_.d);
-        dk_ = take(KEYS * p_.d);
-        dv_ = take(KEYS * p_.dv);
-        s_ = take(BLOCK * LINE);
-        g_ = take(BLOCK * LINE) + MARGIN;
-        if (c_.form) sums_.emplace(c_, take(SumBackward<T, S>::space(c_)));
+        k_panels_ = take(space, KEYS * table_width(c_));
+        v_panels_ = take(space, KEYS * c_.d_value);
+        k_rows_ = take(space, KEYS * p_.d);
+        dk_ = take(space, KEYS * p_.d);
+        dv_ = take(space, KEYS * p_.dv);
+        s_ = take(space, BLOCK * LINE);
+        g_ = take(space, BLOCK * LINE) + MARGIN;
+        if (c_.form) sums_.emplace(c_, space);
         if (c_.grad_offset_table) std::fill(g_ - MARGIN, g_ - MARGIN + BLOCK * LINE, T(0));
     }
     static size_t space(const BackwardPlan<T, S>& p) {
-        return size_t(KEYS * (table_width(p.c) + p.c.d_value + 2 * p.d + p.dv) + 2 * BLOCK * LINE + (p.c.form ? SumBackward<T, S>::space(p.c) : 0) + 8 * 16);
+        int64_t size = 2 * room(BLOCK * LINE) + (p.c.form ? SumBackward<T, S>::space(p.c) : 0);
+        for (int64_t width : {table_width(p.c), p.c.d_value, p.d, p.d, p.dv}) size += room(KEYS * width);
+        return size_t(size);
     }
 
     // `dq` takes this chunk's share.
@@ -57,11 +54,12 @@ template <class T, class S> class Backward {
     int64_t lane_, chunk_, b_, kv_, low_, high_;
 
     // What row_gradient leaves out of the temperature's gradient: it takes logits relative to the row's largest, and the
-    // gradients of a row of logits, its sink among them, add up to that of its lse.
+    // gradients of a row of logits, its sink among them, add up to that of its lse. Where the sink has most of the weight,
+    // that difference would cancel, and row_gradient takes the logits themselves.
     void shift_temperature() {
         for (int64_t h = kv_ * c_.group; h < (kv_ + 1) * c_.group; ++h)
             for (int64_t place = (b_ * p_.heads + h) * c_.queries; place < (b_ * p_.heads + h + 1) * c_.queries; ++place) {
-                if (!p_.sound(place)) continue;
+                if (!p_.sound(place) || p_.below_sink(logits_, place, h)) continue;
                 double sum = c_.grad_lse ? double(static_cast<const T*>(c_.grad_lse)[place]) : 0.0;
                 if (c_.sink) sum -= double(p_.sinks[size_t(place)]);
                 d_tau_[h - kv_ * c_.group] -= sum * double(static_cast<const T*>(c_.top)[place]) / (logits_.tau(h) * logits_.tau(h));
@@ -237,19 +235,20 @@ template <class T, class S> class Backward {
         const bool mixed = SPECIAL && c_.grad_entropy;
         const Vec<T> d_entropy = splat(mixed ? static_cast<const T*>(c_.grad_entropy)[place] : T(0));
         const Vec<T> log_total = splat(mixed ? T(std::log(double(total))) : T(0)), unit = splat(T(1 / logits_.tau(h)));
+        const Vec<T> base = splat(SPECIAL && d_tau_ && p_.below_sink(logits_, place, h) ? top : T(0));
         Vec<T> d_tau{};
         for (int64_t n = low; n < high; n += LANES<T>) {
             const Vec<T> z = load(x + n) - shift, p = exp2(z, factor) * inverse;
             const auto hidden = z == splat(NONE<T>);
             Vec<T> dw = load(g + n);
-            if (DROPS) dw = dw * load(factors + n);
+            if (DROPS) dw = rounded<Vec<T>>(dw * load(factors + n));  // as in the sum that is subtracted
             dw = dw + constant;
             if (mixed) dw = dw - d_entropy * (hidden ? Vec<T>{} : Vec<T>(max<T>(factor.least, z) * unit - log_total));
             const Vec<T> dx = hidden ? Vec<T>{} : Vec<T>(p * dw);
             store(x + n, DROPS ? Vec<T>(p * load(factors + n)) : p);
             Vec<T> ds = dx * outer;
             if (SPECIAL) {
-                if (d_tau_) d_tau += hidden ? Vec<T>{} : Vec<T>(dx * z);
+                if (d_tau_) d_tau += hidden ? Vec<T>{} : Vec<T>(dx * (z + base));
                 if (c_.cap > 0) ds = ds * (splat(T(1)) - load(capped + n) * load(capped + n));
                 store(changes + n, dx);
             }
@@ -334,11 +333,11 @@ template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces
 
     const size_t own = Backward<T, S>::space(plan);
     const auto some_chunks = [&](int64_t lane, int64_t split, int64_t worker) {
-        T* space = spaces.worker(worker, own + (plan.splits > 1 ? 0 : size_t(plan.share())));
+        T* space = spaces.worker(worker, own + (plan.splits > 1 ? 0 : size_t(room(plan.share()))));
         Backward<T, S> pass(plan, stop, space);
         for (int64_t chunk = plan.chunks * split / plan.splits; chunk < plan.chunks * (split + 1) / plan.splits; ++chunk) {
-            T* dq = plan.splits > 1 ? plan.shares + (lane * plan.chunks + chunk) * plan.share() : space + own;
-            pass.run(lane, chunk, dq);
+            T* dq = plan.splits > 1 ? plan.share_of(lane, chunk) : space + own;
+            pass.run(lane, chunk, open(dq, plan.share()));
             if (plan.splits == 1) plan.add_queries(lane, chunk, dq);
         }
     };
@@ -352,7 +351,7 @@ template <class T, class S> int backward(const regard_call& c, Spaces<T>& spaces
     if (plan.splits > 1)
         parallel(blocks.lanes, threads, stop, [&](int64_t lane, int64_t) {
             for (int64_t chunk = 0; chunk < plan.chunks; ++chunk)
-                plan.add_queries(lane, chunk, plan.shares + (lane * plan.chunks + chunk) * plan.share());
+                plan.add_queries(lane, chunk, plan.share_of(lane, chunk));
         });
     if (c.form && !(c.cap > 0)) parallel(blocks.lanes, threads, stop, [&](int64_t lane, int64_t) { settle(plan, lane); });
     plan.add_tables();

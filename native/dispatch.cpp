@@ -16,6 +16,7 @@ namespace regard {
     int run_multiply(const regard_product& product);                         \
     void run_plan(const regard_call& call, int64_t* pairs, int64_t* bytes);  \
     int64_t run_workspace();                                                 \
+    int64_t run_asked();                                                     \
     double fma_peak(int64_t threads, double seconds);                        \
     double read_bandwidth(const void* data, int64_t bytes, int64_t threads); \
     }
@@ -35,12 +36,13 @@ struct Kernels {
     int (*multiply)(const regard_product&);
     void (*plan)(const regard_call&, int64_t*, int64_t*);
     int64_t (*workspace)();
+    int64_t (*asked)();
     double (*fma_peak)(int64_t, double);
     double (*read_bandwidth)(const void*, int64_t, int64_t);
 };
 #define REGARD_KERNELS(isa)                                                                                              \
     Kernels {                                                                                                            \
-        #isa, isa::run_forward, isa::run_backward, isa::run_visit, isa::run_multiply, isa::run_plan, isa::run_workspace, isa::fma_peak, isa::read_bandwidth \
+        #isa, isa::run_forward, isa::run_backward, isa::run_visit, isa::run_multiply, isa::run_plan, isa::run_workspace, isa::run_asked, isa::fma_peak, isa::read_bandwidth \
     }
 
 // The widest set that the processor has, or the one that REGARD_ISA names if the processor has it.
@@ -96,6 +98,7 @@ int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes) {
     });
 }
 int64_t regard_workspace(void) { return regard::kernels().workspace(); }
+int64_t regard_asked(void) { return regard::kernels().asked(); }
 void regard_use_team(void* gomp_parallel) { regard::use_team(reinterpret_cast<regard::Team>(gomp_parallel)); }
 const char* regard_isa(void) { return regard::kernels().name; }
 double regard_fma_peak(int64_t threads, double seconds) { return regard::kernels().fma_peak(threads, seconds); }

@@ -63,14 +63,16 @@ template <class T, class S> class Forward {
    public:
     // Passes that share a space are told apart by their number.
     Forward(const regard_call& c, const Mask& mask, T* space, int64_t number) : c_(c), logits_(c, mask), tiles_(c.d_value) {
-        s_ = space;
-        q_ = s_ + BLOCK * LINE + number * BLOCK * (up(query_width(c), 16) + tiles_.padded);
-        out_ = q_ + BLOCK * up(query_width(c), 16);
+        const int64_t queries = BLOCK * up(query_width(c), 16), outs = BLOCK * tiles_.padded;
+        s_ = take(space, BLOCK * LINE);
+        space += number * (room(queries) + room(outs));
+        q_ = take(space, queries);
+        out_ = take(space, outs);
     }
     static size_t space(const regard_call& c, int64_t passes) {
-        return size_t(BLOCK * LINE + passes * BLOCK * (up(query_width(c), 16) + Tiles<T>(c.d_value).padded));
+        return size_t(room(BLOCK * LINE) + passes * (room(BLOCK * up(query_width(c), 16)) + room(BLOCK * Tiles<T>(c.d_value).padded)));
     }
-    static size_t part(const regard_call& c) { return size_t(BLOCK * Tiles<T>(c.d_value).padded); }
+    static size_t part(const regard_call& c) { return size_t(room(BLOCK * Tiles<T>(c.d_value).padded)); }
 
     // False if a query is not finite.
     bool begin(const Block& block) {
@@ -96,6 +98,7 @@ template <class T, class S> class Forward {
     void apart(const Span& span, int64_t base, const Source<T>& source, T* out, RowState<T>& state, Ahead& ahead) {
         soften(span, base, source, ahead, std::numeric_limits<T>::infinity());
         state = here_;
+        open(out, BLOCK * tiles_.padded);
         std::fill(out, out + BLOCK * tiles_.padded, T(0));
         weigh(source, [&](int64_t r, T* o, const Vec<T>* sums, auto count) REGARD_INLINED {
             (void)r;
@@ -223,9 +226,13 @@ template <class T, class S> class Forward {
         T top = rows_.top[r], total = rows_.total[r];
         const bool none = total == T(0);
         const double seen = double(total), unit = 1 / logits_.tau(block.head[r]);
-        double moment = double(rows_.moment[r]) * unit, shrunk = 1;
+        double moment = double(rows_.moment[r]) * unit, shrunk = 1, lse = 0;
         if (c_.sink && !none) {  // one more key, without a value; far above all others, it moves the top
             const double sink = double(static_cast<const T*>(c_.sink)[block.head[r]]), old = double(top);
+            if (c_.lse) {  // the larger and what the smaller adds: top + log(total) would cancel under a large sink
+                const double keys = old * unit + std::log(seen), most = std::max(keys, sink);
+                lse = most + std::log1p(std::exp(std::min(keys, sink) - most));
+            }
             top = std::max(top, T((sink - SINK_ABOVE) / unit));
             shrunk = std::exp((old - double(top)) * unit);
             moment = shrunk == 0 ? 0.0 : shrunk * (moment + (old - double(top)) * unit * seen);
@@ -239,13 +246,14 @@ template <class T, class S> class Forward {
             check += out * T(0);
             store(from + x, out);
         }
-        std::memcpy(static_cast<T*>(c_.out) + place * c_.d_value, from, size_t(c_.d_value) * sizeof(T));
+        std::copy(from, from + c_.d_value, static_cast<T*>(c_.out) + place * c_.d_value);  // of no width, to no memory
         if (!none && !std::isfinite(T(double(top) * unit))) top = std::numeric_limits<T>::quiet_NaN();  // past the largest number
         if (c_.top) static_cast<T*>(c_.top)[place] = none ? NONE<T> : top, static_cast<T*>(c_.total)[place] = none ? T(0) : total;
         if (!none) check[0] += (top + total) * T(0);
         const double log = none || !(c_.lse || c_.entropy) ? 0.0 : std::log(double(total));
         const T nothing = c_.sink ? static_cast<const T*>(c_.sink)[block.head[r]] : NONE<T>;
-        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? nothing : T(double(top) * unit + log);
+        if (!c_.sink) lse = double(top) * unit + log;
+        if (c_.lse) static_cast<T*>(c_.lse)[place] = none ? nothing : T(lse);
         if (c_.entropy) static_cast<T*>(c_.entropy)[place] = none ? T(0) : T((log * seen * shrunk - moment) / double(total));
         if (c_.peak) static_cast<T*>(c_.peak)[place] = none ? T(0) : T(shrunk / double(total));
         if (c_.peak_at) c_.peak_at[place] = none ? -1 : rows_.at[r];

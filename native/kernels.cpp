@@ -30,6 +30,9 @@ template <class T, class S> int visit(const regard_call& c) {
     return visit<T, S>(c, spaces<T>());
 }
 
+template <class T, class S> void plan(const regard_call& c, int64_t* pairs, int64_t* bytes) {
+    plan<T, S>(c, spaces<T>(), pairs, bytes);
+}
 template <class T> int multiply(const regard_product& p) {
     const Trimmed<T> after;
     return multiply<T>(p, spaces<T>());
@@ -51,6 +54,12 @@ int run_visit(const regard_call& c) { REGARD_BY_DTYPE(visit, c) }
 int run_multiply(const regard_product& p) { return p.dtype == REGARD_F64 ? multiply<double>(p) : multiply<float>(p); }
 void run_plan(const regard_call& c, int64_t* pairs, int64_t* bytes) { REGARD_BY_DTYPE(plan, c, pairs, bytes) }
 int64_t run_workspace() { return int64_t(spaces<float>().bytes() + spaces<double>().bytes()); }
+int64_t run_asked() {
+    const int64_t found = int64_t(spaces<float>().asked_bytes() + spaces<double>().asked_bytes());
+    spaces<float>().forget();
+    spaces<double>().forget();
+    return found;
+}
 
 }  // namespace REGARD_ISA
 }  // namespace regard

@@ -26,11 +26,11 @@ template <class T> class Multiply {
         const int64_t threads = std::max<int64_t>(1, std::min(p.threads, int64_t(work / 5e5)));
         if (int64_t(spaces_.workers.size()) < threads) spaces_.workers.resize(size_t(threads));
         const int64_t size = p.rows * p.columns;
-        T* shares = lumps_ > 1 ? spaces_.shared.get(size_t(targets_ * lumps_ * size)) : nullptr;
+        T* shares = lumps_ > 1 ? open(spaces_.shared.get(size_t(targets_ * lumps_ * size)), targets_ * lumps_ * size) : nullptr;
         parallel(units, threads, stop, [&](int64_t unit, int64_t worker) {
             const int64_t lump = unit / bands % lumps_, target = unit / bands / lumps_;
             T* to = shares ? shares + (target * lumps_ + lump) * size : result(target);
-            band(target, lump, unit % bands * BAND, to, spaces_.worker(worker, size_t(BLOCK * SEGMENT + BAND * tiles_.padded + SEGMENT * tiles_.count * COLUMNS<T>)));
+            band(target, lump, unit % bands * BAND, to, spaces_.worker(worker, size_t(room(LEFT) + room(BAND * tiles_.padded) + room(right_size()))));
         });
         if (!shares) return;
         parallel(targets_, threads, stop, [&](int64_t target, int64_t) {
@@ -42,13 +42,14 @@ template <class T> class Multiply {
     }
 
    private:
-    static constexpr int64_t BAND = 4 * BLOCK;
+    static constexpr int64_t BAND = 4 * BLOCK, LEFT = BLOCK * SEGMENT;
     const regard_product& p;
     Spaces<T>& spaces_;
     Tiles<T> tiles_;
     int64_t summed_, targets_, steps_, lump_, lumps_;
     bool in_place_;
 
+    int64_t right_size() const { return SEGMENT * tiles_.count * COLUMNS<T>; }
     // The batch row and head of one of a target's planes.
     std::pair<int64_t, int64_t> plane(int64_t target, int64_t number) const {
         if (p.c.batch == 0 && p.c.head == 0) return {number / p.heads, number % p.heads};
@@ -63,7 +64,7 @@ template <class T> class Multiply {
 
     // Rows row0 … of one target, over one lump of its planes or steps.
     void band(int64_t target, int64_t lump, int64_t row0, T* to, T* space) const {
-        T *left = space, *sums = left + BLOCK * SEGMENT, *right = sums + BAND * tiles_.padded;
+        T *left = take(space, LEFT), *sums = take(space, BAND * tiles_.padded), *right = take(space, right_size());
         const int64_t rows = std::min(BAND, p.rows - row0);
         const bool many = summed_ > 1;
         const int64_t first = many ? lump * lump_ : 0, last = many ? std::min(summed_, first + lump_) : 1;

@@ -1,48 +1,11 @@
-// Keys and values laid out for the register tiles, and what workspaces are made of.
+// Keys and values laid out for the register tiles.
 #pragma once
-#include <cstdlib>
-#include <memory>
-#include <new>
-#if defined(_WIN32)
-#include <malloc.h>
-#endif
-
 #include "blocks.h"
 #include "product.h"
+#include "workspace.h"
 
 namespace regard {
 namespace REGARD_ISA {
-
-inline void* aligned(size_t bytes) {
-#if defined(_WIN32)
-    return _aligned_malloc(bytes, 64);
-#else
-    return std::aligned_alloc(64, bytes);
-#endif
-}
-inline void release(void* data) {
-#if defined(_WIN32)
-    _aligned_free(data);
-#else
-    std::free(data);
-#endif
-}
-
-// Memory that is kept between calls and grows when it must.
-template <class T> struct Space {
-    std::unique_ptr<T[], void (*)(T*)> data{nullptr, [](T* p) { release(p); }};
-    size_t size = 0;
-    T* get(size_t count) {
-        if (count > size) {
-            data.reset();
-            size = 0;
-            data.reset(static_cast<T*>(aligned(size_t(up(int64_t(count * sizeof(T)), 64)))));
-            if (!data) throw std::bad_alloc();
-            size = count;
-        }
-        return data.get();
-    }
-};
 
 // Rows of numbers, widened; `column` is the distance of two neighbors.
 template <class T, class S> inline void copy_row(const S* from, int64_t column, int64_t count, T* to) {

@@ -93,10 +93,6 @@ Pool& pool() {
         delete made;
         return *found;
     }
-#if !defined(_WIN32)
-    static const int once = pthread_atfork(nullptr, nullptr, [] { shared.store(nullptr, std::memory_order_release); });
-    (void)once;
-#endif
     return *made;
 }
 
@@ -112,6 +108,15 @@ Team mine() {
     return owner.compare_exchange_strong(nobody, me) || nobody == me ? found : nullptr;
 }
 
+#if !defined(_WIN32)
+// Registered when the library is loaded: a handler that the first call registers may be missing when another thread forks
+// during that call.
+const int registered = pthread_atfork(nullptr, nullptr, [] {
+    shared.store(nullptr, std::memory_order_release);
+    team.store(nullptr, std::memory_order_release);
+});
+#endif
+
 struct Shift {
     Job* job;
     std::atomic<int64_t> workers{0};
@@ -119,13 +124,7 @@ struct Shift {
 
 }  // namespace
 
-void use_team(Team found) {
-    team.store(found, std::memory_order_release);
-#if !defined(_WIN32)
-    static const int once = pthread_atfork(nullptr, nullptr, [] { team.store(nullptr, std::memory_order_release); });
-    (void)once;
-#endif
-}
+void use_team(Team found) { team.store(found, std::memory_order_release); }
 
 void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work) {
     Job job;
@@ -134,7 +133,8 @@ void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work
     job.units = units;
     job.helpers = std::min(threads, units) - 1;
     stop.begin(units);
-    const Team others = job.helpers > 0 ? mine() : nullptr;
+    // A call that can be stopped is long and runs in a thread of its own, which is gone after it: it does not become the owner.
+    const Team others = job.helpers > 0 && !stop.possible() ? mine() : nullptr;
     if (others) {
         Shift shift;
         shift.job = &job;

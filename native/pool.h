@@ -9,6 +9,7 @@ namespace regard {
 class Stop {
    public:
     explicit Stop(const volatile int32_t* flag, int64_t* progress = nullptr) : flag_(flag), progress_(progress) {}
+    bool possible() const { return flag_ != nullptr; }
     bool now() const { return flag_ && __atomic_load_n(flag_, __ATOMIC_RELAXED) != 0; }
     void begin(int64_t units) const {
         if (!progress_) return;

@@ -115,6 +115,8 @@ REGARD_API int regard_multiply(const regard_product* product);
 /* Pairs whose logit the forward pass computes, and bytes of workspace that it takes. */
 REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);
 REGARD_API int64_t regard_workspace(void); /* bytes that the calling thread keeps for its next calls */
+/* Bytes of workspace that the calling thread's calls and plans, taken together, have needed since this was last asked. */
+REGARD_API int64_t regard_asked(void);
 /* Use an OpenMP runtime's GOMP_parallel for the threads of the first thread that calls from now on; null for none. */
 REGARD_API void regard_use_team(void* gomp_parallel);
 REGARD_API const char* regard_isa(void); /* the instruction set that was chosen at load */

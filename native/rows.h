@@ -20,8 +20,8 @@ template <class T, class S> struct BackwardPlan {
     bool shared_dense, dense_rows;  // lanes add to one plane of the dense bias; its rows are sums over all keys
     T *constant, *rest, *query, *grad;    // per query row: constant of the softmax, and without Σ dO · O; queries and dO, by block
     std::vector<T> reaches;               // per query row, under slopes: the most that it makes of a key of norm 1
-    T* totals;                            // of the sum form, per query row: minus what its ds should add up to; per chunk and row: what they do
-    T *shares, *row_shares;               // per lane and chunk: dQ if lanes are split; per chunk: dense rows
+    T* totals = nullptr;                  // of the sum form, per query row: minus what its ds should add up to, NaN if that is not known well; per chunk and row: what they do
+    T *shares, *row_shares = nullptr;     // per lane and chunk: dQ if lanes are split; per chunk: dense rows
     std::vector<T> tables;                // per lane and chunk: offset table of its heads
     std::vector<double> taus;             // per lane, chunk and head of its group
     std::vector<double> weights;          // per lane, chunk, head of its group and unit
@@ -49,20 +49,24 @@ template <class T, class S> struct BackwardPlan {
     int64_t table() const { return (c.offset_heads > 1 ? c.group : 1) * (2 * c.reach + 1); }
     int64_t share() const { return c.group * c.queries * c.d_key; }
     size_t size() const {
-        return size_t(2 * up(rows(), 16) + (c.form ? up((chunks + 1) * rows(), 16) : 0) + blocks.total * BLOCK * (step + dv)) +
-               (splits > 1 ? size_t(blocks.lanes * chunks * share()) : 0) + (dense_rows ? size_t(chunks * rows()) : 0);
+        return size_t(2 * room(rows()) + (c.form ? room((chunks + 1) * rows()) : 0) + room(blocks.total * BLOCK * step) + room(blocks.total * BLOCK * dv) +
+                      (splits > 1 ? blocks.lanes * chunks * room(share()) : 0) + (dense_rows ? room(chunks * rows()) : 0));
     }
     void place(T* space) {
-        constant = space;
-        rest = constant + up(rows(), 16);
-        totals = rest + up(rows(), 16);
-        query = totals + (c.form ? up((chunks + 1) * rows(), 16) : 0);
-        if (c.form) std::fill(totals, query, T(0));
-        grad = query + blocks.total * BLOCK * step;
-        shares = grad + blocks.total * BLOCK * dv;
-        row_shares = shares + (splits > 1 ? blocks.lanes * chunks * share() : 0);
-        if (dense_rows) std::fill(row_shares, row_shares + chunks * rows(), T(0));
+        constant = take(space, rows());
+        rest = take(space, rows());
+        query = take(space, blocks.total * BLOCK * step);
+        grad = take(space, blocks.total * BLOCK * dv);
+        if (c.form) totals = zeros(space, (chunks + 1) * rows());
+        if (dense_rows) row_shares = zeros(space, chunks * rows());
+        shares = space;
     }
+    T* zeros(T*& space, int64_t count) const {
+        T* part = take(space, count);
+        std::fill(part, part + count, T(0));
+        return part;
+    }
+    T* share_of(int64_t lane, int64_t chunk) const { return shares + (lane * chunks + chunk) * room(share()); }
     int64_t index(const Block& block, int64_t r) const { return (block.b * heads + block.head[r]) * c.queries + block.row[r]; }
 
     // Whether a row sees anything and is finite; if not, no gradient flows through it.
@@ -72,7 +76,7 @@ template <class T, class S> struct BackwardPlan {
     }
 
     // Σ dO · O of a row, which is Σ p · dP. The sweep's dP are rounded; where one key has much of the weight, its rounding
-    // must be in the sum as well, so that it cancels in dP − Σ p · dP.
+    // must be in the sum as well, so that it cancels in dP − Σ p · dP. Where it has all of it, the sum is that key's dP itself.
     double delta(const Logits<T, S>& logits, int64_t r, int64_t unit) const {
         const Block& block = logits.block;
         const int64_t row = index(block, r), peak = c.peak_at ? c.peak_at[row] : -1;
@@ -82,9 +86,11 @@ template <class T, class S> struct BackwardPlan {
         const T total = static_cast<const T*>(c.total)[row];
         double factor = 1 / double(total);  // the peak's own power is 1; a sink far above it makes a large total
         if (!(factor > 0.01)) return sum;
+        double kept = 1;
         if (c.drop_below) {
             const uint64_t key = row_key(c.seed, block.b, block.head[r], logits.position(r));
-            factor *= pair_number<uint32_t>(key, uint32_t(c.key_start + peak)) >= c.drop_below ? c.keep_scale : 0.0;
+            kept = pair_number<uint32_t>(key, uint32_t(c.key_start + peak)) >= c.drop_below ? c.keep_scale : 0.0;
+            factor *= kept;
         }
         const S* v = at<S>(c.value, block.b, block.kv, peak);
         const int64_t size = Chains::even(c.d_value).each;
@@ -96,12 +102,15 @@ template <class T, class S> struct BackwardPlan {
             chain += g[n] * number;
             exact += double(g[n]) * double(number);
         }
+        if (total == T(1)) return double(T(T(chain + before) * T(kept)));
         return sum + factor * (double(T(chain + before)) - exact);
     }
     double sink_share(const Logits<T, S>& logits, int64_t row, int64_t h) const {
         const double top = double(static_cast<const T*>(c.top)[row]), total = double(static_cast<const T*>(c.total)[row]);
         return std::exp(double(static_cast<const T*>(c.sink)[h]) - top / logits.tau(h)) / total;
     }
+    // Whether the sink has most of a row's weight: then what is left for the keys is known to fewer digits than the sink's.
+    bool below_sink(const Logits<T, S>& logits, int64_t row, int64_t h) const { return c.sink && sink_share(logits, row, h) > 0.5; }
     double sink_gradient(int64_t row, double share, double met) const {
         if (!c.sink) return 0.0;
         if (!sound(row)) {  // a row that sees no key: its lse is the sink
@@ -146,6 +155,8 @@ template <class T, class S> struct BackwardPlan {
             if (c.form && sound(row)) {  // the gradients of a row of logits, its sink among them, add up to that of its lse
                 const double lse = c.grad_lse ? double(static_cast<const T*>(c.grad_lse)[row]) : 0.0;
                 totals[row] = T((sink_gradient(row, share, met) - lse) * c.scale / logits.tau(block.head[r]));
+                // the rounding of a sink with most of the weight is larger than what the keys' gradients miss
+                if (share > 0.5) totals[row] = std::numeric_limits<T>::quiet_NaN();
             }
         }
     }

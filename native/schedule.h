@@ -19,7 +19,27 @@ template <class T> struct Spaces {
     }
     // What a large call took goes back to the system.
     void trim() {
-        if (bytes() > (size_t(64) << 20)) *this = Spaces();
+        if (bytes() > (size_t(64) << 20)) each([](Space<T>& space) { space.data.reset(), space.size = 0; });
+    }
+    // The same as if a call had taken these.
+    void ask(size_t for_all, size_t per_worker, int64_t threads) {
+        if (int64_t(workers.size()) < threads) workers.resize(size_t(threads));
+        shared.asked = std::max(shared.asked, for_all);
+        for (int64_t n = 0; n < threads; ++n) workers[size_t(n)].asked = std::max(workers[size_t(n)].asked, per_worker);
+    }
+    size_t asked_bytes() {
+        size_t total = 0;
+        each([&](Space<T>& space) { total += space.asked; });
+        return total * sizeof(T);
+    }
+    void forget() {
+        each([](Space<T>& space) { space.asked = 0; });
+    }
+
+   private:
+    template <class Work> void each(Work work) {
+        work(shared);
+        for (Space<T>& space : workers) work(space);
     }
 };
 
@@ -42,7 +62,7 @@ template <class T, class S> class Schedule {
     }
 
     // Pairs whose logit is computed, and bytes of workspace.
-    void plan(int64_t* pairs, int64_t* bytes) const {
+    void plan(int64_t* pairs, int64_t* bytes) {
         *pairs = 0;
         const int64_t distinct = mask_.by_lane() ? blocks_.lanes : std::min<int64_t>(1, blocks_.lanes);
         Logits<T, S> logits(c_, mask_);
@@ -67,6 +87,7 @@ template <class T, class S> class Schedule {
             shared = packed * size_t(blocks_.lanes);
         }
         *bytes = int64_t((shared + worker * size_t(threads_)) * sizeof(T));
+        spaces_.ask(shared, worker, threads_);
     }
 
    private:
@@ -206,6 +227,7 @@ template <class T, class S> class Schedule {
             const Source<T> source = read(lane, s, space + Forward<T, S>::space(c_, 1), ahead);
             pass.apart(s.span, base(s.segment), source, outs + part * size_t(unit), states[size_t(unit)], ahead);
         });
+        if (stop_.now()) return;  // some may be missing
         Forward<T, S> pass(c_, mask_, spaces_.worker(0, Forward<T, S>::space(c_, 1) + packer_.size()), 0);
         note(pass.begin(block));
         for (size_t n = 0; n < spans.size(); ++n) pass.add(outs + part * n, states[n]);
@@ -214,8 +236,8 @@ template <class T, class S> class Schedule {
     // One segment, packed only where it is seen; values stay where they lie if they can be read there.
     Source<T> read(int64_t lane, const Seen& s, T* space, Ahead& ahead) {
         const bool lying = packer_.lying && c_.group * c_.queries <= FEW;
-        if (!lying) note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, space, ahead));
-        if (!packer_.in_place) packer_.values(lane, s.segment, space + SEGMENT * packer_.width);
+        if (!lying) note(packer_.keys(lane, s.segment, s.span.start, s.span.stop, packer_.panels(space), ahead));
+        if (!packer_.in_place) packer_.values(lane, s.segment, packer_.tiles_of(space));
         Source<T> source = packer_.source(lane, s.segment, space);
         if (lying) source.keys = packer_.keys_at(lane, s.segment);
         return source;
@@ -227,10 +249,9 @@ template <class T, class S> int forward(const regard_call& c, Spaces<T>& spaces)
     const bool finite = Schedule<T, S>(c, spaces, stop).run();
     return stop.now() ? REGARD_STOPPED : finite ? REGARD_DONE : REGARD_NOT_FINITE;
 }
-template <class T, class S> void plan(const regard_call& c, int64_t* pairs, int64_t* bytes) {
-    Spaces<T> none;
+template <class T, class S> void plan(const regard_call& c, Spaces<T>& spaces, int64_t* pairs, int64_t* bytes) {
     const Stop stop(nullptr);
-    Schedule<T, S>(c, none, stop).plan(pairs, bytes);
+    Schedule<T, S>(c, spaces, stop).plan(pairs, bytes);
 }
 
 }  // namespace REGARD_ISA

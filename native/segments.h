@@ -22,15 +22,18 @@ template <class T, class S> struct Packer {
     int64_t pad, segments;
     Tiles<T> tiles;
     int64_t width;  // numbers of a key's column in its panel
-    bool lying;     // keys of a few queries are read where they lie
+    bool lying;     // keys of a few queries are read where they lie; keys of no width lie nowhere, nor do such values
     bool in_place;  // values are read where they lie; rows far apart would collide in the cache
     explicit Packer(const regard_call& call) : c(call), pad(pad_of(call)), segments(parts(pad + call.keys, SEGMENT)), tiles(call.d_value), width(table_width(call)) {
-        lying = !c.form && c.key.column == 1 && c.d_key % LANES<T> == 0 && Chains::even(c.d_key).each % LANES<T> == 0;
-        in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value % LANES<T> == 0 && c.value.row >= c.d_value &&
+        lying = !c.form && c.key.column == 1 && c.d_key > 0 && c.d_key % LANES<T> == 0 && Chains::even(c.d_key).each % LANES<T> == 0;
+        in_place = std::is_same<S, T>::value && c.value.column == 1 && c.d_value > 0 && c.d_value % LANES<T> == 0 && c.value.row >= c.d_value &&
                    c.value.row <= 2 * c.d_value;
     }
 
-    size_t size() const { return size_t(SEGMENT * (width + (in_place ? 0 : tiles.padded))); }  // of one segment
+    // A packed segment: panels of keys, then tiles of values.
+    size_t size() const { return size_t(room(SEGMENT * width) + (in_place ? 0 : room(SEGMENT * tiles.padded))); }
+    T* panels(T* space) const { return open(space, SEGMENT * width); }
+    T* tiles_of(T* space) const { return open(space + room(SEGMENT * width), SEGMENT * tiles.padded); }
 
     // Rows start .. stop - 1 of a lane's keys, and of some columns of its values.
     Ahead::Piece keys_piece(int64_t lane, int64_t start, int64_t stop) const {
@@ -73,10 +76,10 @@ template <class T, class S> struct Packer {
     }
     bool segment(int64_t lane, int64_t number, T* to) const {
         const int64_t base = number * SEGMENT - pad;
-        if (!in_place) values(lane, number, to + SEGMENT * width);
+        if (!in_place) values(lane, number, tiles_of(to));
         const int64_t start = std::max<int64_t>(0, base), stop = std::min(c.keys, base + SEGMENT);
         Ahead ahead(keys_piece(lane, start + 2 * COLUMNS<T>, stop));
-        return keys(lane, number, start, stop, to, ahead);
+        return keys(lane, number, start, stop, panels(to), ahead);
     }
     // Whether all values of a segment are finite.
     bool finite_values(int64_t lane, int64_t number) const {
@@ -90,7 +93,7 @@ template <class T, class S> struct Packer {
         return sum<T>(check) == T(0);
     }
     Source<T> source(int64_t lane, int64_t segment, const T* space) const {
-        if (!in_place) return {space, space + SEGMENT * width, 0};
+        if (!in_place) return {space, space + room(SEGMENT * width), 0};
         const S* first = at<S>(c.value, lane / c.kv_heads, lane % c.kv_heads, 0) + (segment * SEGMENT - pad) * c.value.row;
         return {space, reinterpret_cast<const T*>(first), c.value.row};
     }

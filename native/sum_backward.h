@@ -10,11 +10,12 @@ template <class T, class S> class SumBackward {
    public:
     // `space` holds what the rows and keys of a pair of blocks add; it is made apart, and then added to what was before.
     static int64_t space(const regard_call& c) {
-        return 2 * KEYS * c.d_key + (GROUP + c.group) * c.d_key * LANES<T> + 2 * GROUP * KEYS;
+        return 2 * room(KEYS * c.d_key) + room(GROUP * c.d_key * LANES<T>) + room(c.group * c.d_key * LANES<T>) + room(2 * GROUP * KEYS);
     }
-    SumBackward(const regard_call& call, T* space) : c(call), d(call.d_key), slopes(call), db(space), over_f(db + KEYS * d) {
-        da = reinterpret_cast<Vec<T>*>(over_f + KEYS * d), dw = da + GROUP * d;
-        split = reinterpret_cast<T*>(dw + c.group * d);
+    SumBackward(const regard_call& call, T* space) : c(call), d(call.d_key), slopes(call) {
+        db = take(space, KEYS * d), over_f = take(space, KEYS * d);
+        da = reinterpret_cast<Vec<T>*>(take(space, GROUP * d * LANES<T>)), dw = reinterpret_cast<Vec<T>*>(take(space, c.group * d * LANES<T>));
+        split = take(space, 2 * GROUP * KEYS);
     }
 
     // `ds` are the gradients of the scores, LINE apart, and columns low .. high - 1 those that any row sees; lines(r) is where
@@ -22,7 +23,8 @@ template <class T, class S> class SumBackward {
     template <class Lines>
     void pair(const Logits<T, S>& logits, const T* q, int64_t step, const T* panels, const T* ds, int64_t low, int64_t high, T* dk, double* d_weights, T* totals, Lines lines) {
         totals_ = totals;
-        std::fill(db, split, T(0));
+        for (T* sums : {db, over_f}) std::fill(sums, sums + KEYS * d, T(0));
+        std::fill(da, da + GROUP * d, Vec<T>{}), std::fill(dw, dw + c.group * d, Vec<T>{});
         SumColumns<T> columns{panels, table_width(c), d, 0, 0, db, over_f};
         for (int64_t g = 0; g < logits.groups(); ++g) {
             columns.low = logits.low[g], columns.high = logits.high[g];
@@ -141,6 +143,7 @@ template <class T, class S> void settle(BackwardPlan<T, S>& plan, int64_t lane) 
         if (!plan.sound(row) || c.peak_at[row] < 0) continue;
         double miss = 0;
         for (int64_t chunk = 0; chunk <= plan.chunks; ++chunk) miss += double(plan.totals[chunk * plan.rows() + row]);
+        if (std::isnan(miss)) continue;  // what they should add up to is not known
         const S *key = at<S>(c.key, b, kv, c.peak_at[row]), *query = at<S>(c.query, b, h, n % c.queries);
         for (int64_t x = 0; x < d; ++x) sums[size_t(x)] = widen<T>(query[x * c.query.column]) + widen<T>(key[x * c.key.column]);
         for (int64_t x = 0; x < d; x += LANES<T>) {

@@ -80,12 +80,12 @@ template <class T, class S> struct VisitPlan {
 template <class T, class S> class Visit {
    public:
     Visit(VisitPlan<T, S>& plan, const Stop& stop, T* space) : p_(plan), c_(plan.c), logits_(plan.c, plan.mask), stop_(stop) {
-        s_ = space;
-        q_ = s_ + BLOCK * LINE;
-        panels_ = q_ + BLOCK * up(query_width(c_), 16);
+        s_ = take(space, BLOCK * LINE);
+        q_ = take(space, BLOCK * up(query_width(c_), 16));
+        panels_ = take(space, SEGMENT * plan.packer.width);
     }
     static size_t space(const VisitPlan<T, S>& p) {
-        return size_t(BLOCK * LINE + BLOCK * up(query_width(p.c), 16) + SEGMENT * p.packer.width);
+        return size_t(room(BLOCK * LINE) + room(BLOCK * up(query_width(p.c), 16)) + room(SEGMENT * p.packer.width));
     }
 
     // Some segments of one lane against all its queries.

@@ -17,7 +17,7 @@ EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
 
 def run(name: str, *options: str) -> list[str]:
     call = [sys.executable, str(EXAMPLES / name), *options]
-    found = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout.splitlines()
 
@@ -53,7 +53,7 @@ def test_an_encoder_learns_to_reverse() -> None:
 
 def test_an_encoder_says_what_it_reads() -> None:
     call = [sys.executable, str(EXAMPLES / "train_encoder.py"), "--text", "42"]
-    found = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode == 2
     assert "--text takes letters A to Z and blanks, got '42'" in found.stderr
 

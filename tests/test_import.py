@@ -4,15 +4,16 @@ import json
 import subprocess
 import sys
 
-# Prints what `import regard` adds to `import torch`: seconds of the processor (one thread works), and the modules.
+# Prints what `import regard` adds to `import torch`: its share of time of the processor (one thread works; torch's part
+# tells how fast the machine is), and the modules.
 MEASURE = """
 import json, sys, time
-import torch
-before = set(sys.modules)
 start = time.process_time()
+import torch
+before, middle = set(sys.modules), time.process_time()
 import regard
-seconds = time.process_time() - start
-print(json.dumps([seconds, sorted(set(sys.modules) - before)]))
+share = (time.process_time() - middle) / (middle - start)
+print(json.dumps([share, sorted(set(sys.modules) - before)]))
 """
 
 LOADED_WHEN_USED = {
@@ -24,15 +25,15 @@ LOADED_WHEN_USED = {
     "regard.cli",
     "regard.testing",
 }
-BUDGET = 0.150
+BUDGET = 0.2
 TRIES = 5
 
 
 def import_regard() -> tuple[float, list[str]]:
-    """Seconds and modules that `import regard` adds to `import torch`, in a fresh interpreter."""
+    """The share and the modules that `import regard` adds to `import torch`, in a fresh interpreter."""
     answer = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
-    seconds, modules = json.loads(answer.stdout)
-    return seconds, modules
+    share, modules = json.loads(answer.stdout)
+    return share, modules
 
 
 def test_import_loads_nothing_optional() -> None:
@@ -49,4 +50,4 @@ def test_import_is_quick() -> None:
         best = min(best, import_regard()[0])
         if best <= BUDGET:
             break
-    assert best <= BUDGET, f"`import regard` took {best * 1000:.0f} ms on top of torch, {BUDGET * 1000:.0f} are allowed"
+    assert best <= BUDGET, f"`import regard` took {best:.2f} of torch's own time, {BUDGET} are allowed"

@@ -14,6 +14,13 @@ void run();
 
 extern int checks, failures;
 
+// Of cases that differ by their random numbers alone, a build under a sanitizer takes a tenth.
+#if defined(REGARD_SANITIZED)
+constexpr int some(int count) { return (count + 9) / 10; }
+#else
+constexpr int some(int count) { return count; }
+#endif
+
 #define CHECK(what, ...)                                               \
     do {                                                               \
         ++checks;                                                      \
@@ -49,7 +56,7 @@ template <class T> class Guarded {
         start_ = GUARD - past + sizeof(T);
         for (size_t n = 0; n < count_; ++n) set(n, T(fill));
     }
-    T* data() { return reinterpret_cast<T*>(memory_.data() + start_); }
+    T* data() { return count_ ? reinterpret_cast<T*>(memory_.data() + start_) : nullptr; }  // as empty tensors have it
     T operator[](int64_t n) const {
         T x;
         std::memcpy(&x, memory_.data() + start_ + size_t(n) * sizeof(T), sizeof(T));

@@ -31,32 +31,27 @@ template <class T> bool equal(const Guarded<T>& a, const Guarded<T>& b) {
     return same;
 }
 
+template <class T> bool finite(const Guarded<T>& numbers) {
+    bool all = true;
+    for (int64_t n = 0; n < numbers.size(); ++n) all &= std::isfinite(numbers[n]);
+    return all;
+}
+
 // The second pass, on three threads and then on one.
-template <class S, class T> void second(const Scene<S, T>& s, Results<T>& known, const Naive<long double>& want, const Naive<T>& plain, uint64_t seed) {
+template <class S, class T> void second(const Scene<S, T>& s, Results<T>& known, uint64_t seed) {
     CHECK(known.visit(s, 3) == REGARD_DONE, "visit of scene %d", int(seed));
-    compare("received", known.received, want.received, plain.received, seed);
-    compare("spread", known.spread, want.spread, plain.spread, seed);
-    for (int64_t n = 0; n < known.pool_sum.size(); ++n) {
-        const long double slack = 1e3L * std::numeric_limits<T>::epsilon() * (1 + want.pool_sum.value[size_t(n)]);
-        CHECK(std::fabs(known.pool_sum[n] - want.pool_sum.value[size_t(n)]) <= slack, "sum of cell %d of scene %d", int(n), int(seed));
-        CHECK(std::fabs(known.pool_max[n] - want.pool_max.value[size_t(n)]) <= slack, "max of cell %d of scene %d", int(n), int(seed));
-        CHECK(known.pool_pairs[n] == want.pool_pairs[size_t(n)], "pairs of cell %d of scene %d", int(n), int(seed));
-    }
     Results<T> again(s);
     CHECK(again.forward(s, 1, true) == REGARD_DONE && again.visit(s, 1) == REGARD_DONE, "visit of scene %d on one thread", int(seed));
     CHECK(equal(known.received, again.received) && equal(known.spread, again.spread) && equal(known.pool_sum, again.pool_sum) && equal(known.pool_max, again.pool_max),
           "visit's bits of scene %d on three threads", int(seed));
+    CHECK(finite(known.received) && finite(known.spread), "visit of scene %d", int(seed));
     CHECK(again.whole(), "visit of scene %d wrote beside its results", int(seed));
 }
 
-template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskChoice mask, bool extras, uint64_t seed, int64_t form = REGARD_PRODUCT) {
-    const Scene<S, T> s(shape, dtype, mask, extras, seed, form);
+// All results against the formula.
+template <class S, class T> void formula(const Scene<S, T>& s, const Results<T>& one, const Results<T>& three, bool visited, uint64_t seed) {
     const Naive<long double> want(s);
     const Naive<T> plain(s);
-    Results<T> one(s), three(s);
-    const bool statistics = seed % 2 || form;
-    CHECK(one.forward(s, 1, statistics) == REGARD_DONE, "forward of scene %d", int(seed));
-    CHECK(three.forward(s, 3, true) == REGARD_DONE, "forward of scene %d on three threads", int(seed));
     compare("out", one.out, want.out, plain.out, seed);
     compare("lse", three.lse, want.lse, plain.lse, seed);
     compare("entropy", three.entropy, want.entropy, plain.entropy, seed);
@@ -64,19 +59,45 @@ template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskCh
     compare("distance", three.distance, want.distance, plain.distance, seed);
     compare("max_logit", three.max_logit, want.max_logit, plain.max_logit, seed);
     for (size_t n = 0; n < want.peak_at.size(); ++n) CHECK(three.peak_at[int64_t(n)] == want.peak_at[n] || want.peak_at[n] >= 0, "peak_at %d of scene %d", int(n), int(seed));
-    CHECK(equal(one.out, three.out) && equal(one.top, three.top) && equal(one.total, three.total), "forward bits of scene %d on three threads", int(seed));
-    CHECK(one.backward(s, 1) == REGARD_DONE && three.backward(s, 3) == REGARD_DONE, "backward of scene %d", int(seed));
     compare("grad_query", one.grad_query, want.grad_query, plain.grad_query, seed);
     compare("grad_key", one.grad_key, want.grad_key, plain.grad_key, seed);
     compare("grad_value", one.grad_value, want.grad_value, plain.grad_value, seed);
     if (s.call.temperature) compare("grad_temperature", one.grad_temperature, want.grad_temperature, plain.grad_temperature, seed);
     if (s.call.offset_table) compare("grad_offset_table", one.grad_offsets, want.grad_offsets, plain.grad_offsets, seed);
-    if (form) compare("grad_v", one.grad_v, want.grad_v, plain.grad_v, seed);
+    if (s.call.form) compare("grad_v", one.grad_v, want.grad_v, plain.grad_v, seed);
     if (s.call.dense_bias.data) compare("grad_dense", one.grad_bias, want.grad_bias, plain.grad_bias, seed);
+    if (!visited) return;
+    compare("received", three.received, want.received, plain.received, seed);
+    compare("spread", three.spread, want.spread, plain.spread, seed);
+    for (int64_t n = 0; n < three.pool_sum.size(); ++n) {
+        const long double slack = 1e3L * std::numeric_limits<T>::epsilon() * (1 + want.pool_sum.value[size_t(n)]);
+        CHECK(std::fabs(three.pool_sum[n] - want.pool_sum.value[size_t(n)]) <= slack, "sum of cell %d of scene %d", int(n), int(seed));
+        CHECK(std::fabs(three.pool_max[n] - want.pool_max.value[size_t(n)]) <= slack, "max of cell %d of scene %d", int(n), int(seed));
+        CHECK(three.pool_pairs[n] == want.pool_pairs[size_t(n)], "pairs of cell %d of scene %d", int(n), int(seed));
+    }
+}
+
+// Under a sanitizer every scene runs, and a fifth of them, with all masks, meets the formula, which takes most of the time.
+#if defined(REGARD_SANITIZED)
+bool compared(uint64_t seed) { return seed % 5 == 0; }
+#else
+bool compared(uint64_t) { return true; }
+#endif
+
+template <class S, class T> void scene(int64_t dtype, const Shape& shape, MaskChoice mask, bool extras, uint64_t seed, int64_t form = REGARD_PRODUCT) {
+    const Scene<S, T> s(shape, dtype, mask, extras, seed, form);
+    Results<T> one(s), three(s);
+    const bool statistics = seed % 2 || form, visited = shape.queries && shape.keys && shape.batch;
+    CHECK(one.forward(s, 1, statistics) == REGARD_DONE, "forward of scene %d", int(seed));
+    CHECK(three.forward(s, 3, true) == REGARD_DONE, "forward of scene %d on three threads", int(seed));
+    CHECK(equal(one.out, three.out) && equal(one.top, three.top) && equal(one.total, three.total), "forward bits of scene %d on three threads", int(seed));
+    CHECK(one.backward(s, 1) == REGARD_DONE && three.backward(s, 3) == REGARD_DONE, "backward of scene %d", int(seed));
+    CHECK(finite(one.out) && finite(one.grad_query) && finite(one.grad_key) && finite(one.grad_value) && finite(one.grad_bias), "scene %d", int(seed));
     CHECK(equal(one.grad_query, three.grad_query) && equal(one.grad_key, three.grad_key) && equal(one.grad_value, three.grad_value) &&
               equal(one.grad_temperature, three.grad_temperature) && equal(one.grad_offsets, three.grad_offsets) && equal(one.grad_bias, three.grad_bias) && equal(one.grad_v, three.grad_v),
           "backward bits of scene %d on three threads", int(seed));
-    if (shape.queries && shape.keys && shape.batch) second<S, T>(s, three, want, plain, seed);
+    if (visited) second(s, three, seed);
+    if (compared(seed)) formula(s, one, three, visited, seed);
     CHECK(one.whole() && three.whole(), "scene %d wrote beside its results", int(seed));
 }
 
@@ -88,6 +109,7 @@ void run() {
         {1, 3, 1, 61, 300, 16, 32}, {2, 2, 2, 13, 13, 8, 1},   {1, 1, 1, 130, 270, 1, 3},  {1, 2, 1, 97, 1, 3, 59},     {3, 1, 1, 1, 1, 111, 111},
         {1, 1, 4, 30, 520, 3, 16},  {1, 1, 1, 0, 5, 3, 3},     {1, 1, 1, 5, 0, 3, 3},      {0, 1, 1, 5, 5, 3, 3},       {2, 2, 2, 0, 0, 1, 1},
         {1, 1, 1, 50, 600, 32, 20}, {2, 2, 1, 200, 40, 24, 8}, {1, 1, 1, 49, 257, 59, 1},
+        {1, 2, 1, 5, 7, 3, 0},      {1, 1, 2, 60, 300, 0, 5},  {2, 1, 1, 3, 5, 0, 0},     {1, 1, 1, 60, 300, 7, 0},
     };
     uint64_t seed = 0;
     for (const Shape& shape : shapes)

@@ -61,7 +61,7 @@ template <class T> void accuracy() {
     constexpr int low = std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits - 3;
     Worst<T> power, bend, exponential;
     Random random(2);
-    for (int n = 0; n < 400000; ++n) {
+    for (int n = 0; n < some(400000); ++n) {
         powers(T(low + (limit - low) * (random.number() + 1) / 2 * 0.999), power);
         powers(T(random.number()), power);
         powers(T(std::ldexp(random.number(), -int(random.below(-low)))), power);

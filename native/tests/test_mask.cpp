@@ -160,5 +160,5 @@ void scene(uint64_t seed) {
 }  // namespace
 
 void run() {
-    for (uint64_t seed = 0; seed < 400; ++seed) scene(seed);
+    for (uint64_t seed = 0; seed < uint64_t(some(400)); ++seed) scene(seed);
 }

@@ -18,7 +18,7 @@ template <class S> S stored(int n) {
 
 template <class T, class S> void panels() {
     Random random(4);
-    for (int round = 0; round < 600; ++round) {
+    for (int round = 0; round < some(600); ++round) {
         const int64_t width = 1 + random.below(70), column = 1 + (random.below(2) ? 0 : random.below(3));
         const int64_t row = width * column + random.below(5), count = random.below(COLUMNS<T> + 20);
         const int64_t skip = random.below(2) ? 0 : random.below(COLUMNS<T>);

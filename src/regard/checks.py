@@ -6,8 +6,10 @@ from typing import SupportsInt
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+LARGEST = (1 << 63) - 1  # of the integers that tensors and kernels count with
 
 
 def shape(tensor: Tensor) -> str:
@@ -37,6 +39,18 @@ def float_tensors(owner: str, tensors: dict[str, object]) -> None:
     """Refuse parameters of `owner` that are not float tensors."""
     for name, value in tensors.items():
         is_float(f"{owner}'s {name}", is_tensor(f"{owner}'s {name}", value))
+
+
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether the tensor holds numbers: those on the device meta and torch's FakeTensors hold shapes alone."""
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def hold_numbers(named: Iterable[tuple[str, Tensor]]) -> None:
+    """Refuse tensors that hold shapes alone."""
+    for name, tensor in named:
+        if not has_numbers(tensor):
+            raise ValueError(f"{name} is a meta or fake tensor, which holds a shape but no numbers")
 
 
 def same_device(named: Iterable[tuple[str, Tensor]], device: torch.device) -> None:
@@ -72,22 +86,42 @@ def number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     if not abs(value) <= sys.float_info.max:
-        raise ValueError(f"{name} must be finite, got {value}")
+        raise ValueError(f"{name} must be finite, got {written(value)}")
     return value
 
 
 def positive(name: str, value: object) -> float:
     """Refuse zero, negative and non-finite numbers."""
-    if number(name, value) <= 0:
-        raise ValueError(f"{name} must be a finite number above 0, got {value}")
-    return number(name, value)
+    found = number(name, value)
+    if found <= 0:
+        raise ValueError(f"{name} must be a finite number above 0, got {written(found)}")
+    return found
 
 
-def whole(name: str, value: object, least: int | None = None) -> int:
-    """Refuse what is not an integer (or is below `least`)."""
+def written(value: float) -> str:
+    """A number for an error's text; Python refuses to print integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"{'−' if value < 0 else ''}2**{value.bit_length() - 1} or more"
+    return str(value)
+
+
+def whole(name: str, value: object, least: int | None = None, most: int = LARGEST) -> int:
+    """Refuse what is not an integer, is below `least` or above `most`, or does not fit in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int):
         hint = "; convert it with int(...)" if isinstance(value, SupportsInt) and not isinstance(value, bool) else ""
         raise TypeError(f"{name} must be an int, got {type(value).__name__}{hint}")
     if least is not None and value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+        raise ValueError(f"{name} must be at least {least}, got {written(value)}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {_power(most)}, got {written(value)}")
+    if value < -LARGEST - 1:
+        raise ValueError(f"{name} must be at least -2**63, got {written(value)}")
     return value
+
+
+def _power(most: int) -> str:
+    """`2**63 - 1` instead of nineteen digits."""
+    power = (most + 1).bit_length() - 1
+    if most < 1 << 32:
+        return str(most)
+    return f"2**{power} - 1" if most + 1 == 1 << power else f"2**{power}" if most == 1 << power else str(most)

@@ -52,13 +52,13 @@ class Draw:
 
     def normal(self, name: str, *shape: int) -> Tensor:
         """A leaf that needs a gradient."""
-        drawn = torch.randn(shape, generator=self.generator, dtype=torch.float64) * self.scale
+        drawn = torch.randn(shape, generator=self.generator, dtype=torch.float64, device="cpu") * self.scale
         self.leaves[name] = drawn.to(self.through).to(self.dtype).requires_grad_()
         return self.leaves[name]
 
     def positive(self, name: str, *shape: int) -> Tensor:
         """The same between 0.5 and 1.5."""
-        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float64) + 0.5
+        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float64, device="cpu") + 0.5
         self.leaves[name] = drawn.to(self.through).to(self.dtype).requires_grad_()
         return self.leaves[name]
 
@@ -69,11 +69,11 @@ class Draw:
 
     def chance(self, share: float, *shape: int) -> Tensor:
         """True with that probability."""
-        return torch.rand(shape, generator=self.generator) < share
+        return torch.rand(shape, generator=self.generator, device="cpu", dtype=torch.float32) < share
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """Integers low … high − 1."""
-        return torch.randint(low, high, shape, generator=self.generator)
+        return torch.randint(low, high, shape, generator=self.generator, device="cpu")
 
 
 def _mlp(activation: str) -> Callable[[Sizes, Draw], scores.Score]:
@@ -127,7 +127,7 @@ MASKS: dict[str, Callable[[Sizes, Draw], masks.Mask]] = {
     "window": lambda size, draw: masks.Window(3, 2),
     "past window": lambda size, draw: masks.Window(4, -1),
     "dilated": lambda size, draw: masks.Dilated(5, 3),
-    "global": lambda size, draw: masks.Global(torch.tensor([0, 4])) | masks.local(3),
+    "global": lambda size, draw: masks.Global(torch.tensor([0, 4], device="cpu", dtype=torch.int64)) | masks.local(3),
     "prefix": lambda size, draw: masks.Causal() | masks.Prefix(draw.integers(0, size.keys + 1, size.batch)),
     "documents": lambda size, draw: masks.Documents(
         draw.integers(0, 3, size.batch, size.keys), draw.integers(0, 4, size.batch, size.queries)

@@ -5,12 +5,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from regard import models
 from regard.cli import main
 
 CAT = "The cat sleeps on the mat"
@@ -18,17 +18,17 @@ TOKENS = ["[CLS]", "the", "cat", "sleeps", "on", "the", "mat", "[SEP]"]
 
 
 @pytest.fixture(autouse=True)
-def window(monkeypatch: pytest.MonkeyPatch) -> None:
+def window(monkeypatch: pytest.MonkeyPatch, get_model: Callable[[str], Path]) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    models.get("minilm")
+    get_model("minilm")
 
 
 @pytest.fixture(scope="module")
-def truth() -> torch.Tensor:
+def truth(get_model: Callable[[str], Path]) -> torch.Tensor:
     """(layer, head, query, key) of transformers' own eager attention."""
     from transformers import AutoModel, AutoTokenizer
 
-    folder = models.get("minilm")
+    folder = get_model("minilm")
     model = AutoModel.from_pretrained(folder, attn_implementation="eager")
     with torch.inference_mode():
         out = model(**AutoTokenizer.from_pretrained(folder)(CAT, return_tensors="pt"), output_attentions=True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard import Dropout, masks
+from regard.cli import main
 from regard.cli.specfile import LARGEST, arguments, read
 from regard.inspection.explain import Projected
 
@@ -102,3 +103,24 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(DIRECT), encoding="utf-8")
     assert read(file) == DIRECT
+
+
+@pytest.mark.parametrize(
+    "part, text",
+    [
+        ('"normalizer": {"name": "Softmax", "sink": 1' + "0" * 400 + "}", "Softmax's sink must be finite, got 2**1328"),
+        ('"score": {"name": "ScaledDot", "scale": 1' + "0" * 400 + "}", "ScaledDot's scale must be finite"),
+        ('"mask": {"name": "Prefix", "p": 1180591620717411303424}', "Prefix must be at most 2**63 - 1, got 11805916"),
+        ('"mask": {"name": "Window", "before": 1180591620717411303424, "after": 0}', "must lie within ±2**61"),
+        ('"mask": {"name": "Global", "positions": [1180591620717411303424]}', "one of them is too large"),
+        ('"mask": {"name": "Window", "before": 1' + "0" * 5000 + ', "after": 0}', "a number of thousands of digits"),
+        ('"query_start": 1180591620717411303424', "query_start must lie within ±2**62"),
+        ('"temperature": 1' + "0" * 400, "temperature must be at most 1.8e+308"),
+        ('"dropout": {"p": 0.5, "seed": 36893488147419103232}', "Dropout's seed must be at most 2**64 - 1"),
+    ],
+)
+def test_numbers_that_are_too_large(part: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text('{"query": [[1, 0]], "key": [[1, 0]], "value": [[1]], ' + part + "}")
+    assert main(["explain", str(path)]) == 1
+    assert text in capsys.readouterr().err

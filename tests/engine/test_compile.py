@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from regard import Aux, Dropout, attend, biases, masks, normalizers, scores
 from regard.engine.native import function
 from regard.engine.native.engine import NAME
+from regard.engine.native.execute import execute
 from regard.engine.native.library import library
 from regard.engine.request import AUX
 from regard.spec.codec import codable
@@ -190,7 +191,6 @@ def test_a_growing_cache_needs_two_compilations() -> None:
 @pytest.mark.parametrize("spec", [{}, {"normalizer": normalizers.Softmax(0.3), "aux": ("entropy", "peak")}], ids=str)
 def test_backward_does_not_run_forward_again(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
-    execute = function.execute
 
     def counting(name: str, *rest: Any) -> int:
         counted.append(name)

@@ -100,11 +100,6 @@ INPUTS: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
         "must share one device, got query cpu, key cpu, value meta; move them with .to(query.device)",
         (QUERY, KEY, VALUE.to("meta")),
     ),
-    "no numbers": (
-        ValueError,
-        "on the device meta, which holds shapes but no numbers",
-        tuple(tensor.to("meta") for tensor in (QUERY, KEY, VALUE)),
-    ),
     "None": (TypeError, "value must be a torch.Tensor, got NoneType; it is missing", (QUERY, KEY, None)),
     "numpy": (TypeError, "query must be a torch.Tensor, got ndarray; wrap it", (numpy.zeros((2, 4, 7, 5)), KEY, VALUE)),
     "list": (TypeError, "got list; wrap it with torch.as_tensor(...)", (QUERY, KEY.tolist(), VALUE)),
@@ -299,7 +294,7 @@ SPECS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     ),
     "function that answers yes or no": (
         TypeError,
-        "must return numbers, got bool; to hide pairs use masks.Where",
+        "must return floating-point numbers, got bool; to hide pairs use masks.Where",
         {"score": scores.Modified(scores.Dot(), lambda s, b, h, i, j: j <= i)},
     ),
     "function with too few results": (

@@ -142,7 +142,8 @@ def test_parts_that_meet_all_keys(name: str) -> None:
 @pytest.mark.parametrize("window", [True, False], ids=["window", "causal"])
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_every_part_long(name: str, window: bool) -> None:
-    grows_with_the_length(replace(EVERYTHING[name], window=window), 1024, LARGE)
+    # the profiler keeps every event: with 8,192 keys those of all tiles would take 17 GB
+    grows_with_the_length(replace(EVERYTHING[name], window=window), 1024 if window else 512, LARGE)
 
 
 @pytest.mark.parametrize(

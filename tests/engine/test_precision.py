@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard import attend, normalizers, scores
 from regard.engine.request import AUX
+from regard.spec.plane import Plane
 from regard.testing import (
     BIASES,
     MASKS,
@@ -266,3 +267,25 @@ def test_the_budgets_can_fail() -> None:
     for wrong in (truth.float() + 1e-5, truth.float() * torch.nan):
         with pytest.raises(AssertionError):
             assert_within(wrong, plain, truth)
+
+
+def test_the_gradient_of_v_over_a_tile_is_as_exact_as_the_formula() -> None:
+    """It is a sum over all pairs of the tile, here of positive numbers."""
+    plane = Plane(1, 1, 1, 64, 256, torch.tensor([0]))
+
+    def gradient(lowered: bool, dtype: torch.dtype, seed: int) -> Tensor:
+        made = torch.Generator().manual_seed(seed)
+        query, key = (torch.randn(1, 1, 1, length, 4, generator=made).to(dtype) for length in (64, 256))
+        w_query, w_key, v = (torch.randn(*shape, generator=made).to(dtype) for shape in ((4, 4), (4, 4), (4,)))
+        score = scores.ConcatMLP(w_query, w_key, None, v.requires_grad_(), "sigmoid")
+        form = score.lower(query, key)
+        cut = tuple(operand.tensor for operand in form.operands)
+        found = form.evaluate(plane.all, None, cut) if lowered else score.formula(query, key, plane.all)
+        along = torch.rand(found.shape, generator=made).to(dtype)
+        return torch.autograd.grad(found, v, along)[0]
+
+    def gradients(lowered: bool, dtype: torch.dtype) -> Tensor:
+        return torch.cat([gradient(lowered, dtype, seed) for seed in range(8)])
+
+    truth = gradients(False, torch.float64)
+    assert_within(gradients(True, torch.float32), gradients(False, torch.float32), truth, "gradient of v")

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, jacrev, jvp, vmap
 
+import regard
 from regard import attend
 from regard.testing import error
 
@@ -67,3 +68,24 @@ def test_a_mapped_axis_is_a_leading_axis() -> None:
     query, key, value = inputs()
     with pytest.raises(ValueError, match="give the mapped axis"):
         vmap(lambda q: attend(q, key, value))(torch.stack([query, query]))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["auto", "reference", "tiled", "sdpa", "matrix", "layer"])
+def test_torch_jit_trace_is_refused(name: str) -> None:
+    """It wrote the results of one call into its graph, or memory that held none yet."""
+    query, key, value = inputs()
+    layer = regard.nn.MultiHeadAttention(4, 2).double().requires_grad_(False)
+    attend(query, key, value)  # a call seen before must not take the short way
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if name == "matrix":
+            return regard.matrix(q, k).entropy()
+        if name == "layer":
+            found: Tensor = layer(q[:, 0])
+            return found
+        return regard.sdpa(q, k, v) if name == "sdpa" else attend(q, k, v, engine=name)
+
+    with pytest.raises(ValueError, match=r"torch\.jit\.trace cannot follow .* use torch\.compile, or torch\.export"):
+        torch.jit.trace(call, (query, key, value))
+    assert call(query, key, value).isfinite().all()  # nothing is left behind

@@ -244,6 +244,23 @@ def test_a_model_of_ones_own_is_refused(part: Any, why: str) -> None:
         OwnModel(LlamaConfig(attn_implementation="regard"), made)
 
 
+OWN_TABLE = {"eager": nn.Identity, "sdpa": nn.Identity}
+
+
+class Picking(nn.Module):
+    """Puts the name of the implementation into a variable first."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        name = "sdpa" if config.fast else config._attn_implementation
+        self.part = OWN_TABLE[name]()
+        self.other = {"eager": 1}[config.other]
+
+
+def test_tables_are_found_by_a_variable() -> None:
+    assert tables(Picking) == ("OWN_TABLE",)
+
+
 def test_tables_are_found_through_what_a_class_is_made_of() -> None:
     assert tables(transformers.GPTJForCausalLM) == ("GPTJ_ATTENTION_CLASSES",)
     assert tables(transformers.LlamaForCausalLM) == ()

@@ -1,5 +1,7 @@
 """Files are replaced whole or not at all."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,34 @@ def test_a_format_is_named_by_its_suffix() -> None:
     assert form_of("X.PNG", ("png", "svg")) == "png"
     with pytest.raises(ValueError, match="one of png, svg"):
         form_of("some/x.bmp", ("png", "svg"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks of files")
+def test_parts_of_killed_processes_are_removed_and_those_in_use_are_not(tmp_path: Path) -> None:
+    left, young = tmp_path / ".regard-0.part", tmp_path / ".regard-1.part"
+    left.touch()
+    young.touch()
+    os.utime(left, (0, 0))
+    with beside(tmp_path / "a.txt") as part:
+        part.write_bytes(b"one")
+        os.utime(part, (0, 0))
+        replace(tmp_path / "b.txt", b"two")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".regard-1.part", "a.txt", "b.txt"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="words of the system")
+def test_an_error_names_the_file_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        replace("folder", b"")
+    assert str(caught.value) == "cannot write folder: Is a directory; write to another place"
+    assert caught.value.errno == errno.EISDIR
+    with pytest.raises(OSError, match=r"^cannot write a.txt: No space left on device; make room on the disk, or fly$"):
+        filled(tmp_path / "a.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def filled(path: Path) -> None:
+    with beside(path, "fly"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

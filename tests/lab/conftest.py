@@ -1,27 +1,13 @@
-"""Every experiment is run once, quickly, for all tests that look at its report, with a cache of its own."""
+"""Every experiment is run once, quickly, for all tests that look at its report."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from regard import lab, models
+from regard import lab
 from regard.lab.report import Report
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache for all tests, and for all workers."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    (folder / "regard").mkdir(exist_ok=True)
-    with suppress(FileExistsError):  # models stay where they are
-        (folder / "regard" / "models").symlink_to(models.get("minilm").parent, target_is_directory=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REGARD_CACHE", str(folder / "regard"))
-        yield
 
 
 @cache
@@ -30,6 +16,12 @@ def _run(name: str) -> Report:
 
 
 @pytest.fixture
-def quick() -> Callable[[str], Report]:
+def quick(get_model: Callable[[str], Path]) -> Callable[[str], Report]:
     """The report of an experiment, run with quick=True and seed=3."""
-    return _run
+
+    def run(name: str) -> Report:
+        if name == "context":
+            get_model("minilm")
+        return _run(name)
+
+    return run

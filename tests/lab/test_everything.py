@@ -60,8 +60,8 @@ def test_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
         assert process.stdout.readline() == "begun\n"
         assert "training induction" in process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(30) != 0
-        until = time.monotonic() + 10
+        assert process.wait(300) != 0
+        until = time.monotonic() + 120
         while _alive(process.pid) and time.monotonic() < until:
             time.sleep(0.05)
         assert not _alive(process.pid)

@@ -156,7 +156,7 @@ def running(atlas: Atlas) -> Iterator[Running]:
         server = Running(atlas, sock)
         thread = threading.Thread(target=server.run)
         thread.start()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not server.started and time.monotonic() < until:
             time.sleep(0.01)
         yield server
@@ -166,7 +166,7 @@ def running(atlas: Atlas) -> Iterator[Running]:
 
 
 def fetched(running: Running, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -177,7 +177,7 @@ def fetched(running: Running, method: str, path: str, body: bytes, headers: dict
 
 def raw(running: Running, sent: bytes) -> bytes:
     """What comes back until the server closes."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=120) as sock:
         sock.sendall(sent)
         found = b""
         while piece := sock.recv(65536):

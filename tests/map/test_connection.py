@@ -52,18 +52,32 @@ def test_the_token_is_in_no_log(running: Running, caplog: pytest.LogCaptureFixtu
     assert running.secret.token not in caplog.text
 
 
-def test_an_upgrade_is_no_way_in(running: Running) -> None:
+def test_an_upgrade_is_no_way_in(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     host = f"127.0.0.1:{running.port}"
     sent = (
         f"GET /api/info HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
-    assert raw(running, sent.encode()).startswith(b"HTTP/1.1 405")
+    assert raw(running, sent.encode()).startswith(b"HTTP/1.1 403")
+    secret = running.secret.token
+    known = sent.replace("/api/info", "/").replace("\r\n", f"\r\nCookie: regard-map-{running.port}={secret}\r\n", 1)
+    assert raw(running, known.encode()).startswith(b"HTTP/1.1 403")
+    assert raw(running, known.replace("websocket", "h2c").encode()).startswith(b"HTTP/1.1 200")  # may be ignored
+    assert raw(running, b"this is no HTTP\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert caplog.text == ""  # uvicorn would advise to install more
+
+
+def open_at(running: Running, number: int) -> None:
+    """Wait until the server holds so many connections."""
+    until = time.monotonic() + 60
+    while len(running._server.server_state.connections) != number:
+        assert time.monotonic() < until
+        time.sleep(0.005)
 
 
 def ended(running: Running, *sent: bytes) -> bytes:
     """What comes back for pieces that are sent one by one, until the server breaks the connection."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=120) as sock:
         found = b""
         with suppress(ConnectionError):
             for piece in sent:
@@ -99,9 +113,10 @@ def test_whoever_reads_too_slowly_is_let_go(running: Running, monkeypatch: pytes
         f"POST /api/cell HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nX-Regard-Token: {running.secret.token}\r\n"
         "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     )
-    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=120) as sock:
         sock.sendall(head.encode())
-        time.sleep(1.5)
+        open_at(running, 1)
+        open_at(running, 0)
         size = 0
         with suppress(ConnectionError):
             while piece := sock.recv(1 << 20):
@@ -111,12 +126,12 @@ def test_whoever_reads_too_slowly_is_let_go(running: Running, monkeypatch: pytes
 
 def test_more_connections_than_may_be_are_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
-    held = [socket.create_connection(("127.0.0.1", running.port), timeout=20) for _ in range(2)]
-    time.sleep(0.1)
+    held = [socket.create_connection(("127.0.0.1", running.port), timeout=120) for _ in range(2)]
+    open_at(running, 2)
     assert ended(running) == b""
     for sock in held:
         sock.close()
-    time.sleep(0.1)
+    open_at(running, 0)
     asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
     assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200
 
@@ -124,7 +139,7 @@ def test_more_connections_than_may_be_are_closed(running: Running, monkeypatch: 
 def test_a_cancelled_fetch_leaves_the_server_well(running: Running) -> None:
     asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
     for _ in range(20):
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
         connection.request("POST", "/api/tiles", json.dumps(place(tiles=[[1, 1, 0], [1, 1, 1]])), asked)
         connection.close()
     assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200

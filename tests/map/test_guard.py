@@ -1,16 +1,18 @@
 """The guard: every route × method refuses what is not from our own page, and every answer has every header."""
 
 import random
+import time
 from typing import Any
 
 import anyio
 import pytest
 
 from regard.map import limits
-from regard.map.guard import HEADERS, Secret
+from regard.map.guard import HEADERS, Secret, Ticket
 from regard.map.page import assets
+from regard.map.server import Running
 
-from .conftest import HOST, PORT, Answer, Client
+from .conftest import HOST, PORT, Answer, Client, fetched
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get", "X")
 BAD_HOSTS = (
@@ -219,3 +221,32 @@ def test_web_sockets_are_closed(client: Client) -> None:
 
     anyio.run(client.app, {"type": "websocket", "headers": [], "path": "/"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_what_a_browser_is_started_with_opens_the_page_once(running: Running) -> None:
+    """Everybody on the machine can read a command line: what stands there is worth nothing a moment later."""
+    path = "/" + running.entry.split("/", 3)[3]
+    wrong = "/?once=" + "a" * 43
+    assert running.secret.token not in running.entry
+    assert fetched(running, "GET", wrong, b"", {})[0] == 401
+    for refused in ({"Host": "evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert fetched(running, "GET", path, b"", refused)[0] == 403  # and it is not used up
+    assert fetched(running, "POST", path, b"", {})[0] == 405
+    status, headers, _ = fetched(running, "GET", path, b"", {})
+    cookie = headers["set-cookie"].split(";")[0]
+    assert (status, headers["location"]) == (303, "/")
+    assert fetched(running, "GET", "/", b"", {"Cookie": cookie})[0] == 200
+    assert fetched(running, "GET", path, b"", {})[0] == 401
+    assert fetched(running, "GET", f"/?token={running.ticket.word}", b"", {})[0] == 401
+    assert fetched(running, "GET", f"/?once={running.secret.token}", b"", {})[0] == 401
+    api = {"Content-Type": "application/json", "X-Regard-Token": running.ticket.word}
+    assert fetched(running, "POST", "/api/info", b"{}", api)[0] == 401
+    assert fetched(running, "GET", "/", b"", {"Cookie": f"regard-map-{running.port}={running.ticket.word}"})[0] == 401
+
+
+def test_what_a_browser_is_started_with_is_soon_too_late() -> None:
+    ticket = Ticket()
+    assert ticket.until > time.monotonic()
+    ticket.until = time.monotonic() - 1
+    assert not ticket.take(ticket.word)
+    assert Ticket().word != ticket.word

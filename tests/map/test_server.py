@@ -126,7 +126,7 @@ def test_a_question_nobody_waits_for_is_stopped(client: Client, monkeypatch: pyt
 
     def slow(name: str, body: object, stop: Stop) -> dict[str, Any]:
         begun.set()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             try:
                 stop.check()

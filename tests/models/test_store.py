@@ -173,7 +173,7 @@ def test_missing_packages_are_told_before_the_download(
 
 def test_two_processes_at_once(tiny: Model, cache: Path) -> None:
     both = [start(tiny), start(tiny)]
-    answers = [process.communicate(timeout=60) for process in both]
+    answers = [process.communicate(timeout=300) for process in both]
     assert sorted(out for out, _ in answers) == ["False\n", "True\n"], answers
     assert models.path("tiny") == cache / "tiny"
     assert hidden(cache) == []
@@ -191,7 +191,7 @@ def test_one_who_waits_says_so(tiny: Model, cache: Path) -> None:
             other.kill()
 
     assert store.ensure(tiny, waited) == (cache / "tiny", True)
-    other.communicate(timeout=60)
+    other.communicate(timeout=300)
     assert told[0] == "waiting for another process"
 
 
@@ -203,7 +203,7 @@ def test_a_run_that_is_stopped_leaves_nothing_to_see(tiny: Model, cache: Path, s
     assert process.stdout.readline() == "ready\n"
     assert len(hidden(cache)) == 1
     process.send_signal(sent)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode != 0
     assert store.state(tiny) == "no"
     if sent == signal.SIGINT:
@@ -219,13 +219,13 @@ def test_an_interrupt_ends_pip_too(tiny: Model, cache: Path, monkeypatch: pytest
     with socket.create_server(("127.0.0.1", 0)) as silent_index:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silent_index.getsockname()[1]}/simple")
         process = start(tiny)
-        silent_index.settimeout(60)
+        silent_index.settimeout(300)
         connection, _ = silent_index.accept()
         with connection:
             assert connection.recv(3) == b"GET"
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
-            connection.settimeout(60)
+            _, err = process.communicate(timeout=300)
+            connection.settimeout(300)
             while connection.recv(4096):  # the rest of the request, and then nothing: pip is gone
                 pass
     assert "KeyboardInterrupt" in err

@@ -71,7 +71,7 @@ def test_hidden_keys_and_empty_rows_get_no_weight(normalizer: Normalizer) -> Non
     assert (weights[logits == -torch.inf] == 0).all()
     assert not weights.isnan().any()
     assert state[-1] == (-1 if isinstance(normalizer, Hard) else -torch.inf)
-    none, empty = normalizer.weights(logits[:, :0])
+    none, empty = normalizer.rows(logits[:, :0])
     assert none.shape == (20, 0)
     assert (empty == state[-1]).all()
 

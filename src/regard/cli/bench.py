@@ -113,15 +113,14 @@ def _show(
     notes = report.notes(results, failures, here)
     if interrupted:
         notes.insert(0, f"interrupted: {len(results)} cases were complete")
-    if args.json is not None:
-        text = json.dumps(report.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
-        if args.json == "-":
-            print(text, end="")
-        else:
-            replace(Path(args.json), text.encode())
-    if args.json != "-":
+    text = json.dumps(report.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        print(text, end="")
+    else:
         shown = report.markdown(results) if args.markdown else table(report.table(results))
-        print("\n".join([shown, "", *notes]))
+        print("\n".join([shown, "", *notes]), flush=True)
+    if args.json not in (None, "-"):  # after the table: if it cannot be written, the numbers are not lost
+        replace(Path(args.json), text.encode())
     if args.plot is not None and results:
         save(report.picture(results), args.plot)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regard.cli import specfile
 from regard.inspection.explain import Explanation, explain
+from regard.inspection.text import json_shown
 
 # Three words of width 2 and identity projections: small enough to check by hand.
 EXAMPLE = {
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _written(explanation: Explanation, form: str, width: int) -> str:
     if form == "json":
-        return json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        return json_shown(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
     if form == "markdown":
         return explanation.markdown()
     return explanation.latex() if form == "latex" else explanation.text(width)

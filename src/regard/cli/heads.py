@@ -5,6 +5,7 @@ import math
 
 from regard.cli import reading
 from regard.inspection.records import Cell
+from regard.inspection.text import json_shown, visible
 from regard.inspection.tidy import Tidy
 
 
@@ -30,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
         table = table.head(args.top)
     if args.save is not None:
         table.save(args.save)
-        print(f"wrote {args.save}")
+        print(f"wrote {visible(args.save)}")
     elif args.json:
-        print(table.to_json(), end="")
+        print(json_shown(table.to_json() or ""), end="")
     else:
         print(_narrow(table).text())
     return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from regard import lab
 from regard.cli.progress import Progress
 from regard.inspection.files import replace
+from regard.inspection.text import visible
 from regard.lab import page
 
 ALL = "all"
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print(page.text(report, width=shutil.get_terminal_size().columns))
     if args.out is not None:
         files = page.write(report, args.out)
-        print(f"wrote {', '.join(file.name for file in files)} to {args.out}", file=sys.stderr)
+        print(f"wrote {', '.join(file.name for file in files)} to {visible(str(args.out))}", file=sys.stderr)
     return 0
 
 
@@ -96,5 +97,5 @@ def _all(args: argparse.Namespace) -> int:
         progress("writing the report", 0, 1)
         html = book([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
-    print(f"\nthe report of all is {folder / BOOK} ({time.monotonic() - start:.0f} s)")
+    print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")
     return int(any(isinstance(outcome, Failed) for outcome in found.values()))

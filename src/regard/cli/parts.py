@@ -116,7 +116,10 @@ def _argument(label: str, value: object, annotation: Any, kind: str) -> Any:
             return value
     for kinds, accepted in (((bool,), bool), ((int,), int), ((int, float), float), ((str,), str)):
         if accepted in types and isinstance(value, kinds) and isinstance(value, bool) == (accepted is bool):
-            return accepted(value)
+            try:
+                return accepted(value)
+            except OverflowError:  # an integer beyond every float: the part refuses it
+                return value
     wanted = " or ".join(sorted({_WORDS[each] for each in types if each in _WORDS} | _lists(types)))
     raise TypeError(f"{label} must be {wanted}, got {_shown(value)}")
 
@@ -139,5 +142,8 @@ def _example(kind: str) -> str:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 40 else text[:40] + "…"

@@ -80,7 +80,9 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int 
         longer = "" if name == "smollm2" else ", or take --model smollm2, which reads 8,192"
         raise ValueError(f"{name} reads up to {model.reach:,} tokens, the text has {len(ids):,}; shorten it{longer}")
     with torch.inference_mode():
-        return capture(model.model, torch.tensor([ids]), tokens=pieces(model.tokenizer, ids))
+        return capture(
+            model.model, torch.tensor([ids], device="cpu", dtype=torch.int64), tokens=pieces(model.tokenizer, ids)
+        )
 
 
 def _text(args: argparse.Namespace) -> str:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from regard.cli import reading
+from regard.inspection.text import json_shown, visible
 
 if TYPE_CHECKING:
     from regard import AttentionMatrix, Capture
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         _print(found, chosen, args.layer, args.head)
     if args.save is not None:
         (found if chosen is None else chosen).save(args.save)
-        print(f"wrote {args.save}")
+        print(f"wrote {visible(args.save)}")
     return 0
 
 
@@ -88,4 +89,5 @@ def _json(found: "Capture", layer: int | None, head: int | None) -> str:
         for which, part in zip(heads, weights if head is None else [weights], strict=True):
             records.append({"layer": number, "name": found.layers[number], "head": which, "weights": part.tolist()})
     first = found[wanted[0]]
-    return json.dumps({"queries": first.query_tokens, "keys": first.key_tokens, "heads": records}, ensure_ascii=False)
+    record = {"queries": first.query_tokens, "keys": first.key_tokens, "heads": records}
+    return json_shown(json.dumps(record, ensure_ascii=False))

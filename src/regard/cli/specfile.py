@@ -65,6 +65,10 @@ def _loaded(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not text in UTF-8; explain reads JSON") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        raise ValueError(f"{path} holds a number of thousands of digits, which no spec takes") from None
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply; rows of numbers are [[1, 0], [0, 1]]") from None
     if not isinstance(found, dict):

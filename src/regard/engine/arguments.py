@@ -1,7 +1,6 @@
 """The arguments of a call as parts of a spec, or an error that says what was wanted, what came and what to do."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 import torch
 from torch import Tensor
@@ -10,11 +9,13 @@ from regard import checks
 from regard.engine.shapes import Shapes
 from regard.spec.biases import Bias
 from regard.spec.biases import Dense as DenseBias
+from regard.spec.closures import read_tensors
 from regard.spec.masks import Causal, Full, Mask
 from regard.spec.masks import Dense as DenseMask
 from regard.spec.normalizers import Normalizer, Softmax
-from regard.spec.part import Part
-from regard.spec.scores import Score
+from regard.spec.part import Part, inherited
+from regard.spec.scores import Score, SoftCapped
+from regard.spec.scores.modified import Wrapped
 
 ADDED = "numbers that are added to the logits belong in bias="
 
@@ -79,6 +80,7 @@ def temperature_of(temperature: object, heads: int, device: torch.device, dtype:
     """A number above 0, or a tensor of them, one for each query head; itself and 1/τ must exist in `dtype`."""
     least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
     if isinstance(temperature, Tensor):
+        checks.is_tensor("temperature", temperature)
         if temperature.ndim > 1 or temperature.numel() not in (1, heads):
             raise ValueError(
                 f"temperature must be a number or one for each of the {heads} query heads, "
@@ -99,12 +101,21 @@ def temperature_of(temperature: object, heads: int, device: torch.device, dtype:
     return float(temperature)
 
 
-def sink_fits(normalizer: Normalizer, dtype: torch.dtype) -> None:
-    """A sink that is a number must exist in `dtype`."""
-    sink, most = getattr(normalizer, "sink", None), torch.finfo(dtype).max
-    if isinstance(sink, int | float) and abs(sink) > most:
+def numbers_fit(part: Score | Normalizer, dtype: torch.dtype) -> None:
+    """Numbers that a score or normalizer holds must exist in `dtype`, and so must 1 / cap."""
+    least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    for name, value in part.held.items():
+        if isinstance(value, Score):
+            numbers_fit(value, dtype)
+        elif isinstance(value, int | float) and abs(value) > most:
+            raise ValueError(
+                f"{type(part).__name__}'s {name} must be at most {most:.3g} either way, as logits are {_plain(dtype)}, "
+                f"got {checks.written(value)}"
+            )
+    if isinstance(part, SoftCapped) and part.cap < least:
         raise ValueError(
-            f"Softmax's sink must be at most {most:.3g} either way, as logits are {_plain(dtype)}, got {sink}"
+            f"SoftCapped's cap must be at least {least:.3g}, as logits are {_plain(dtype)}, got {part.cap}; "
+            "a cap near 0 makes all weights equal"
         )
 
 
@@ -113,13 +124,14 @@ def _plain(dtype: torch.dtype) -> str:
 
 
 def _wrong_temperature(temperature: float, dtype: torch.dtype) -> ValueError:
+    got = checks.written(temperature)
     if temperature > 1:
         most = f"at most {torch.finfo(dtype).max:.3g}, as logits are {_plain(dtype)}"
-        return ValueError(f"temperature must be {most}, got {temperature}; a large one makes the weights equal")
+        return ValueError(f"temperature must be {most}, got {got}; a large one makes the weights equal")
     if temperature > 0:
         least = f"at least {torch.finfo(dtype).tiny:.3g}, as logits are {_plain(dtype)}"
-        return ValueError(f"temperature must be {least}, got {temperature}; for its limit 0 use normalizers.Hard()")
-    return ValueError(f"temperature must be above 0, got {temperature}; for its limit 0 use normalizers.Hard()")
+        return ValueError(f"temperature must be {least}, got {got}; for its limit 0 use normalizers.Hard()")
+    return ValueError(f"temperature must be above 0, got {got}; for its limit 0 use normalizers.Hard()")
 
 
 def aux_of(aux: object, known: tuple[str, ...], normalizer: Normalizer) -> tuple[str, ...]:
@@ -135,16 +147,29 @@ def aux_of(aux: object, known: tuple[str, ...], normalizer: Normalizer) -> tuple
     return tuple(names)
 
 
-def tensors_of(name: str, part: object) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that a part of a spec holds, with its name."""
+def tensors_of(name: str, part: object, functions: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that a part of a spec holds, with its name; with `functions`, also what its functions read."""
     if isinstance(part, Tensor):
         yield name, part
     elif isinstance(part, tuple):
         for inner in part:
-            yield from tensors_of(name, inner)
+            yield from tensors_of(name, inner, functions)
     elif isinstance(part, Part):
-        for field in fields(part):  # type: ignore[arg-type]
-            yield from tensors_of(f"{type(part).__name__}'s {field.name}", getattr(part, field.name))
+        for field, value in part.held.items():
+            yield from tensors_of(f"{type(part).__name__}'s {field}", value, functions)
+    elif functions and callable(part):
+        yield from ((name, tensor) for tensor in read_tensors(part))
+
+
+def changed_part(score: Score, mask: Mask, bias: Bias | None) -> str | None:
+    """None, or why an engine that knows parts by their type must not run: it would take one for another."""
+    inner: list[Part] = [score]
+    while isinstance(inner[-1], Wrapped):
+        inner.append(inner[-1].score)
+    for part in (*inner, *mask.leaves(), *(bias.terms() if bias is not None else ())):
+        if (base := inherited(part)) is not None:
+            return f"it knows {base.__name__} by its type, and {type(part).__name__} may change what it does"
+    return None
 
 
 def _made(value: object, kind: type[Part]) -> str | None:

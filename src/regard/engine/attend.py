@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Unpack, overload
 import torch
 from torch import Tensor
 
-from regard.engine import autocast
+from regard import checks
+from regard.engine import autocast, fork  # noqa: F401 - fork registers its handlers before the first call
 from regard.engine.request import Aux, Request, Result, Spec, request
-from regard.engine.transforms import refuse_vmap, transformed, unanswered
+from regard.engine.transforms import refuse_trace, refuse_vmap, tracing, transformed, unanswered
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -100,6 +101,8 @@ def attend(
         from regard.engine.compiled import traced
 
         return traced(query, key, value, dict(spec), aux, engine)
+    if tracing() is not None:
+        refuse_trace()
     around, seen = transformed(), None
     if around is not None:
         refuse_vmap(around)
@@ -109,6 +112,8 @@ def attend(
         known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value, score)
         if known is not None:
             return known
+    if not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
+        return _shapes_alone(query, key, value, (score, mask, bias, temperature, normalizer, dropout, query_start), aux)
     asked = request(
         query,
         key,
@@ -122,6 +127,7 @@ def attend(
         query_start=query_start,
         aux=aux,
     )
+    asked.hold_numbers()
     chosen = choose(asked, engine)
     result: Result = module(chosen).run(asked)
     if seen is not None and chosen == "native":
@@ -131,6 +137,19 @@ def attend(
         return out
     named = {name: asked.shapes.unfold(getattr(result.aux, name)) for name in asked.aux}
     return out, Aux(**named)
+
+
+def _has_numbers(tensor: object) -> bool:
+    return not isinstance(tensor, Tensor) or checks.has_numbers(tensor)
+
+
+def _shapes_alone(
+    query: Tensor, key: Tensor, value: Tensor, spec: tuple[object, ...], aux: tuple[str, ...] | str
+) -> Tensor | tuple[Tensor, Aux]:
+    """What meta and fake tensors get, as from torch's own operators: results with shapes and no numbers."""
+    from regard.engine.compiled import shaped
+
+    return shaped(query, key, value, spec, aux)
 
 
 def _sharded(
@@ -143,6 +162,7 @@ def _sharded(
 
 def run(asked: Request, engine: str = "auto") -> Result:
     """Run a request on the engine of that name, which never falls back, or on the one `auto` chooses."""
+    asked.hold_numbers()
     result: Result = module(choose(asked, engine)).run(asked)
     return result
 

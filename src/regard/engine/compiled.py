@@ -4,12 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
+from regard.engine.arguments import tensors_of
 from regard.engine.attend import attend
 from regard.engine.native.engine import serves
 from regard.engine.native.library import library
+from regard.engine.operator import ARGUMENTS
 from regard.engine.operator import attend as operator
+from regard.engine.outputs import DIFFERENTIABLE, blank, names_in
 from regard.engine.request import AUX, Aux
+from regard.engine.shapes import Shapes
 from regard.spec.codec import Held, codable, encoded
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ def traced(
     asked = ",".join([str(name) for name in names])
     rate = spec["dropout"]
     if isinstance(rate, float) and 0.0 < rate < 1.0:
-        seed = torch.randint(-(2**63), 2**63 - 1, ())  # in the graph, so that backward sees the same
+        seed = torch.randint(-(2**63), 2**63 - 1, (), device="cpu")  # in the graph, so that backward sees the same
         spec = {**spec, "dropout": (rate, seed)}
     held = Held([], [], [])
     text = encoded(tuple(spec.values()), held)
@@ -49,6 +54,38 @@ def traced(
     if not names:
         return found[0]
     return found[0], Aux(**{name: tensor for name, tensor in zip(names, found[1:], strict=False) if name in AUX})
+
+
+def shaped(query: Tensor, key: Tensor, value: Tensor, spec: tuple[Any, ...], aux: Any) -> Tensor | tuple[Tensor, Aux]:
+    """What `attend` returns for inputs that hold shapes and no numbers; `spec` is in the operator's order.
+
+    FakeTensors go through the operator where it can store the spec, so that a graph that records them has one node.
+    """
+    Shapes.of(query, key, value)
+    names = (aux,) if isinstance(aux, str) else tuple(aux)
+    if isinstance(query, FakeTensor) and codable(spec):
+        return traced(query, key, value, dict(zip(ARGUMENTS, spec, strict=True)), names, "auto")
+    tensors = [tensor for part in spec for _, tensor in tensors_of("", part, functions=True)]
+    found = _Shaped.apply(",".join(names), query, key, value, *tensors)  # type: ignore[no-untyped-call]
+    return found[0] if not names else (found[0], Aux(**dict(zip(names, found[1:], strict=True))))
+
+
+class _Shaped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, aux: str, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        found = blank(query, key, value, aux, "")
+        named = zip(("out", *names_in(aux)), found, strict=True)
+        ctx.mark_non_differentiable(*(tensor for name, tensor in named if name not in DIFFERENTIABLE))
+        ctx.save_for_backward(query, key, value, *tensors)
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        return (
+            None,
+            *(torch.empty_like(t) if need else None for t, need in zip(ctx.saved_tensors, needed, strict=True)),
+        )
 
 
 def _keeps(query: Tensor, spec: dict[str, Any]) -> str:

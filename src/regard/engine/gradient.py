@@ -1,6 +1,7 @@
 """First derivatives in linear memory: every tile is computed again, and autograd runs inside that one tile."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from regard.engine.schedule import Tile
 from regard.engine.strip import Kernel, Rows
 from regard.engine.whole import span, strip_logits, weights_of
 from regard.spec.forms import rows_times_keys
+
+PEAKED = 0.25  # from this weight of a row's largest on, its gradients take the sum of w · dP
 
 
 class Gradients:
@@ -53,21 +56,51 @@ class Gradients:
 def softmax_gradients(
     kernel: Kernel, value: Tensor, operands: Tensors, rows: Rows, grads: tuple[Tensor, Tensor, Tensor], sums: Gradients
 ) -> None:
-    """dx = w · (dP − O·dO + d_lse − d_entropy · (ln w + entropy)), tile by tile."""
+    """dx = w · (dP − Σ w · dP + d_lse − d_entropy · (ln w + entropy)), tile by tile.
+
+    Σ w · dP is O·dO, which needs no pass over the keys. Where one key has much of the weight, dP − O·dO is the small
+    difference of two numbers that were rounded apart; rows that have such a key sum w · dP itself.
+    """
     entropic = bool((grads[2] != 0).any())
     for strip, tiles in kernel.schedule.strips:
         terms = _row_terms(rows, grads, strip, entropic)
+        peaked = rows.peak[..., strip].unsqueeze(-1) >= PEAKED
+        if tiles:
+            _add_rows(kernel, tiles, value, operands, terms, peaked if bool(peaked.any()) else None, sums)
+
+
+def _add_rows(
+    kernel: Kernel,
+    tiles: list[Tile],
+    value: Tensor,
+    operands: Tensors,
+    terms: "_Terms",
+    peaked: Tensor | None,
+    sums: Gradients,
+) -> None:
+    """The tiles of one strip; `peaked` rows sum w · dP first, for which more than one tile is computed twice."""
+    again = partial(_Part.of, kernel, value, operands, terms, sums)
+    only = again(tiles[0]) if peaked is not None and len(tiles) == 1 else None
+    if peaked is not None:
+        met = torch.zeros_like(terms.constant)
         for tile in tiles:
-            _add_tile(kernel, tile, value, operands, terms, sums)
+            met += (again(tile) if only is None else only).met()
+        terms = replace(terms, constant=torch.where(peaked, terms.added - met, terms.constant))
+    for tile in tiles:
+        _add_tile(again(tile) if only is None else only, tile, terms, sums)
 
 
 @dataclass(frozen=True, eq=False)
 class _Terms:
-    """What the rows of a strip bring to dx; `d_entropy` is None where nobody asks for it."""
+    """What the rows of a strip bring to dx; `d_entropy` is None where nobody asks for it.
+
+    `added` is the constant of a row without Σ w · dP.
+    """
 
     d_out: Tensor
     lse: Tensor
     rest: Tensor
+    added: Tensor
     constant: Tensor
     d_entropy: Tensor | None
     poisoned: bool
@@ -83,29 +116,52 @@ def _row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], strip: slice, e
         d_out=d_out,
         lse=torch.where(sound, state, torch.inf).unsqueeze(-1),  # weights of rows without a key become 0
         rest=rows.rest[..., strip].unsqueeze(-1),
+        added=(d_lse - d_entropy * entropy).unsqueeze(-1),
         constant=(d_lse - (d_out * out).sum(-1) - d_entropy * entropy).unsqueeze(-1),
         d_entropy=d_entropy.unsqueeze(-1) if entropic else None,
         poisoned=bool(state.isnan().any()),
     )
 
 
-def _add_tile(kernel: Kernel, tile: Tile, value: Tensor, operands: Tensors, terms: _Terms, sums: Gradients) -> None:
-    columns = tile.columns
-    x, leaves = sums.logits(tile, operands)
-    log_w = (x.detach() - terms.lse - terms.rest).expand(*kernel.lanes, -1, -1)
-    if terms.poisoned:  # the weights of rows with NaN become 0 too
-        log_w = torch.where(terms.lse == torch.inf, -torch.inf, log_w)
-    w = log_w.exp()
-    d_w = rows_times_keys(terms.d_out, value[..., columns, :])
-    kept = w
-    if kernel.dropout is not None:
-        factors = kernel.dropout.factors(tile.pairs, w.dtype)
-        kept, d_w = w * factors, d_w * factors
-    sums.value[..., columns, :] += _values_gradient(kept, terms.d_out)
-    dx = d_w + terms.constant
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A tile computed again: its logits as a graph, the weights before and after dropout, and dP."""
+
+    x: Tensor
+    leaves: Tensors
+    log_w: Tensor
+    w: Tensor
+    kept: Tensor
+    d_w: Tensor
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, value: Tensor, operands: Tensors, terms: _Terms, sums: Gradients, tile: Tile
+    ) -> "_Part":
+        """Compute a tile."""
+        x, leaves = sums.logits(tile, operands)
+        log_w = (x.detach() - terms.lse - terms.rest).expand(*kernel.lanes, -1, -1)
+        if terms.poisoned:  # the weights of rows with NaN become 0 too
+            log_w = torch.where(terms.lse == torch.inf, -torch.inf, log_w)
+        w = log_w.exp()
+        d_w = rows_times_keys(terms.d_out, value[..., tile.columns, :])
+        kept = w
+        if kernel.dropout is not None:
+            factors = kernel.dropout.factors(tile.pairs, w.dtype)
+            kept, d_w = w * factors, d_w * factors
+        return cls(x, leaves, log_w, w, kept, d_w)
+
+    def met(self) -> Tensor:
+        """Σ w · dP of each row; a hidden value may be too large for dP."""
+        return torch.where(self.w > 0, self.w * self.d_w, 0.0).sum(-1, keepdim=True)
+
+
+def _add_tile(part: _Part, tile: Tile, terms: _Terms, sums: Gradients) -> None:
+    sums.value[..., tile.columns, :] += _values_gradient(part.kept, terms.d_out)
+    dx = part.d_w + terms.constant
     if terms.d_entropy is not None:
-        dx = dx - terms.d_entropy * torch.where(w > 0, log_w, 0.0)
-    sums.add(tile, x, leaves, dx * w)
+        dx = dx - terms.d_entropy * torch.where(part.w > 0, part.log_w, 0.0)
+    sums.add(tile, part.x, part.leaves, dx * part.w)
 
 
 def whole_gradients(

@@ -98,8 +98,8 @@ def _again(inputs: Inputs, seen: quick.Key | None, keeps: str) -> list[Tensor] |
     if call is None:
         return None
     rows = {
-        "state": torch.empty((2, *call.rows), dtype=call.dtype),
-        "at": torch.empty(call.rows, dtype=torch.int64),
+        "state": torch.empty((2, *call.rows), dtype=call.dtype, device="cpu"),
+        "at": torch.empty(call.rows, dtype=torch.int64, device="cpu"),
     }
     try:
         rows["out"] = call.forward(*inputs, call.places(rows["state"], rows["at"]))
@@ -128,7 +128,7 @@ def _kept(rows: dict[str, Tensor], out: Tensor, keeps: str, dtype: torch.dtype) 
             torch.zeros(kept_shape(name, out), dtype=kept_dtype(name, dtype), device=out.device)
             for name in names_in(keeps)
         ]
-    rows["native"] = torch.tensor(1)
+    rows["native"] = torch.tensor(1, device="cpu", dtype=torch.int64)
     return [rows[name].view(kept_shape(name, out)) for name in names_in(keeps)]
 
 

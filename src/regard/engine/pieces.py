@@ -55,7 +55,7 @@ def attend_pieces(
     spec["dropout"] = drawn(spec["dropout"]) or 0.0
     merged = reduce(merge, [_part(query, piece, engine, spec) for piece in pieces])
     if normalizer.sink is not None:
-        sink = torch.as_tensor(normalizer.sink, device=query.device).to(merged.lse.dtype)
+        sink = torch.as_tensor(normalizer.sink, dtype=merged.lse.dtype, device=query.device)
         nothing = Partial(torch.zeros_like(merged.out), sink.reshape(-1, 1).expand_as(merged.lse))
         merged = merge(merged, nothing)
     return merged.out.to(query.dtype)

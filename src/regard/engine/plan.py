@@ -163,6 +163,8 @@ def plan(
             ring = (world or 0, layout) if isinstance(engine, str) else (engine.world, engine.layout)
             return ring_plan(asked, *ring, bandwidth, flops)
         name = choose(asked, engine)
+        if name not in ("sdpa", "flex"):  # the plans of these look at shapes alone
+            asked.hold_numbers()
         lowered = ready(asked) if name == "tiled" else None
     if name in ("native", "flex"):
         return _kernels(asked, name, engine)

@@ -30,7 +30,7 @@ def run(request: Request) -> Result:
     x = torch.where(visible, over(logits, request.temperatures), -torch.inf)
     sound = sound_rows(x)
     x = torch.where(sound, x, -torch.inf)
-    weights, state = _softmax(x, request) if isinstance(request.normalizer, Softmax) else request.normalizer.weights(x)
+    weights, state = _softmax(x, request) if isinstance(request.normalizer, Softmax) else request.normalizer.rows(x)
 
     dropped = weights
     if request.dropout is not None:

@@ -13,8 +13,8 @@ from regard.engine.arguments import (
     bias_of,
     mask_of,
     normalizer_of,
+    numbers_fit,
     score_of,
-    sink_fits,
     temperature_of,
     tensors_of,
 )
@@ -75,6 +75,14 @@ class Request:
     aux: tuple[str, ...]
     plane: Plane
     shapes: Shapes
+    #: tensors of the spec that backward reads again; autograd saves them and notices if they are changed in between
+    buffers: tuple[Tensor, ...] = ()
+
+    def hold_numbers(self) -> None:
+        """Refuse meta and fake tensors: only `attend` itself has an answer for them, if all its inputs are such."""
+        inputs = [("query", self.query), ("key", self.key), ("value", self.value)]
+        parts = (("score", self.score), ("mask", self.mask), ("bias", self.bias), ("normalizer", self.normalizer))
+        checks.hold_numbers([*inputs, *(named for part in parts for named in tensors_of(*part))])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -96,7 +104,7 @@ class Request:
         sink = getattr(self.normalizer, "sink", None)
         if sink is None:
             return None
-        sink = torch.as_tensor(sink, device=self.query.device).to(self.dtype)
+        sink = torch.as_tensor(sink, dtype=self.dtype, device=self.query.device)
         return sink.view(self.plane.kv_heads, self.plane.group, 1) if sink.numel() != 1 else sink.view(1, 1, 1)
 
 
@@ -143,7 +151,8 @@ def request(
     normalizer.check(shapes.heads)
     aux = aux_of(aux, AUX, normalizer)
     dtype = torch.promote_types(query.dtype, torch.float32)
-    sink_fits(normalizer, dtype)
+    numbers_fit(score, dtype)
+    numbers_fit(normalizer, dtype)
     temperature = temperature_of(temperature, shapes.heads, query.device, dtype)
     positional = score.positional or visible.positional_for(shapes.queries) or (added is not None and added.positional)
     starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
@@ -165,4 +174,10 @@ def request(
         aux=aux,
         plane=plane,
         shapes=shapes,
+        buffers=_buffers(score, visible, added),
     )
+
+
+def _buffers(*parts: object) -> tuple[Tensor, ...]:
+    found = {id(tensor): tensor for part in parts for _, tensor in tensors_of("", part, functions=True)}
+    return tuple(found.values())

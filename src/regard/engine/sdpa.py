@@ -5,6 +5,7 @@ from torch import Tensor
 
 from regard import checks
 from regard.engine.attend import attend
+from regard.engine.transforms import refuse_trace, tracing
 from regard.spec.scores import ScaledDot
 
 
@@ -39,6 +40,8 @@ def sdpa_on(
     enable_gqa: bool,
 ) -> Tensor:
     """The same on the engine of that name."""
+    if not torch.compiler.is_compiling() and tracing() is not None:
+        refuse_trace()
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if checks.is_tensor(name, tensor).ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (length, width), got shape {checks.shape(tensor)}")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from regard import checks
+from regard.engine.transforms import refuse_trace, tracing
 
 AXES = "axes are (batch, head, length, width)"
 
@@ -35,6 +36,8 @@ class Shapes:
     @classmethod
     def of(cls, query: Tensor, key: Tensor, value: Tensor) -> "Shapes":
         """Read and check the shapes of the three inputs."""
+        if not torch.compiler.is_compiling() and tracing() is not None:
+            refuse_trace()
         named = {"query": query, "key": key, "value": value}
         for name, tensor in named.items():
             checks.is_tensor(name, tensor)
@@ -45,8 +48,6 @@ class Shapes:
                 )
             checks.is_float(name, tensor)
         checks.same_kind(named)
-        if query.is_meta:
-            raise ValueError("query, key and value are on the device meta, which holds shapes but no numbers")
         _check_lengths(named)
         _check_heads(named)
         kv_heads = _heads(key)

@@ -23,6 +23,7 @@ class Kernel:
     aux: frozenset[str]
     raw_value: Tensor | None
     d_value: int
+    buffers: tuple[Tensor, ...] = ()
 
     @property
     def lanes(self) -> tuple[int, int, int]:
@@ -35,7 +36,8 @@ class Kernel:
 class Rows:
     """Results of some queries, (batch, kv head, group, query) each; `out` has d_v behind.
 
-    `rest` is what rounding took from the lse: of a large lse so much that it would show in the gradients.
+    `rest` is what rounding took from the lse: of a large lse so much that it would show in the gradients. Backward
+    needs it and `peak`, which are there whether or not they were asked for.
     """
 
     out: Tensor
@@ -61,12 +63,12 @@ def empty_rows(kernel: Kernel, rows: slice) -> Rows:
     state = torch.full(size, -torch.inf, dtype=dtype, device=device)
     rest = torch.zeros_like(state)
     if not isinstance(kernel.normalizer, Softmax):
-        state = kernel.normalizer.weights(state.unsqueeze(-1)[..., :0])[1]
+        state = kernel.normalizer.rows(state.unsqueeze(-1)[..., :0])[1]
     return Rows(
         out=torch.zeros((*size, kernel.d_value), dtype=dtype, device=device),
         state=state,
         entropy=filled("entropy", 0.0),
-        peak=filled("peak", 0.0),
+        peak=torch.zeros_like(rest),
         peak_at=filled("peak_at", -1, torch.int64),
         distance=filled("distance", 0.0),
         max_logit=filled("max_logit", -torch.inf),
@@ -88,7 +90,8 @@ def collected(kernel: Kernel, strips: Iterable[tuple[slice, Rows]]) -> Rows:
         whole.out[..., place, :] = rows.out
         whole.state[..., place] = rows.state
         whole.rest[..., place] = rows.rest
-        for name in kernel.aux - {"lse", "received"}:
+        whole.peak[..., place] = rows.peak
+        for name in kernel.aux - {"lse", "received", "peak"}:
             getattr(whole, name)[..., place] = getattr(rows, name)
         del rows  # or it would be held while the next strip is computed
     return whole

@@ -36,10 +36,12 @@ def run(request: Request) -> Result:
     kernel, value, operands = ready(request)
     alone = rows_of(kernel, value, operands)
     rows = with_sink(alone, request.sink, request.aux)
+    known = Rows(**{f.name: alone.rest if f.name == "rest" else alone.state for f in fields(Rows)})
+    del alone  # without a graph its output is not held any longer
     found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
         with torch.no_grad():
-            found["received"] = received(kernel, alone, operands, request.sink)
+            found["received"] = received(kernel, known, operands, request.sink)
     return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
 
 
@@ -54,8 +56,9 @@ def ready(request: Request) -> tuple[Kernel, Tensor, Tensors]:
     logits = logits_of(request)
     softmax = isinstance(request.normalizer, Softmax)
     schedule = Schedule.of(request.plane, request.mask, logits.tile_width, whole_rows=not softmax)
+    aux = frozenset(request.aux)
     kernel = Kernel(
-        logits, schedule, request.normalizer, request.dropout, frozenset(request.aux), raw_value, value.shape[-1]
+        logits, schedule, request.normalizer, request.dropout, aux, raw_value, value.shape[-1], request.buffers
     )
     return kernel, value, tuple(operand.tensor for operand in logits.operands)
 
@@ -99,7 +102,7 @@ class _Attention(torch.autograd.Function):
         rows = all_rows(kernel, value, operands)
         ctx.kernel = kernel
         ctx.set_materialize_grads(False)  # zeros of full size for every statistic that no loss looks at
-        ctx.save_for_backward(value, *operands, *(getattr(rows, f.name) for f in fields(Rows)))
+        ctx.save_for_backward(value, *operands, *(getattr(rows, f.name) for f in fields(Rows)), *kernel.buffers)
         if not isinstance(kernel.normalizer, Softmax):
             ctx.mark_non_differentiable(rows.state)
         ctx.mark_non_differentiable(rows.peak, rows.peak_at, rows.distance, rows.max_logit)
@@ -110,7 +113,7 @@ class _Attention(torch.autograd.Function):
         kernel: Kernel = ctx.kernel
         count = 1 + len(kernel.logits.operands)
         saved = ctx.saved_tensors  # once only: checkpointing refuses to unpack a tensor twice
-        inputs, rows = saved[:count], Rows(*saved[count:])
+        inputs, rows = saved[:count], Rows(*saved[count : count + len(fields(Rows))])
         needed = list(ctx.needs_input_grad[1:])
         nothing = rows.out.new_zeros(())
         results = (rows.out, rows.state, rows.entropy)
@@ -149,16 +152,26 @@ def differentiable(
             outputs.append((rows.state, grads[1]))
         outputs = [(output, grad) for output, grad in outputs if output.requires_grad]
         wanted = [tensor for tensor, need in zip(sources, needed, strict=True) if need and tensor is not None]
-        found = iter(
-            torch.autograd.grad(
-                [output for output, _ in outputs],
-                wanted,
-                [grad for _, grad in outputs],
-                create_graph=True,
-                allow_unused=True,
-            )
+        ends, starts = [output for output, _ in outputs], [grad for _, grad in outputs]
+        found: tuple[Tensor | None, ...] = (None,) * len(wanted)
+        if ends:
+            found = torch.autograd.grad(ends, wanted, starts, create_graph=True, allow_unused=True)
+        hanging = (*wanted, *grads)
+        filled = iter(
+            _connected_zeros(tensor, hanging) if grad is None else grad
+            for tensor, grad in zip(wanted, found, strict=True)
         )
-    return [next(found) if need else None for need in needed]
+        return [next(filled) if need else None for need in needed]
+
+
+def _connected_zeros(tensor: Tensor, others: Tensors) -> Tensor:
+    """Zeros that hang on all of `others` in the graph: derivatives of the zero gradient are zeros too."""
+    zeros = torch.zeros_like(tensor)
+    for other in others:
+        if other.requires_grad:
+            never = torch.zeros_like(other, dtype=torch.bool)
+            zeros = zeros + torch.where(never, other, 0.0).sum().to(zeros.dtype)
+    return zeros
 
 
 def with_sink(rows: Rows, sink: Tensor | None, aux: Iterable[str]) -> Rows:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.engine.arguments import changed_part
 from regard.engine.request import Aux, Request, Result
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Causal, Full
@@ -36,7 +37,7 @@ def supports(request: Request) -> str | None:
             return "torch's causal rule starts at the top left, the queries here do not stand at 0"
     elif not isinstance(request.mask, Full | DenseMask):
         return f"torch takes a mask as a dense tensor only, not {request.mask!r}"
-    return None
+    return changed_part(request.score, request.mask, request.bias)
 
 
 def run(request: Request) -> Result:

@@ -3,6 +3,8 @@
 import torch
 from torch.autograd import forward_ad
 
+tracing = torch._C._get_tracing_state  # not None within torch.jit.trace
+
 
 def transformed() -> str | None:
     """None, or what surrounds the call: 'vmap' of torch.func, another of its transforms, or a forward-mode level."""
@@ -17,6 +19,14 @@ def unanswered() -> str | None:
     """None, or why an engine with gradients of its own cannot run here."""
     around = transformed()
     return None if around is None else f"under {around} only plain torch operators run: take engine='reference'"
+
+
+def refuse_trace() -> None:
+    """torch.jit.trace writes down torch's operators alone: it would keep one call's results as constants."""
+    raise ValueError(
+        "torch.jit.trace cannot follow attention that regard computes: it would store the results of this one call; "
+        "use torch.compile, or torch.export.export for a program in a file"
+    )
 
 
 def refuse_vmap(around: str) -> None:

@@ -46,7 +46,10 @@ def tiled_bytes(asked: Request, kernel: Kernel, value: Tensor, operands: Tensors
     held = lowering.held
     phases = [lowering.peak, held + results + planning.peak, held + results + tile, held + sink, held + merged]
     if "received" in asked.aux:
-        held += plane.batch * plane.heads * plane.keys * asked.dtype.itemsize
+        lanes = plane.batch * plane.heads
+        held += lanes * plane.keys * asked.dtype.itemsize
+        if asked.sink is not None:  # the state without it
+            held += 2 * lanes * plane.queries * asked.dtype.itemsize
         phases.append(held + merged + tile)
     if asked.query.dtype != asked.dtype:
         rounded = plane.batch * plane.heads * plane.queries * kernel.d_value * asked.query.dtype.itemsize
@@ -74,11 +77,11 @@ def _running_peak(kernel: Kernel, value: Tensor, operands: Tensors) -> int:
 def _whole_peak(kernel: Kernel, value: Tensor, operands: Tensors) -> int:
     """Where rows are needed whole: the widest strip on tensors without content, and the tiles that it is made of."""
     rows, spans = max(kernel.schedule.outline, key=_width, default=(slice(0, 0), list[Span]()))
-    made = 0
+    made, blank = 0, _blank_bytes(kernel, rows)
     for tile in _largest(kernel.schedule):
         with torch.no_grad(), Memory() as memory:
             pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
-        made = max(made, memory.peak + sum(span.times for span in spans) * memory.held)
+        made = max(made, blank + memory.peak + (sum(span.times for span in spans) - 1) * memory.held)
         del pair
     schedule = replace(kernel.schedule, plane=replace(kernel.schedule.plane, device=torch.device("meta")))
     bare = replace(
@@ -89,6 +92,15 @@ def _whole_peak(kernel: Kernel, value: Tensor, operands: Tensors) -> int:
     )
     tiles = [tile for span in spans for tile in schedule.tiles(rows, span)]
     return max(made, _strip_peak(bare, rows, tiles, value.to("meta"), ()))
+
+
+def _blank_bytes(kernel: Kernel, rows: slice) -> int:
+    """What a strip holds before its first tile."""
+    with Memory() as memory:
+        blank = empty_rows(kernel, rows)
+    found = memory.held
+    del blank
+    return found
 
 
 def _strip_peak(kernel: Kernel, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> int:

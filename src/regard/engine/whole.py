@@ -34,7 +34,7 @@ def strip_logits(kernel: Kernel, rows: slice, tiles: list[Tile], operands: Tenso
 def weights_of(kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and row state; a row that saw NaN or +Inf has weight NaN on all it sees."""
     sound = sound_rows(x)
-    weights, state = kernel.normalizer.weights(torch.where(sound, x, -torch.inf))
+    weights, state = kernel.normalizer.rows(torch.where(sound, x, -torch.inf))
     return torch.where(sound | (x == -torch.inf), weights, torch.nan), state
 
 

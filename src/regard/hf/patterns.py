@@ -95,7 +95,7 @@ def _either(left: Mask, right: Mask) -> Mask:
 
 def _examples(made: Any) -> Iterator[tuple[Any, Build]]:
     """A function of each kind that there is, and the mask that is meant."""
-    ids = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2, 3]])
+    ids = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 1, 1, 1, 2, 2, 3]], device="cpu", dtype=torch.int64)
     kinds: tuple[tuple[str, tuple[Any, ...] | None, Build], ...] = (
         ("causal_mask_function", None, lambda names, view: Causal()),
         ("bidirectional_mask_function", None, lambda names, view: Full()),
@@ -104,7 +104,7 @@ def _examples(made: Any) -> Iterator[tuple[Any, Build]]:
         ("packed_sequence_mask_function", (ids,), lambda names, view: _packed(names["packed_sequence_mask"], view)),
         (
             "chunked_overlay",
-            (3, torch.tensor([0, 2])),
+            (3, torch.tensor([0, 2], device="cpu", dtype=torch.int64)),
             lambda names, view: _chunks(names["chunk_size"], names["left_padding"], view),
         ),
         ("blockwise_overlay", (ids - 1,), lambda names, view: _blocks(names["block_sequence_ids"], view)),
@@ -140,9 +140,20 @@ def _blocks(ids: Tensor, view: View) -> Mask:
 
 def _agree(function: MaskFunction, table: Known) -> bool:
     view = View(queries=4, keys=5, query_start=3, key_start=2)
-    b, i, j = torch.arange(2).view(2, 1, 1), view.query_places(torch.device("cpu")), torch.arange(2, 7)
-    wanted = torch.as_tensor(function(b, 0, i.view(1, -1, 1), j.view(1, 1, -1))).expand(2, 4, 5)
+    b, i, j = (
+        torch.arange(2, device="cpu").view(2, 1, 1),
+        view.query_places(torch.device("cpu")),
+        torch.arange(2, 7, device="cpu"),
+    )
+    wanted = torch.as_tensor(function(b, 0, i.view(1, -1, 1), j.view(1, 1, -1)), device="cpu").expand(2, 4, 5)
     mask = recognized(function, view, table)
     assert mask is not None
-    plane = Plane(2, 1, 1, view.queries, view.keys, torch.tensor([view.query_start - view.key_start]))
+    plane = Plane(
+        2,
+        1,
+        1,
+        view.queries,
+        view.keys,
+        torch.tensor([view.query_start - view.key_start], device="cpu", dtype=torch.int64),
+    )
     return torch.equal(mask.visible(plane.all).expand(2, 1, 1, 4, 5)[:, 0, 0], wanted)

@@ -63,8 +63,10 @@ def tables(cls: type) -> tuple[str, ...]:
     for base in cls.__mro__:
         top = _top(base.__module__) if base.__module__ in sys.modules else {}
         for name in _reached(base.__name__, top):
-            for node in ast.walk(top[name]):
-                if isinstance(node, ast.Subscript) and _is_implementation(node.slice):
+            nodes = list(ast.walk(top[name]))
+            chosen = _chosen(nodes)
+            for node in nodes:
+                if isinstance(node, ast.Subscript) and (_is_implementation(node.slice) or _named(node.slice) in chosen):
                     found.append(ast.unparse(node.value))
     return tuple(dict.fromkeys(name for name in found if name not in INTERFACES))
 
@@ -142,6 +144,24 @@ def _is_interface(node: ast.AST) -> bool:
 
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _chosen(nodes: list[ast.AST]) -> set[str]:
+    """Variables that are set from `config._attn_implementation`, whatever is decided on the way."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign) and any(_is_implementation(inner) for inner in _decided(node.value)):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _decided(node: ast.expr) -> list[ast.expr]:
+    """The values that `a if … else b` may have."""
+    return [*_decided(node.body), *_decided(node.orelse)] if isinstance(node, ast.IfExp) else [node]
+
+
+def _named(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_implementation(node: ast.expr) -> bool:

@@ -30,7 +30,9 @@ class Held:
         """The mask as bools, (batch, 1, query, key), built at most once, so that writes to them last."""
         if self.bools is None:
             batch, queries, keys = self.size
-            plane = Plane(batch, 1, 1, queries, keys, torch.tensor([self.start]), 0, self.device)
+            plane = Plane(
+                batch, 1, 1, queries, keys, torch.tensor([self.start], device="cpu", dtype=torch.int64), 0, self.device
+            )
             seen = self.mask.visible(plane.all).expand(batch, 1, 1, queries, keys)
             self.bools = seen.squeeze(2).clone(memory_format=torch.contiguous_format)
         return self.bools

@@ -1,11 +1,22 @@
 """Files: replaced whole or not at all."""
 
+import errno
 import os
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+STALE = 60.0  # seconds without a change after which a part that nobody has locked was left by a killed process
+ELSEWHERE = "write to another place"
+_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
 
 
 def form_of(path: str | os.PathLike[str], forms: Sequence[str]) -> str:
@@ -22,33 +33,98 @@ def replace(path: str | os.PathLike[str], content: bytes) -> None:
         part.write_bytes(content)
 
 
-def _short(folder: Path) -> Path:
+def _short(path: Path) -> Path:
     """As seen from here, if it is below."""
     here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 @contextmanager
-def beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator[Path]:
     """A new path beside a file, to be written in the block; it takes the file's place when the block ends well, once it
-    is on the disk, and is gone when it does not."""
+    is on the disk, and is gone when it does not.
+
+    Parts that killed processes left in the folder are removed first. `elsewhere` is the advice of an error.
+    """
     path = Path(os.path.realpath(path))
-    part = path.with_name(f".regard-{secrets.token_hex(8)}.part")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {_short(path.parent)}; make it first")
     try:
-        part.touch(exist_ok=False)
+        sweep(path.parent)
+        with _part(path.parent) as part:
+            yield part
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                shutil.copymode(path, part)
+            part.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        if error.errno is None or error.strerror is None:  # already explained
+            raise
+        raise _explained(error, path, elsewhere) from error
+
+
+def sweep(folder: Path) -> None:
+    """Remove parts of files that killed processes left: nobody holds their lock, and they have not changed lately."""
+    if sys.platform == "win32":
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+        for name in names:
+            if name.startswith(".regard-") and name.endswith(".part"):
+                with suppress(OSError):
+                    _remove_stale(folder / name)
+
+
+def _remove_stale(part: Path) -> None:
+    assert sys.platform != "win32"
+    held = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if time.time() - os.fstat(held).st_mtime > STALE:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def _part(folder: Path) -> Iterator[Path]:
+    """A new file that is locked while this process lives, and gone after the block unless it was renamed."""
+    part = folder / f".regard-{secrets.token_hex(8)}.part"
+    held = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        if sys.platform == "win32":  # it renames no open file
+            os.close(held)
+            held = -1
+        else:
+            with suppress(OSError):  # a file system without locks: `sweep` gets none either
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, part)
-        part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
+        if held >= 0:
+            os.close(held)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name on the disk too, where the system can do that."""
+    if os.name != "posix":
+        return
+    try:
+        opened = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(opened)
         finally:
-            os.close(folder)
+            os.close(opened)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+
+
+def _explained(error: OSError, path: Path, elsewhere: str) -> OSError:
+    """The same kind of error that names the file which was to be written, and what to do."""
+    advice = f"make room on the disk, or {elsewhere}" if error.errno in _FULL else elsewhere
+    found = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
+    found.errno = error.errno
+    return found

@@ -3,6 +3,7 @@
 Labels are tokens of documents nobody has read, so every string passes `visible` before it is drawn.
 """
 
+import re
 import unicodedata
 
 # Hangul vowels and final consonants join the syllable before them; unicodedata calls them neutral, one column wide.
@@ -22,6 +23,11 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
     if shown and _is_joining(shown[0]):
         shown = "\N{DOTTED CIRCLE}" + shown
     return shown
+
+
+def json_shown(text: str) -> str:
+    r"""JSON that a terminal does not obey: DEL and the controls of ISO 6429 as `\u009b`, which means the same there."""
+    return re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _visible_character(character: str, ascii_only: bool) -> str:

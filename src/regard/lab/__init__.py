@@ -2,6 +2,10 @@
 
 import difflib
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
 
 from regard.lab.report import Report
 from regard.lab.setting import Progress, Setting, silent
@@ -46,8 +50,21 @@ def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = s
     """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
     known(name)
     setting = Setting(quick, seed, progress)
-    report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
+    with _torch_defaults():
+        report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
     return report
+
+
+@contextmanager
+def _torch_defaults() -> Iterator[None]:
+    """float32 on the CPU, whatever defaults the program has set: the experiments make their tensors by these."""
+    dtype, elsewhere = torch.get_default_dtype(), torch.get_default_device().type != "cpu"
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu") if elsewhere else nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def known(name: str) -> None:

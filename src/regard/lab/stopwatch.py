@@ -37,8 +37,8 @@ def _seconds(work: Callable[[], object], repeats: int) -> float:
 def one_thread() -> Iterator[None]:
     """One thread for the block: a time then says how much work it was, and not how it was shared out."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
+        torch.set_num_threads(1)
         yield
     finally:
         torch.set_num_threads(before)

@@ -56,7 +56,7 @@ class Sheet:
     def _lead(self) -> torch.Tensor:
         """Numbers of the matrix's leading axes, (batch, head)."""
         lead = self.matrix.shape[:-2]
-        return torch.arange(torch.Size(lead).numel()).view(-1, lead[-1] if lead else 1)
+        return torch.arange(torch.Size(lead).numel(), device="cpu").view(-1, lead[-1] if lead else 1)
 
     def head(self, batch: int, head: int) -> AttentionMatrix:
         """The matrix of one head, (query, key)."""

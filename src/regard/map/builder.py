@@ -1,7 +1,10 @@
 """Builder: one thread that makes the pyramids which somebody looks at, and lets quick questions go first."""
 
+import atexit
+import signal
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -13,6 +16,8 @@ from regard.map.shelf import Shelf
 Key = tuple[int, int, int]  # sheet, batch row, head
 PATIENCE = 3.0  # seconds after which a pyramid that nobody asks for gives way to another
 BEGUN, KEPT, HELD = 2, 64, 8  # pyramids that are begun, open, and open without a file
+
+_open: "weakref.WeakSet[Builder]" = weakref.WeakSet()  # those whose thread was started
 
 
 class Builder:
@@ -49,6 +54,7 @@ class Builder:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="regard-map-builder", daemon=True)
                 self._thread.start()
+                _open.add(self)
             self._change.notify_all()
             build = self._builds.get(key)
             if build is None:
@@ -130,3 +136,14 @@ class Builder:
         until = time.monotonic() + 0.5
         while self._busy() and time.monotonic() < until and not self._closed:
             time.sleep(0.01)
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the threads before the interpreter does: one that is inside torch then would abort the process. Ctrl-C is
+    ignored meanwhile, which is no longer than a step."""
+    running = [builder for builder in _open if builder._thread is not None and builder._thread.is_alive()]
+    if running and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for builder in running:
+        builder.close()

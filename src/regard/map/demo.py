@@ -53,7 +53,7 @@ def atlas(n: int) -> Atlas:
     """The demo of n queries and keys."""
     if not 16 <= checks.whole("the demo's tokens", n) <= 1 << 20:
         raise ValueError(f"the demo has 16 to {1 << 20:,} tokens, got {n!r}")
-    query, key = torch.zeros(2, 1, len(HEADS), n, WIDTH)
+    query, key = torch.zeros(2, 1, len(HEADS), n, WIDTH, device="cpu", dtype=torch.float32)
     for head, name in enumerate(HEADS):
         fill(name, query[0, head], key[0, head])
     words = tokens(n)
@@ -64,7 +64,7 @@ def atlas(n: int) -> Atlas:
 def tokens(n: int) -> list[str]:
     """A text of common words, with delimiters, and the needle's key by its name."""
     draw, words = torch.Generator().manual_seed(1), TEXT.split()
-    found = [words[number] for number in torch.randint(len(words), (n,), generator=draw).tolist()]
+    found = [words[number] for number in torch.randint(len(words), (n,), generator=draw, device="cpu").tolist()]
     found[::COLUMN] = ["."] * len(found[::COLUMN])
     for start in documents(n):
         found[start] = "<s>"
@@ -77,25 +77,29 @@ def fill(name: str, query: Tensor, key: Tensor) -> None:
     """Write the queries and keys of one head, (n, WIDTH); scores are divided by √WIDTH as usual."""
     n, own = len(query), math.sqrt(WIDTH)
     draw = torch.Generator().manual_seed(HEADS.index(name))
-    noise = torch.randn(2, n, 8, generator=draw) * 0.6  # a little texture everywhere, in the last columns
+    noise = (
+        torch.randn(2, n, 8, generator=draw, device="cpu", dtype=torch.float32) * 0.6
+    )  # a little texture everywhere, in the last columns
     query[:, -8:], key[:, -8:] = noise[0], noise[1]
-    place = torch.arange(n)
+    place = torch.arange(n, device="cpu")
     if name in ("band", "mixed"):
         waves = _waves(n)
         query[:, :32], key[:, :32] = waves * own * _strength(n) / 16, waves
     if name == "stripes":
-        content = torch.nn.functional.normalize(torch.randn(period(n), 48, generator=draw), dim=-1)
+        content = torch.nn.functional.normalize(
+            torch.randn(period(n), 48, generator=draw, device="cpu", dtype=torch.float32), dim=-1
+        )
         query[:, :48] = content[place % period(n)] * own * 24.0
         key[:, :48] = content[(place - 1) % period(n)]
     if name == "sink":
         query[:, 32], key[0, 32] = own * ((place + 1).float().log() + math.log(3)), 1.0
     if name == "mixed":
-        query[:, 32], key[0, :33] = own * (_strength(n) + 0.3), torch.eye(33)[32]
+        query[:, 32], key[0, :33] = own * (_strength(n) + 0.3), torch.eye(33, device="cpu", dtype=torch.float32)[32]
     if name == "needle":
         row, column = needle(n)
         query[row, 40], key[column, 40] = own * (math.log(n) + 5), 1.0
     if name == "documents":
-        starts = torch.tensor(documents(n))
+        starts = torch.tensor(documents(n), device="cpu", dtype=torch.int64)
         number = torch.searchsorted(starts, place, right=True) - 1
         query[place, 34 + number], key[place, 34 + number] = own * (math.log(n) + 4), 1.0
     if name == "columns":
@@ -109,6 +113,6 @@ def _strength(n: int) -> float:
 
 def _waves(n: int) -> Tensor:
     """Sixteen cosines and sines of the position, so that products fall off with the distance."""
-    rates = torch.logspace(0.2, -3.5, 16, base=10, dtype=torch.float64)
-    angles = torch.arange(n, dtype=torch.float64).view(-1, 1) * rates
+    rates = torch.logspace(0.2, -3.5, 16, base=10, dtype=torch.float64, device="cpu")
+    angles = torch.arange(n, dtype=torch.float64, device="cpu").view(-1, 1) * rates
     return torch.cat([angles.cos(), angles.sin()], -1).float()

@@ -19,7 +19,7 @@ def sampled(first: int, past: int, count: int = ROWS) -> tuple[int, ...]:
         return tuple(range(first, past))
     draw = torch.Generator().manual_seed(first * 0x9E3779B1 + past)
     parts = [first + (past - first) * part // count for part in range(count + 1)]
-    shares = torch.rand(count, generator=draw).tolist()
+    shares = torch.rand(count, generator=draw, device="cpu", dtype=torch.float32).tolist()
     return tuple(low + int(share * (high - low)) for low, high, share in zip(parts, parts[1:], shares, strict=False))
 
 
@@ -27,11 +27,11 @@ def estimated(lane: Lane, rows: slice, side: int, stop: Stop, count: int = ROWS)
     """Rows of cells over all keys, from `count` rows of each."""
     cells = [sampled(first, min(rows.stop, first + side), count) for first in range(rows.start, rows.stop, side)]
     chosen = [row for cell in cells for row in cell]
-    owner = torch.tensor([number for number, cell in enumerate(cells) for _ in cell])
+    owner = torch.tensor([number for number, cell in enumerate(cells) for _ in cell], device="cpu", dtype=torch.int64)
     everything = slice(0, lane.keys)
     size = (len(cells), -(-lane.keys // side))
-    total, largest = torch.zeros(2, *size, dtype=torch.float64)
-    pairs = torch.zeros(size, dtype=torch.int64)
+    total, largest = torch.zeros(2, *size, dtype=torch.float64, device="cpu")
+    pairs = torch.zeros(size, dtype=torch.int64, device="cpu")
     for start in range(0, len(chosen), TOGETHER):
         stop.check()
         some = chosen[start : start + TOGETHER]

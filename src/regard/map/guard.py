@@ -8,6 +8,7 @@ whoever asks must know the token that was printed at the start.
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -49,6 +50,26 @@ class Secret:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
 
+@dataclass
+class Ticket:
+    """What the browser is started with: good for one entry, soon after the start.
+
+    Everybody on the machine can read the command line of a process, so it must be worth nothing to who reads it there.
+    """
+
+    word: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    until: float = field(default_factory=lambda: time.monotonic() + limits.ENTRY)
+    used: bool = False
+
+    def take(self, given: str) -> bool:
+        """Whether this is the word, for the first time and in time."""
+        known = hmac.compare_digest(given.encode("utf-8", "replace"), self.word.encode())
+        if not known or self.used or time.monotonic() > self.until:
+            return False
+        self.used = True
+        return True
+
+
 @dataclass(frozen=True)
 class Refusal:
     """An answer of the guard itself."""
@@ -72,8 +93,10 @@ class Refusal:
 class Guard:
     """An application inside its fence: `routes` are the (path, method) pairs that exist."""
 
-    def __init__(self, app: App, secret: Secret, port: int, routes: frozenset[tuple[str, str]]) -> None:
-        self.app, self.secret, self.routes = app, secret, routes
+    def __init__(
+        self, app: App, secret: Secret, port: int, routes: frozenset[tuple[str, str]], ticket: Ticket | None = None
+    ) -> None:
+        self.app, self.secret, self.routes, self.ticket = app, secret, routes, ticket
         self.hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}
         self.origins = {f"http://{host}" for host in self.hosts}
         self.cookie = f"regard-map-{port}"  # cookies are shared by all ports of a host
@@ -113,6 +136,8 @@ class Guard:
             return Refusal(403, "requests from other pages are refused")
         if any(site not in ("same-origin", "none") for site in found.get("sec-fetch-site", [])):
             return Refusal(403, "requests from other sites are refused")
+        if any("websocket" in kind.lower() for kind in found.get("upgrade", [])):
+            return Refusal(403, "there are no web sockets here")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.URL:
             return Refusal(414, f"the address is longer than {limits.URL} bytes")
         if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > limits.HEADERS:
@@ -137,7 +162,9 @@ class Guard:
             return None if len(words) == 1 and self.secret.is_known(words[0]) else _unknown()
         if scope["path"] == "/" and scope["query_string"]:
             name, _, given = scope["query_string"].decode("latin-1").partition("=")
-            return None if name == "token" and self.secret.is_known(given) else _unknown()
+            known = name == "token" and self.secret.is_known(given)
+            once = name == "once" and self.ticket is not None and self.ticket.take(given)
+            return None if known or once else _unknown()
         return None if self.secret.is_known(self._cookie(found)) else _unknown()
 
     def _cookie(self, found: dict[str, list[str]]) -> str:

@@ -68,7 +68,7 @@ class Plain:
 
     def _count(self, rows: slice) -> Tensor:
         if not isinstance(self._source, Computed):
-            return torch.full((rows.stop - rows.start,), self.keys)
+            return torch.full((rows.stop - rows.start,), self.keys, device="cpu", dtype=torch.int64)
         asked = self._source.request
         bias = asked.bias if asked.bias is not None and asked.bias.hides else None
         return seen_keys(asked.mask, asked.plane, rows, bias).flatten(0, 1)[self._lane].clone()
@@ -121,7 +121,7 @@ class Plain:
 
 def blank(size: tuple[int, int]) -> Grid:
     """Cells without a visible pair."""
-    return Grid(*(torch.zeros(size, dtype=kind) for kind in (torch.float64, torch.float64, torch.int64)))
+    return Grid(*(torch.zeros(size, dtype=kind, device="cpu") for kind in (torch.float64, torch.float64, torch.int64)))
 
 
 def put(whole: Grid, part: Grid, row: int, column: int) -> None:

@@ -10,3 +10,4 @@ IDLE = 30  # seconds without a word on an open connection
 LONGEST = 60  # seconds from a request's first word to its answer
 ANSWER = 8 << 20  # bytes of an answer in JSON; tiles are limited by their number
 CONNECTIONS = 256
+ENTRY = 60.0  # seconds in which the address that a browser is started with opens the page

@@ -52,9 +52,9 @@ class Native:
         self._call, plane = call, call.native.plane
         self.queries, self.keys = plane.queries, plane.keys
         dtype = torch.promote_types(call.inputs[0].dtype, torch.float32)
-        self._state = torch.zeros((2, 1, 1, plane.queries), dtype=dtype)  # top and total of each row
-        self._counts = torch.zeros(plane.queries, dtype=torch.int64)
-        self._known = torch.zeros(-(-plane.queries // STRIP), dtype=torch.bool)
+        self._state = torch.zeros((2, 1, 1, plane.queries), dtype=dtype, device="cpu")  # top and total of each row
+        self._counts = torch.zeros(plane.queries, dtype=torch.int64, device="cpu")
+        self._known = torch.zeros(-(-plane.queries // STRIP), dtype=torch.bool, device="cpu")
         self._lock = threading.Lock()
 
     def fingerprint(self) -> str | None:
@@ -144,7 +144,7 @@ class Native:
 
     def lines(self, rows: Sequence[int]) -> Tensor:
         """The weights of whole rows, (row, key), −1 where a pair is hidden; nothing of it is kept."""
-        found = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype)
+        found = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype, device="cpu")
         for own, alone in self._alone(rows):
             plane = alone.call.native.plane
             size = (slice(0, plane.queries), slice(0, plane.keys))

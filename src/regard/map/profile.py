@@ -19,7 +19,7 @@ def row(lane: Lane, q: int) -> Tensor:
 
 def column(lane: Lane, k: int, stop: Stop) -> Tensor:
     """All weights that a key gets, (query,); −1 where it is hidden."""
-    found = torch.full((lane.queries,), -1.0, dtype=torch.float64)
+    found = torch.full((lane.queries,), -1.0, dtype=torch.float64, device="cpu")
     for first in range(0, lane.queries, STEP):
         stop.check()
         rows = slice(first, min(lane.queries, first + STEP))
@@ -57,12 +57,12 @@ def told(
 
 def binned(weights: Tensor, bins: int) -> tuple[list[float | None], list[float | None]]:
     """Largest and mean of what is not below 0 in each bin, None where there is none; bin b starts at b · n // bins."""
-    number = ((torch.arange(len(weights)) + 1) * bins - 1) // max(1, len(weights))
+    number = ((torch.arange(len(weights), device="cpu") + 1) * bins - 1) // max(1, len(weights))
     seen = weights >= 0
-    counts = torch.zeros(bins, dtype=torch.float64).index_add_(0, number, seen.double())
+    counts = torch.zeros(bins, dtype=torch.float64, device="cpu").index_add_(0, number, seen.double())
     shown = weights.clamp(min=0)
-    sums = torch.zeros(bins, dtype=torch.float64).index_add_(0, number, shown)
-    largest = torch.zeros(bins, dtype=torch.float64).scatter_reduce_(0, number, shown, "amax")
+    sums = torch.zeros(bins, dtype=torch.float64, device="cpu").index_add_(0, number, shown)
+    largest = torch.zeros(bins, dtype=torch.float64, device="cpu").scatter_reduce_(0, number, shown, "amax")
     mean = sums / counts.clamp(min=1)
     return tuple(  # type: ignore[return-value]
         [None if count == 0 else value for value, count in zip(part.tolist(), counts.tolist(), strict=True)]

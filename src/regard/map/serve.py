@@ -1,10 +1,12 @@
 """Serve: show an atlas in the browser until Ctrl-C."""
 
+import signal
 import socket
 import sys
+import threading
 import webbrowser
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from regard import checks
@@ -35,12 +37,38 @@ def serve(
     with listening(port) as sock:
         running = server_module.Running(atlas, sock)
         named = (f"{name}={number}" for name, number in zip(("sheet", "head"), first, strict=True) if number)
-        address = "#".join([running.address, *filter(None, ["&".join(named)])])
-        told(address)
-        if open_browser or (open_browser is None and sys.stdout.isatty()):
-            webbrowser.open(address)
-        with suppress(KeyboardInterrupt):  # the way to end it
+        place = "".join(f"#{text}" for text in ["&".join(named)] if text)
+        with ended_by_signals(running.stop):  # Ctrl-C is the way to end it, as soon as the address is known
+            told(running.address + place)
+            if open_browser or (open_browser is None and sys.stdout.isatty()):
+                webbrowser.open(running.entry + place)
             running.run()
+
+
+@contextmanager
+def ended_by_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` at Ctrl-C, and raise nothing. SIGTERM does the same, and ends the process after that.
+
+    Only the main thread may ask for signals; elsewhere nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    terminated: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        if number == signal.SIGTERM:
+            terminated.append(number)
+        stop()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if terminated:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def listening(port: int) -> socket.socket:

@@ -19,14 +19,14 @@ from regard.map import limits
 from regard.map.ask import Refused
 from regard.map.atlas import Atlas
 from regard.map.connection import Connection
-from regard.map.guard import App, Guard, Secret
+from regard.map.guard import App, Guard, Secret, Ticket
 from regard.map.page import INDEX, KINDS, TOKEN, Asset, assets
 from regard.map.stop import Stop, Stopped
 from regard.map.viewer import Answer, Viewer
 from regard.map.work import Work
 
 
-def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
+def application(viewer: Viewer, secret: Secret, port: int, work: Work, ticket: Ticket | None = None) -> App:
     """The whole server as one ASGI application."""
     files = {f"/{name}": asset for name, asset in assets().items() if name != INDEX}
     index = assets().get(INDEX, Asset(b"<!doctype html><title>regard</title>", KINDS[".html"]))
@@ -71,7 +71,7 @@ def application(viewer: Viewer, secret: Secret, port: int, work: Work) -> App:
     known = frozenset(
         [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in viewer.names)],
     )
-    return Guard(Starlette(routes=routes), secret, port, known)
+    return Guard(Starlette(routes=routes), secret, port, known, ticket)
 
 
 async def _body(request: Request) -> object:
@@ -145,15 +145,16 @@ class Running:
 
     def __init__(self, atlas: Atlas, sock: socket.socket) -> None:
         self.port: int = sock.getsockname()[1]
-        self.secret, self.work, self.viewer = Secret(), Work(), Viewer(atlas)
+        self.secret, self.ticket, self.work, self.viewer = Secret(), Ticket(), Work(), Viewer(atlas)
         self._sock = sock
         config = uvicorn.Config(
-            application(self.viewer, self.secret, self.port, self.work),
+            application(self.viewer, self.secret, self.port, self.work, self.ticket),
             http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="off",
             log_config=None,
+            log_level="error",  # its warnings advise who sends requests, not who sits at the terminal
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -167,6 +168,11 @@ class Running:
     def address(self) -> str:
         """Where the map is, with the token."""
         return f"http://127.0.0.1:{self.port}/?token={self.secret.token}"
+
+    @property
+    def entry(self) -> str:
+        """The same for a browser's command line, which others can read: it opens the page once."""
+        return f"http://127.0.0.1:{self.port}/?once={self.ticket.word}"
 
     @property
     def started(self) -> bool:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from regard.inspection.cache import cache_folder
 from regard.inspection.files import beside
+from regard.inspection.saved.tensors import write
 from regard.map.levels import Bytes, Levels
 from regard.map.pyramid import shapes
 
@@ -58,7 +59,7 @@ class Shelf:
                 about.get("format") == FORMAT
                 and about.get("content") == fingerprint
                 and set(file.keys()) == set(wanted)
-                and all(tuple(file.get_slice(name).get_shape()) == size for name, size in wanted.items())
+                and all(_kind(file, name) == ("U8", size) for name, size in wanted.items())
                 and about.get("digest") == _digest_of_file(path)
             )
         except (OSError, SafetensorError, ValueError):
@@ -71,7 +72,7 @@ class Shelf:
         arrays = {name: np.ascontiguousarray(plane) for name, plane in sorted(planes.items())}
         about = {"format": FORMAT, "content": fingerprint, "digest": _digest(arrays)}
         with beside(self._path(fingerprint)) as part:
-            save_file(arrays, part, about)
+            write(part, about, {name: torch.from_numpy(array) for name, array in arrays.items()})
         self._trim()
 
     def _path(self, fingerprint: str) -> Path:
@@ -84,6 +85,11 @@ class Shelf:
             total += file.stat().st_size
             if total > MOST:
                 file.unlink(missing_ok=True)
+
+
+def _kind(file: Any, name: str) -> tuple[str, tuple[int, ...]]:
+    found = file.get_slice(name)
+    return found.get_dtype(), tuple(found.get_shape())
 
 
 def _digest(arrays: Mapping[str, Bytes]) -> str:

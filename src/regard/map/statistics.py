@@ -42,9 +42,9 @@ def _means(lane: Lane, chosen: list[int], start: int) -> list[float | None]:
     weights = lane.lines(chosen)
     seen = (weights >= 0).sum(-1)
     weights = weights.clamp_(min=0)
-    place = torch.tensor(chosen) + start
+    place = torch.tensor(chosen, device="cpu", dtype=torch.int64) + start
     entropy = -torch.xlogy(weights, weights).sum(-1).double()
-    away = (place.view(-1, 1) - torch.arange(lane.keys)).abs_().to(weights.dtype)
+    away = (place.view(-1, 1) - torch.arange(lane.keys, device="cpu")).abs_().to(weights.dtype)
     before = (place - 1).clamp(0, lane.keys - 1).view(-1, 1)
     previous = torch.where((place >= 1) & (place <= lane.keys), weights.gather(1, before)[:, 0], 0.0)
     found = (

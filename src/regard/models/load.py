@@ -1,6 +1,8 @@
 """Load: a folder becomes a model that runs on `regard.nn`."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ def build(folder: str | Path) -> Bert | LanguageModel:
             f"{opened.path} holds a model of type {opened.kind!r}; known are {', '.join(FAMILIES)}. "
             "Others run with transformers after regard.hf.register()"
         )
-    model: Bert | LanguageModel = FAMILIES[opened.kind].build(opened)
+    with _understood(opened.path):
+        model: Bert | LanguageModel = FAMILIES[opened.kind].build(opened)
     return model
 
 
@@ -30,6 +33,11 @@ def load(folder: str | Path) -> TextEncoder | TextGenerator:
     """The model of a local folder with its tokenizer (tokenizer.json)."""
     at = Path(folder).expanduser()
     model, config = build(at), Folder.open(at).config
+    with _understood(at):
+        return _with_tokenizer(at, model, config)
+
+
+def _with_tokenizer(at: Path, model: Bert | LanguageModel, config: dict[str, Any]) -> TextEncoder | TextGenerator:
     words = tokenizer(at)
     if isinstance(model, Bert):
         longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
@@ -39,6 +47,18 @@ def load(folder: str | Path) -> TextEncoder | TextGenerator:
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
     reach = config.get("max_position_embeddings") or config.get("n_positions")
     return TextGenerator(model, words, frozenset(map(int, listed)), reach=None if reach is None else int(reach)).eval()
+
+
+@contextmanager
+def _understood(folder: Path) -> Iterator[None]:
+    """Whatever damaged files lead to is a ValueError that names the folder."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError):
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise ValueError(f"the files of {folder} do not make a model ({text}); fetch it again") from error
 
 
 def minilm() -> TextEncoder:
@@ -74,5 +94,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} must hold an object of settings, got {type(found).__name__}")
     return found

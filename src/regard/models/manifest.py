@@ -33,7 +33,7 @@ def flaw(folder: Path, origin: str, *, thorough: bool, progress: Progress = sile
         origin_found, files = found["origin"], {str(name): dict(entry) for name, entry in found["files"].items()}
     except FileNotFoundError:
         return f"{NAME} is missing"
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"{NAME} cannot be read"
     if origin_found != origin:
         return "it was made from another version"

@@ -57,10 +57,10 @@ class TextEncoder(nn.Module):
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Ids (text, length), padded on the right, and lengths; texts that are too long are cut."""
         rows = [found.ids for found in self.tokenizer.encode_batch_fast(_listed(texts))]
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device="cpu")
         longest = max(map(len, rows), default=0)
         padded = [row + [self.pad] * (longest - len(row)) for row in rows]
-        return torch.tensor(padded, dtype=torch.long).view(len(rows), longest), lengths
+        return torch.tensor(padded, dtype=torch.long, device="cpu").view(len(rows), longest), lengths
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Vectors (text, d_model) of ids and lengths."""
@@ -75,7 +75,9 @@ class TextEncoder(nn.Module):
         whole("batch", batch, 1)
         device = self.model.tokens.weight.device
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        out = torch.empty(len(texts), self.model.tokens.weight.shape[1], dtype=self.model.tokens.weight.dtype)
+        out = torch.empty(
+            len(texts), self.model.tokens.weight.shape[1], dtype=self.model.tokens.weight.dtype, device="cpu"
+        )
         for first in range(0, len(order), batch):
             rows = order[first : first + batch]
             tokens, lengths = self.tokens([texts[row] for row in rows])
@@ -100,7 +102,7 @@ class TextGenerator(nn.Module):
 
     def tokens(self, text: str) -> Tensor:
         """Ids (1, length)."""
-        return torch.tensor([self.tokenizer.encode(text).ids], dtype=torch.long)
+        return torch.tensor([self.tokenizer.encode(text).ids], dtype=torch.long, device="cpu")
 
     def text(self, ids: Sequence[int] | Tensor) -> str:
         """The text of ids; special tokens are left out."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from regard.checks import shape, whole
+from regard.checks import is_tensor, shape, whole
 from regard.engine.pieces import Piece, attend_pieces
 from regard.nn.cache import KVCache, Memory
 from regard.nn.fused import products
@@ -144,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         for name, given, width in zip(NAMES, (query, key, value), self.widths, strict=True):
-            if given.ndim < 2 or given.shape[-1] != width:
+            if is_tensor(name, given).ndim < 2 or given.shape[-1] != width:
                 raise ValueError(f"{name} must be (batch, length, {width}), got shape {shape(given)}")
         if key is query:
             q, seen = self._own(query, value, query_start, cache)

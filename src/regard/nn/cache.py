@@ -109,7 +109,7 @@ class KVCache:
             length = integers("truncate's lengths", length, axes=(1,)).cpu()
             if len(length) != (rows := self._rows) and rows is not None:
                 raise ValueError(f"truncate wants one length for each of the {rows} rows, got {len(length)}")
-        if bool(torch.as_tensor(length < 0).any()):
+        if bool(torch.as_tensor(length < 0, device="cpu").any()):
             raise ValueError(f"truncate wants lengths of at least 0, got {length}")
         for slot in self._slots.values():
             slot.truncate(length)

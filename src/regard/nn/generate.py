@@ -75,7 +75,10 @@ def _read(
     model: Model, tokens: Tensor, lengths: Tensor | Sequence[int] | None, cache: KVCache, chunk: int | None
 ) -> Tensor:
     """The logits after each row's prompt; the cache holds the prompts and no padding."""
-    ends = torch.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else torch.as_tensor(lengths)
+    if lengths is None:
+        ends = torch.full(tokens.shape[:1], tokens.shape[1], dtype=torch.int64, device="cpu")
+    else:
+        ends = torch.as_tensor(lengths, device="cpu")
     if ends.shape != tokens.shape[:1] or bool((ends < 1).any()) or bool((ends > tokens.shape[1]).any()):
         raise ValueError(
             f"lengths must be one per batch row, from 1 to the {tokens.shape[1]} tokens given, got {ends.tolist()}"

@@ -54,7 +54,7 @@ class Slot:
 
     def truncate(self, length: int | Tensor) -> None:
         """Forget what lies at or beyond `length`."""
-        kept = torch.minimum(torch.as_tensor(self.length), torch.as_tensor(length))
+        kept = torch.minimum(*(torch.as_tensor(one, device="cpu") for one in (self.length, length)))
         self.length = int(kept) if kept.ndim == 0 else kept
 
     def mark(self) -> "Slot":
@@ -113,7 +113,7 @@ class Slot:
     def _rows(self, new: Tensor) -> Tensor:
         """Where each new key of each batch row goes, in the shape of `new`."""
         assert isinstance(self.length, Tensor)
-        rows = self.length.view(-1, 1) + torch.arange(new.shape[-2])
+        rows = self.length.view(-1, 1) + torch.arange(new.shape[-2], device="cpu")
         return rows.view(len(rows), *[1] * (new.ndim - 3), -1, 1).expand(new.shape).to(new.device)
 
 

@@ -133,7 +133,7 @@ def words(matrix: AttentionMatrix) -> AttentionMatrix:
     count = int(np.prod(lead)) * (len(rows) - 1) * (len(columns) - 1)
     if count > LIMIT:
         raise ValueError(f"this would build {count:,} weights between words, more than {LIMIT:,}; choose a head")
-    found = torch.zeros(*lead, len(rows) - 1, len(columns) - 1, dtype=matrix.dtype)
+    found = torch.zeros(*lead, len(rows) - 1, len(columns) - 1, dtype=matrix.dtype, device="cpu")
     step = max(1, (1 << 22) // max(1, int(np.prod(lead)) * keys))
     first = 0
     while first < len(rows) - 1:
@@ -152,9 +152,9 @@ def _edges(found: Words | None, count: int) -> list[int]:
 
 def merged(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
     """Weights (…, query, key) between the words that start at these rows and columns: mean down, sum across."""
-    down, right = (torch.as_tensor(np.diff(edges)) for edges in (rows, columns))
-    across = torch.zeros(*weights.shape[:-1], len(right), dtype=weights.dtype)
-    across.index_add_(-1, torch.arange(len(right)).repeat_interleave(right), weights)
-    found = torch.zeros(*weights.shape[:-2], len(down), len(right), dtype=weights.dtype)
-    found.index_add_(-2, torch.arange(len(down)).repeat_interleave(down), across)
+    down, right = (torch.as_tensor(np.diff(edges), device="cpu") for edges in (rows, columns))
+    across = torch.zeros(*weights.shape[:-1], len(right), dtype=weights.dtype, device="cpu")
+    across.index_add_(-1, torch.arange(len(right), device="cpu").repeat_interleave(right), weights)
+    found = torch.zeros(*weights.shape[:-2], len(down), len(right), dtype=weights.dtype, device="cpu")
+    found.index_add_(-2, torch.arange(len(down), device="cpu").repeat_interleave(down), across)
     return found / down.unsqueeze(-1).to(weights.dtype)

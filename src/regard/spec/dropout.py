@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checks import whole
+from regard.checks import whole, written
 from regard.spec.part import Part
 from regard.spec.plane import Pairs
 
@@ -34,12 +34,11 @@ class Dropout(Part):
 
     def __post_init__(self) -> None:
         check_rate(self.p)
-        if not -(2**63) <= whole("Dropout's seed", self.seed) < 2**64:
-            raise ValueError(f"Dropout's seed must fit in 64 bits, got {self.seed}")
+        whole("Dropout's seed", self.seed, most=(1 << 64) - 1)
 
     def numbers(self, pairs: Pairs) -> Tensor:
         """The 32-bit random number of every pair as int64, (batch, kv head, group, query, key)."""
-        start = _mix64(torch.tensor(_signed(self.seed), device=pairs.plane.device))
+        start = _mix64(torch.tensor(_signed(self.seed), device=pairs.plane.device, dtype=torch.int64))
         row = _mix64(_mix64(_mix64(start + pairs.b) + pairs.h) + pairs.i)
         # a product may overflow int64, but its low half, all that is kept, is right; in place, because nothing in a
         # tile is larger
@@ -71,7 +70,7 @@ def drawn(p: "float | Dropout") -> Dropout | None:
     check_rate(p)
     if p == 0:
         return None
-    seed = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+    seed = torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     return Dropout(float(p), int(seed))
 
 
@@ -80,7 +79,7 @@ def check_rate(p: object) -> None:
     if isinstance(p, bool) or not isinstance(p, (int, float)):
         raise TypeError(f"dropout must be a float or Dropout(p, seed), got {type(p).__name__}; write dropout=0.1")
     if not 0 <= p < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, got {p}; at 1 nothing would be left")
+        raise ValueError(f"dropout must be at least 0 and below 1, got {written(p)}; at 1 nothing would be left")
 
 
 def _mix64(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.checks import dtype, shape
+from regard.checks import dtype, is_tensor, shape
 from regard.spec.plane import Pairs
 
 Axis = Literal["query", "key", "pair", "offset", "whole", "captured"]
@@ -112,7 +112,8 @@ class Sum(Form):
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         a, b, v = cut
         hidden = self.activation(a.unsqueeze(-2) + b.unsqueeze(-3))
-        return (hidden.flatten(-3, -2) @ v.unsqueeze(-1)).reshape(hidden.shape[:-1])
+        # row by row: over all pairs at once, the gradient of v would be one long sum, which loses digits
+        return (hidden @ v.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)
 
     @property
     def tile_width(self) -> int:
@@ -211,19 +212,32 @@ class Function(Form):
 
 def called(fn: Callable[..., object], score: Tensor, pairs: Pairs) -> Tensor:
     """What a user's function of (score, b, h, i, j) returns, in the precision of the scores."""
-    found = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
-    if not isinstance(found, Tensor | int | float) or isinstance(found, bool):
-        raise TypeError(f"Modified's function must return the new scores as a tensor, got {type(found).__name__}")
-    found = torch.as_tensor(found, device=score.device)
-    if found.dtype == torch.bool or found.is_complex():
-        raise TypeError(f"Modified's function must return numbers, got {dtype(found)}; to hide pairs use masks.Where")
+    given = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
+    if not isinstance(given, Tensor | int | float) or isinstance(given, bool):
+        raise TypeError(
+            f"Modified's function must return the new scores as a tensor, got {type(given).__name__}; "
+            "end it with a return, and use torch's operations"
+        )
+    found = answer("Modified's function", given, score.dtype, score.device)
+    if not found.is_floating_point():
+        hint = "to hide pairs use masks.Where" if found.dtype == torch.bool else "convert it with .to(score.dtype)"
+        raise TypeError(f"Modified's function must return floating-point numbers, got {dtype(found)}; {hint}")
     sizes = zip(reversed(found.shape), reversed(score.shape), strict=False)
     if found.ndim > score.ndim or any(size not in (1, wanted) for size, wanted in sizes):
         raise ValueError(
             f"Modified's function must return one number per pair, (batch, kv head, group, query, key) = "
-            f"{shape(score)}, got {shape(found)}"
+            f"{shape(score)}, got {shape(found)}; use elementwise operations on score, b, h, i, j"
         )
-    return found.to(score.dtype)
+    return found.to(score.dtype).expand(score.shape)
+
+
+def answer(name: str, found: object, precision: torch.dtype, device: torch.device) -> Tensor:
+    """What a user's function gave, as a dense tensor on `device`; a number as one of `precision`."""
+    if not isinstance(found, Tensor):
+        return torch.as_tensor(found, dtype=precision, device=device)
+    if is_tensor(f"the result of {name}", found).is_meta:
+        raise ValueError(f"the result of {name} is on the device meta, which holds shapes but no numbers")
+    return found.to(device)
 
 
 def _shown(score: Tensor, visible: Tensor | None) -> Tensor:

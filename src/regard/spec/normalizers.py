@@ -5,19 +5,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checks import is_float, number, shape
+from regard.checks import is_float, is_tensor, number, shape
 from regard.spec.part import Part
 
 
 class Normalizer(Part):
-    """Turns logits / τ into weights, row by row. Hidden pairs come as −inf and get weight 0."""
+    """Turns logits / τ into weights, row by row. Hidden pairs come as −inf and get weight 0.
+
+    A normalizer of one's own defines `weights`, and `backward` for gradients on other engines than the reference.
+    """
 
     #: whether attention over parts of the keys can be merged into attention over all
     mergeable: bool = False
 
     def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights of full rows (…, query, key), and the row state (…, query)."""
+        """The weights of full rows (…, query, key), and the row state (…, query). There is always at least one key;
+        all keys of a row may be hidden."""
         raise NotImplementedError(f"{type(self).__name__} must define weights(logits)")
+
+    def rows(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """What engines call: `weights`, checked. Rows without keys are rows with one hidden key."""
+        keys = logits.shape[-1]
+        asked = logits if keys else logits.new_full((*logits.shape[:-1], 1), -torch.inf)
+        found: object = self.weights(asked)
+        if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
+            raise TypeError(
+                f"{type(self).__name__}.weights must return two tensors, the weights and the row state, "
+                f"got {type(found).__name__}"
+            )
+        weights, state = found
+        if weights.shape != asked.shape or state.shape != asked.shape[:-1]:
+            raise ValueError(
+                f"{type(self).__name__}.weights must return weights of the logits' shape, {shape(asked)}, and one "
+                f"state for each row, got {shape(weights)} and {shape(state)}"
+            )
+        return weights[..., :keys], state
 
     def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
         """The gradient of the logits, given that of the weights."""
@@ -38,7 +60,7 @@ class Softmax(Normalizer):
 
     def __post_init__(self) -> None:
         if isinstance(self.sink, Tensor):
-            is_float("Softmax's sink", self.sink)
+            is_float("Softmax's sink", is_tensor("Softmax's sink", self.sink))
         elif self.sink is not None:
             number("Softmax's sink", self.sink)
 
@@ -55,8 +77,6 @@ class Hard(Normalizer):
     """All weight on the largest logit, the first of equals; no gradient to query and key. The row state is that key."""
 
     def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        if logits.shape[-1] == 0:
-            return logits, torch.full(logits.shape[:-1], -1, device=logits.device)
         best, index = logits.detach().max(-1, keepdim=True)
         seen = best != -torch.inf
         weights = torch.zeros_like(logits).scatter(-1, index, seen.to(logits.dtype))
@@ -73,8 +93,6 @@ class Sparsemax(Normalizer):
     The row state is the threshold t of max(x − t, 0)."""
 
     def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        if logits.shape[-1] == 0:
-            return logits, torch.full(logits.shape[:-1], -torch.inf, dtype=logits.dtype, device=logits.device)
         top = logits.detach().amax(-1, keepdim=True)
         seen = top != -torch.inf
         hidden = logits == -torch.inf

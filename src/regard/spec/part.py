@@ -11,19 +11,35 @@ from torch import Tensor
 class Part:
     """A frozen value that prints itself; equality by content, hash by identity.
 
-    Subclasses are `@dataclass(frozen=True, eq=False, repr=False)`.
+    Subclasses are `@dataclass(frozen=True, eq=False, repr=False)`. One without the decorator holds what its `__init__`
+    sets.
     """
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """What it is made of, by name: the fields of a dataclass, and attributes that an `__init__` of its own sets."""
+        kind = type(self)
+        made = hasattr(kind, "__dataclass_fields__")
+        names = [field.name for field in fields(kind)] if made else []  # type: ignore[arg-type]
+        if "__dataclass_fields__" not in kind.__dict__:
+            named = {*names, *(name for one in kind.__mro__ for name in vars(one))}  # of a class: cached properties
+            names += [name for name in vars(self) if name not in named]
+        return {name: getattr(self, name) for name in names}
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))  # type: ignore[arg-type]
+        own, others = self.held, other.held
+        return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
 
     __hash__ = object.__hash__
 
     @cached_property
     def contents(self) -> tuple[Any, ...] | None:
         """The type and contents as a key, if all of it is numbers and parts of numbers: such a part never changes."""
+        made = type(self).__dict__.get("__dataclass_params__")
+        if made is None or not made.frozen:
+            return None  # it may change
         found: list[Any] = [type(self)]
         for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
             value = getattr(self, name)
@@ -37,14 +53,24 @@ class Part:
         return tuple(found)
 
     def __repr__(self) -> str:
-        shown = []
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is not MISSING and _same(value, field.default):
-                continue
-            required = field.default is MISSING
-            shown.append(_text(value) if required else f"{field.name}={_text(value)}")
+        known, shown = getattr(self, "__dataclass_fields__", {}), []
+        for name, value in self.held.items():
+            if name not in known:
+                shown.append(f"{name}={_text(value)}")
+            elif known[name].default is MISSING:
+                shown.append(_text(value))
+            elif not _same(value, known[name].default):
+                shown.append(f"{name}={_text(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def inherited(part: Part) -> type[Part] | None:
+    """The part of regard that a class from elsewhere derives from and may change; engines know such parts by type."""
+    kind = type(part)
+    if kind.__module__.startswith("regard."):
+        return None
+    own = (one for one in kind.__mro__ if one.__module__.startswith("regard.") and "__dataclass_fields__" in vars(one))
+    return next(own, None)
 
 
 def _same(left: Any, right: Any) -> bool:

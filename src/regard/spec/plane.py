@@ -148,7 +148,7 @@ class Strips:
     @cached_property
     def first_row(self) -> Tensor:
         """First row of each strip, (strips,)."""
-        return torch.arange(self.count) * self.height + self.start
+        return torch.arange(self.count, device="cpu") * self.height + self.start
 
     @cached_property
     def last_row(self) -> Tensor:

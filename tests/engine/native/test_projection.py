@@ -32,6 +32,13 @@ def test_nothing_to_multiply(size: tuple[int, int, int, int, int]) -> None:
     assert torch.equal(matrix.grad, torch.zeros(depth, columns))
 
 
+def test_no_heads_keep_their_shape_in_a_graph_of_gradients() -> None:
+    x = torch.randn(2, 0, 4, 5, requires_grad=True)
+    matrix = torch.randn(0, 5, 6, requires_grad=True)
+    grads = torch.autograd.grad(project(x, matrix).sum(), (x, matrix), create_graph=True)
+    assert [grad.shape for grad in grads] == [x.shape, matrix.shape]
+
+
 def test_numbers_that_torch_has_not_written_yet() -> None:
     x = torch.view_as_complex(torch.randn(1, 2, 9, 5, 2)).conj().imag  # a sign that is still to change
     assert x.is_neg()

@@ -249,3 +249,29 @@ def test_the_far_tail_of_a_sigmoid_counts_where_weights_are_large(hidden: int) -
     plain = attend(query, key, value, score=score, engine="reference")
     found = attend(query, key, value, score=score, engine="native")
     assert rms(found - right) <= 2 * max(rms(plain - right), torch.finfo(torch.float32).eps * rms(right))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("phi", ["tanh", "sigmoid", "relu", "gelu"])
+def test_a_sink_with_nearly_all_of_the_weight_leaves_small_gradients_their_digits(phi: str, dtype: torch.dtype) -> None:
+    """Gradients shrink as e^−sink; the rounding of the sink's own share must not come in."""
+
+    def gradients(engine: str, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        made = torch.Generator().manual_seed(1)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=made).to(dtype).requires_grad_()
+
+        q, k, value = draw(2, 2, 7, 3), draw(2, 2, 18, 3), draw(2, 2, 18, 4)
+        w_query, w_key, b, v = draw(5, 3), draw(5, 3), draw(5), draw(2, 5)
+        score, sink = scores.ConcatMLP(w_query, w_key, b, v, phi), normalizers.Softmax(12.0)
+        out, aux = attend(q, k, value, score=score, normalizer=sink, aux=("lse", "entropy"), engine=engine)
+        assert aux.lse is not None
+        assert aux.entropy is not None
+        ends = (out, aux.lse, aux.entropy)
+        return torch.autograd.grad(ends, (q, k, w_query, w_key, b, v), [draw(*end.shape) for end in ends])
+
+    for found, right in zip(gradients("native", dtype), gradients("reference", torch.float64), strict=True):
+        # a chain of a few sums over tens of terms, as in tests/oracles/conftest.py; it was 500 and more
+        allowed = 64 * torch.finfo(dtype).eps * right.abs().max()
+        assert (found.double() - right).abs().max() <= allowed

@@ -1,6 +1,5 @@
 """The thread pool: several Python threads, fork, loader workers, Ctrl-C, and memory that stays flat."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -9,7 +8,6 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -59,7 +57,7 @@ def test_a_hundred_forked_children_finish() -> None:
             child = os.fork()
         if child == 0:
             os._exit(0 if torch.equal(result(0), expected) else 1)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
@@ -112,48 +110,56 @@ q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 8, 60000, 64))
 torch.set_num_threads(2)
 backward = sys.argv[1] == "backward"
 if backward:
-    q, k, v = (t.detach()[:, :, :30000].requires_grad_() for t in (q, k, v))
+    q, k, v = (t.detach()[:, :, :16000].requires_grad_() for t in (q, k, v))
     out = regard.attend(q, k, v, engine="native")
 threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()
-start = time.monotonic()
+start = time.process_time()  # not the clock on the wall: other processes take time too
 try:
     out.sum().backward() if backward else regard.attend(q, k, v, engine="native")
 except KeyboardInterrupt:
     small = regard.attend(q[:, :, :50], k[:, :, :50], v[:, :, :50], engine="native")
     assert small.isfinite().all()
-    print("answered", time.monotonic() - start)
+    print("answered", time.process_time() - start)
 """
 
 
 @pytest.mark.parametrize("what", ["forward", "backward"])
 def test_ctrl_c_is_answered_at_once(what: str) -> None:
     found = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, what], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", INTERRUPTED, what], capture_output=True, text=True, timeout=600, check=False
     )
     assert found.stdout.startswith("answered"), found.stdout + found.stderr
-    assert float(found.stdout.split()[1]) < 8.0
+    assert float(found.stdout.split()[1]) < 4.0  # of the processor; the whole call takes three times as much or more
     assert "Exception ignored" not in found.stderr
 
 
-def _resident() -> int:
+FLAT = """
+import gc, os
+from pathlib import Path
+import torch
+from regard import attend
+
+torch.set_num_threads(4)
+query, key, value = (tensor.requires_grad_() for tensor in torch.randn(3, 1, 2, 20, 16))
+
+def calls(number):
+    for _ in range(number):
+        attend(query, key, value, mask="causal").sum().backward()
+        query.grad = key.grad = value.grad = None
+    gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+before = calls(1000)
+print(calls(10000) - before)
+"""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_ten_thousand_calls_leave_memory_flat() -> None:
-    query, key, value = (tensor.requires_grad_() for tensor in torch.randn(3, 1, 2, 20, 16))
-
-    def calls(number: int) -> None:
-        for _ in range(number):
-            attend(query, key, value, mask="causal").sum().backward()
-            query.grad = key.grad = value.grad = None
-
-    calls(1000)
-    gc.collect()
-    before = _resident()
-    calls(10000)
-    gc.collect()
-    assert _resident() - before < 1 << 20
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # one heap, whichever thread asks
+    call = [sys.executable, "-W", "ignore", "-c", FLAT]
+    found = subprocess.run(call, capture_output=True, text=True, check=True, env=environment)
+    assert int(found.stdout) < 1 << 20
 
 
 POOLED = """
@@ -169,7 +175,7 @@ print(regard.attend(q, k, v, engine="native").double().sum().item().hex())
 def test_the_pool_can_be_chosen(pool: str) -> None:
     env = {**os.environ, "REGARD_POOL": pool}
     found = subprocess.run(
-        [sys.executable, "-c", POOLED], capture_output=True, text=True, timeout=120, check=False, env=env
+        [sys.executable, "-c", POOLED], capture_output=True, text=True, timeout=600, check=False, env=env
     )
     if pool == "ours":
         assert "REGARD_POOL must be torch or own, got 'ours'" in found.stderr

@@ -12,7 +12,7 @@ OPTIONS = ("--length", "64", "--word", "8", "--rows", "4", "--steps", "20", "--e
 def losses(*launcher: str) -> list[float]:
     call = [sys.executable, *launcher, str(ROOT / "examples" / "ring_training.py"), *OPTIONS]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    found = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False, env=environment)
     assert found.returncode == 0, found.stderr
     return [float(line.split()[-1]) for line in found.stdout.splitlines() if line.startswith("step")]
 

@@ -135,6 +135,7 @@ def test_family(name: str, implementation: str) -> None:
     c = capture(model, **given)
     assert torch.equal(c.output[0], want)
     assert c.refused == {}
+    assert c.missed == ()
     weights = returned(name, given)
     assert len(c) == len(weights) == len(set(c.layers))
     for layer, found, theirs in zip(c.layers, c, weights, strict=True):
@@ -167,6 +168,7 @@ def test_generation_is_one_matrix(name: str, implementation: str) -> None:
     else:
         again = {**given, "decoder_input_ids": nn.functional.pad(ids, (15 - ids.shape[1], 0))[:, :-1]}
     weights = returned(name, again)
+    assert c.missed == ()
     assert len(c) == len(weights)
     for found, theirs in zip(c, weights, strict=True):
         rows = torch.ones(theirs.shape[0], theirs.shape[2])

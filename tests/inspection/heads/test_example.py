@@ -2,23 +2,20 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from regard import models
-
 EXAMPLE = Path(__file__).parents[3] / "examples" / "induction_heads.py"
 
 
-def test_induction_heads_are_found_in_a_real_model(tmp_path: Path) -> None:
-    try:
-        models.path("smollm2")
-    except (FileNotFoundError, ValueError):
-        pytest.skip("regard models get smollm2")
+@pytest.mark.slow
+def test_induction_heads_are_found_in_a_real_model(tmp_path: Path, get_model: Callable[[str], Path]) -> None:
+    get_model("smollm2")
     figure = tmp_path / "heads.svg"
     call = [sys.executable, str(EXAMPLE), "--tokens", "24", "--texts", "2", "--out", str(figure)]
-    found = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert lines[0] == "270 heads in 30 layers; 2 texts of 1 + 2 × 24 tokens"

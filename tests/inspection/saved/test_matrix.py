@@ -174,3 +174,14 @@ def test_functions_that_cannot_be_written_out(tmp_path: Path, monkeypatch: pytes
 def test_options_of_pictures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="takes no how, title or kind"):
         made("plain").save(tmp_path / "a.safetensors", title="mine")
+
+
+def test_a_sink_that_is_a_large_integer(tmp_path: Path) -> None:
+    """Numbers beyond 64 bits are in the file as they are, and mean what they meant before."""
+    query, key = torch.randn(2, 1, 2, 5, 4, generator=torch.Generator().manual_seed(0))
+    made = regard.matrix(query, key, normalizer=normalizers.Softmax(2**70))
+    made.save(tmp_path / "a.safetensors")
+    found = regard.load(tmp_path / "a.safetensors")
+    assert isinstance(found, regard.AttentionMatrix)
+    assert torch.equal(found.lse(), made.lse())
+    assert torch.equal(found.lse(), torch.full((1, 2, 5), float(2**70)))

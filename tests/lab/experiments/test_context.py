@@ -22,7 +22,8 @@ Quick = Callable[[str], Report]
 
 
 @pytest.fixture(scope="module")
-def reading() -> Reading:
+def reading(get_model: Callable[[str], Path]) -> Reading:
+    get_model("minilm")
     chosen = tuple(each for each in sentences() if each.word in ("bank", "seal"))
     return read(minilm(), chosen)
 

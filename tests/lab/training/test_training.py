@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     from regard.lab.translation.task import Translating
 
     task = Translating(seed=3, steps=12, rate=1e-2, rise=0.1, looks=4, score="additive", width=8, batch=4, sentences=30)
-    killed = subprocess.run([sys.executable, "-c", KILLED], env=os.environ, capture_output=True, text=True, timeout=120)
+    killed = subprocess.run([sys.executable, "-c", KILLED], env=os.environ, capture_output=True, text=True, timeout=600)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [file.name for file in shelf.folder(task).iterdir()] == ["checkpoint.safetensors"]
     steps: list[int] = []

@@ -1,6 +1,5 @@
 """Runs keep their promises: EMPTY hides everything, FULL shows everything, for every mask and any strips."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -184,16 +183,6 @@ class Work(TorchDispatchMode):
         return out
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """The best of several runs, in time of the processor: other processes do not count."""
-    best = float("inf")
-    for _ in range(5):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return 1000 * best
-
-
 def batched(batch: int) -> tuple[Mask, Plane]:
     mask = masks.Causal() & masks.Lengths(torch.arange(batch) * 100_003 + 1009)
     return mask, Plane(batch, 1, 1, MILLION, MILLION, torch.tensor([0]))
@@ -211,10 +200,3 @@ def test_a_million_positions_take_work_linear_in_the_length(name: str) -> None:
         lists = mask.runs(strips).lists(0)
     assert len(lists) == strips.count
     assert work.numbers < 20 * MILLION * plane.batch, "strips × strips would be 60 million"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
-def test_a_million_positions_take_less_than_50_ms(name: str) -> None:
-    mask, plane = LONG[name]
-    assert milliseconds(lambda: mask.runs(plane.strips(128)).lists(0)) < 50

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.spec.closures import captured_tensors
 from regard.spec.scores import Cosine, Dot, General, Modified, ScaledDot, SoftCapped
-from regard.spec.scores.modified import captured_tensors
 
 
 def dot(left: list[float], right: list[float]) -> float:
@@ -117,7 +117,11 @@ def test_what_is_refused(call: Callable[[], object], error: type[Exception], tex
 RETURNED: list[tuple[Any, type[Exception], str]] = [
     (None, TypeError, "must return the new scores as a tensor, got NoneType"),
     (True, TypeError, "must return the new scores as a tensor, got bool"),
-    (torch.ones(11, dtype=torch.bool), TypeError, "must return numbers, got bool; to hide pairs use masks.Where"),
+    (
+        torch.ones(11, dtype=torch.bool),
+        TypeError,
+        "must return floating-point numbers, got bool; to hide pairs use masks.Where",
+    ),
     (torch.ones(3), ValueError, "(batch, kv head, group, query, key) = (2, 2, 3, 7, 11), got (3,)"),
     (torch.ones(1, 1, 1, 1, 1, 11), ValueError, "got (1, 1, 1, 1, 1, 11)"),
 ]

@@ -34,15 +34,15 @@ class Listing:
     def transposed(self) -> "Listing":
         """The rows listed in each column, in order."""
         batch, heads, rows, columns = self.blocks.shape
-        listed = torch.arange(columns) < self.count.unsqueeze(-1)
+        listed = torch.arange(columns, device="cpu") < self.count.unsqueeze(-1)
         lane, row, place = listed.flatten(0, 1).nonzero(as_tuple=True)
         column = self.blocks.flatten(0, 1)[lane, row, place].long()
         order = torch.argsort(lane * columns + column, stable=True)
         lane, row, column = lane[order], row[order], column[order]
         cell = lane * columns + column
         count = torch.bincount(cell, minlength=batch * heads * columns)
-        place = torch.arange(len(cell)) - (count.cumsum(0) - count)[cell]
-        table = torch.zeros((batch * heads, columns, rows), dtype=torch.int32)
+        place = torch.arange(len(cell), device="cpu") - (count.cumsum(0) - count)[cell]
+        table = torch.zeros((batch * heads, columns, rows), dtype=torch.int32, device="cpu")
         table[lane, column, place] = row.to(torch.int32)
         shape = (batch, heads, columns)
         return Listing(count.view(shape).to(torch.int32), table.view(*shape, rows))
@@ -107,10 +107,10 @@ def _listing(first: Tensor, past: Tensor, shape: torch.Size, columns: int) -> Li
     """Ranges one after another, in a table that has room for every column."""
     ends = (past - first).clamp(min=0).cumsum(-1)
     size = [max(LEAST, length) for length in (shape[2], columns)]
-    count = torch.zeros((*shape[:2], size[0]), dtype=torch.int32)
+    count = torch.zeros((*shape[:2], size[0]), dtype=torch.int32, device="cpu")
     count[..., : shape[2]] = ends[..., -1]
-    table = torch.zeros((*shape[:2], *size), dtype=torch.int32)
-    place = torch.arange(int(ends[..., -1].max()))
+    table = torch.zeros((*shape[:2], *size), dtype=torch.int32, device="cpu")
+    place = torch.arange(int(ends[..., -1].max()), device="cpu")
     for top in range(0, shape[2], ROWS):
         rows = slice(top, min(top + ROWS, shape[2]))
         table[..., rows, : len(place)] = _numbers(first[..., rows, :], ends[..., rows, :].contiguous(), place)

@@ -2,16 +2,17 @@
 
 import torch
 
-from regard.engine.arguments import tensors_of
+from regard.engine.arguments import changed_part, tensors_of
 from regard.engine.flex import masks, scores
 from regard.engine.flex.call import has_triton
 from regard.engine.flex.lowering import attention
-from regard.engine.flex.trial import mask_refused, score_refused
+from regard.engine.flex.trial import mask_refused, score_refused, tried
+from regard.engine.native.lowering import unknown_bias
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Aux, Request, Result
 from regard.engine.transforms import unanswered
+from regard.spec.closures import captured_tensors
 from regard.spec.normalizers import Softmax
-from regard.spec.scores.modified import captured_tensors
 
 NAME = "flex"
 
@@ -23,6 +24,12 @@ def supports(request: Request) -> str | None:
         return f"it runs on CUDA, and on a CPU when asked for; the inputs are on {device}"
     if not isinstance(scores.innermost(request.score), scores.PRODUCTS):
         return f"FlexAttention's scores are q′·k′, and {request.score!r} does not lower to that"
+    if (term := unknown_bias(request.bias)) is not None:
+        return f"{term!r} has no form that FlexAttention takes"
+    if (leaf := masks.unknown(request.mask)) is not None:
+        return f"{leaf!r} has no form that FlexAttention takes; masks.Where(function) has one"
+    if (reason := changed_part(request.score, request.mask, request.bias)) is not None:
+        return reason
     if not isinstance(request.normalizer, Softmax):
         return f"FlexAttention has a softmax only, not {request.normalizer!r}"
     if request.dropout is not None:
@@ -53,17 +60,35 @@ def needs_gradients(request: Request) -> bool:
 
 def _unasked(request: Request) -> str | None:
     """Why a user's function cannot be asked pair by pair. On a CPU it is asked only when it runs."""
-    if request.query.device.type == "cpu":
-        return None
+    return None if request.query.device.type == "cpu" else _refused(request)
+
+
+def _refused(request: Request) -> str | None:
     device = request.query.device
     reasons = [mask_refused(fn, device) for fn in masks.functions(request.mask)]
     reasons += [score_refused(fn, device) for fn in scores.functions(request.score)]
     return next((reason for reason in reasons if reason is not None), None)
 
 
+def _not_compiled(request: Request, failure: Exception) -> str | None:
+    """None, or what torch's compiler says of a user's function."""
+    named = [*masks.functions(request.mask), *scores.functions(request.score)]
+    if not named or not type(failure).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return None
+    names = ", ".join(getattr(fn, "__name__", type(fn).__name__) for fn in named)
+    line = " ".join(str(failure).split("\n\n")[0].split()) or type(failure).__name__
+    return f"torch's compiler refuses a function of this spec ({names}): {line}"
+
+
 def run(request: Request) -> Result:
     """Lower and call torch; a sink is merged in behind."""
-    found, lse = attention(request, needs_gradients(request))
+    tried(request.score, request.mask, request.plane, request.dtype)
+    try:
+        found, lse = attention(request, needs_gradients(request))
+    except Exception as failure:  # torch's compiler has errors of many kinds
+        if (reason := _refused(request) or _not_compiled(request, failure)) is not None:
+            raise ValueError(f"engine 'flex' cannot do this: {reason}; take engine='tiled'") from failure
+        raise
     heads = (request.plane.kv_heads, request.plane.group)
     out = found.unflatten(1, heads)
     if lse is None:

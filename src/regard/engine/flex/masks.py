@@ -13,6 +13,21 @@ from regard.spec.masks.tables import four
 from regard.spec.plane import Plane
 
 FAR = 2 * NEAR  # no pair is so far apart
+KNOWN = (
+    masks.Full,
+    masks.Causal,
+    masks.Window,
+    masks.Dilated,
+    masks.Lengths,
+    masks.Prefix,
+    masks.Global,
+    masks.Documents,
+    masks.Blocks,
+    masks.Dense,
+    masks.Where,
+    masks.RowWhere,
+    RowBlocks,
+)
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -41,7 +56,7 @@ def lower_mask(mask: masks.Mask, plane: Plane, places: Places) -> Mod:
         case masks.Lengths():
             return _up_to(mask.lengths, plane)
         case masks.Prefix():
-            return _up_to(torch.as_tensor(mask.p), plane)
+            return _up_to(torch.as_tensor(mask.p, device="cpu"), plane)
         case masks.Global():
             pairs, chosen = plane.all, mask.positions.to(device)
             rows = torch.isin(pairs.i, chosen).expand(plane.batch, 1, 1, -1, 1)[:, 0, 0, :, 0]
@@ -67,6 +82,11 @@ def lower_mask(mask: masks.Mask, plane: Plane, places: Places) -> Mod:
                 ("row blocks", table.axes, mask.size, *signature(mask.fn)),
             )
     raise TypeError(f"{type(mask).__name__} has no form that FlexAttention takes")
+
+
+def unknown(mask: masks.Mask) -> masks.Mask | None:
+    """The first leaf that `lower_mask` does not know."""
+    return next((leaf for leaf in mask.leaves() if not isinstance(leaf, KNOWN)), None)
 
 
 def functions(mask: masks.Mask) -> list[MaskMod]:

@@ -47,7 +47,7 @@ class Places:
         ahead = starts - plane.key_start
         near = int(ahead.abs().max()) + plane.queries + plane.keys < NEAR
         narrow = torch.int32 if near else torch.int64
-        base = torch.full((plane.batch,), plane.key_start, device=plane.device)
+        base = torch.full((plane.batch,), plane.key_start, device=plane.device, dtype=torch.int64)
         return cls(ahead.to(plane.device, narrow), starts.to(plane.device), base, near)
 
 

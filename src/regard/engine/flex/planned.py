@@ -23,8 +23,8 @@ def planned(request: Request) -> tuple[int, None]:
 
 def _pairs(listing: Listing, plane: Plane, size: int) -> int:
     batch, heads, rows, columns = listing.blocks.shape
-    heights = (plane.queries - torch.arange(rows) * size).clamp(0, size)
-    listed = torch.arange(columns) < listing.count.unsqueeze(-1)
+    heights = (plane.queries - torch.arange(rows, device="cpu") * size).clamp(0, size)
+    listed = torch.arange(columns, device="cpu") < listing.count.unsqueeze(-1)
     last = (listed & (listing.blocks == (plane.keys - 1) // size)).any(-1)
     widths = listing.count * size - last * (-plane.keys % size)
     lanes = (plane.batch // batch) * (plane.heads // heads)

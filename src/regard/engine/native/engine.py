@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
+from regard.engine.arguments import changed_part
 from regard.engine.known import Wanted
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.library import library, plain
-from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, lower_biases, lower_score
+from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, lower_biases, lower_score, unknown_bias
 from regard.engine.native.poison import cleaned
 from regard.engine.native.program import closed, program
 from regard.engine.native.strips import by_strips
@@ -32,7 +33,9 @@ def supports(request: Request) -> str | None:
         return f"its kernels compute q′·k′ and v·φ(a + b), and {request.score!r} does not lower to these"
     if not isinstance(request.normalizer, Softmax):
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
-    return unanswered()
+    if (term := unknown_bias(request.bias)) is not None:
+        return f"its kernels add slopes and tables, and {term!r} does not lower to these"
+    return changed_part(request.score, request.mask, request.bias) or unanswered()
 
 
 def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
@@ -168,6 +171,7 @@ def native_of(request: Request, score: LoweredScore, biases: Biases, finite: boo
         slopes=biases.slopes,
         bias_hides=request.bias is not None and request.bias.hides,
         finite=finite,
+        buffers=request.buffers,
     )
 
 
@@ -176,7 +180,7 @@ def temperatures(request: Request) -> Tensor | None:
     tau = request.temperature
     if isinstance(tau, Tensor):
         return tau.to(request.dtype).reshape(-1).expand(request.plane.heads)
-    return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype)
+    return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype, device="cpu")
 
 
 def sinks(request: Request) -> Tensor | None:

@@ -1,7 +1,5 @@
 """One native call with its gradients."""
 
-import ctypes
-import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,25 +7,13 @@ import torch
 from torch import Tensor
 
 from regard.engine.logits import Logits
-from regard.engine.native.library import (
-    DONE,
-    DTYPES,
-    FORMS,
-    NO_MEMORY,
-    NOT_FINITE,
-    STOPPED,
-    Call,
-    MaskOp,
-    Strided,
-    library,
-    plain,
-)
+from regard.engine.native.execute import execute
+from regard.engine.native.library import DTYPES, FORMS, NOT_FINITE, Call, MaskOp, Strided, address, plain
 from regard.engine.native.program import Program, program
 from regard.engine.native.strips import Strip
 from regard.engine.schedule import Schedule
 from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import differentiable
-from regard.engine.watch import WATCH
 from regard.spec.biases.base import DenseForm
 from regard.spec.biases.distance import OffsetForm, SlopeForm
 from regard.spec.dropout import Dropout
@@ -38,10 +24,8 @@ from regard.spec.plane import Plane
 from regard.spec.scores.additive import ACTIVATIONS
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
-LONG = 5e10  # floating-point operations (a tenth of a second or more) from which a call must answer Ctrl-C
 # query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others
 
 
 class NotFiniteError(Exception):
@@ -63,6 +47,7 @@ class Native:
     slopes: Tensor | None = None
     bias_hides: bool = False
     finite: bool = False  # the inputs are known to be finite: results are taken as they come
+    buffers: tuple[Tensor, ...] = ()
 
     def stored(self) -> "Native":
         """The call as backward keeps it: without a table that can be made again."""
@@ -79,13 +64,14 @@ class Native:
         return replace(self, mask=mask, program=program(mask, self.plane))
 
     def call(self, inputs: Inputs, held: list[Any]) -> Call:
-        """The C struct; `held` keeps alive what it points to."""
+        """The C struct; `held` owns the memory that it points to."""
         query, key, value, tau, table, dense, sink, weights = inputs
         plane = self.plane
         dtype = torch.promote_types(query.dtype, torch.float32)
         starts = plane.starts.expand(plane.batch).contiguous()
-        ops = (MaskOp * len(self.program.ops))(*self.program.ops)
-        held += [starts, ops]
+        steps = self.program.ops()
+        ops = (MaskOp * len(steps))(*steps)
+        held += [self, inputs, starts, ops]
         call = Call(
             dtype=DTYPES[query.dtype],
             batch=plane.batch,
@@ -102,7 +88,7 @@ class Native:
             form=0 if self.phi is None else FORMS[self.phi],
             scale=self.scale,
             cap=self.cap,
-            query_start=starts.data_ptr(),
+            query_start=address(starts),
             key_start=plane.key_start,
             mask=ops,
             mask_ops=len(ops),
@@ -119,7 +105,7 @@ class Native:
             if tensor is not None:
                 tensor = tensor.to(dtype).contiguous()
                 held.append(tensor)
-                setattr(call, name, tensor.data_ptr())
+                setattr(call, name, address(tensor))
         if table is not None:
             call.reach, call.offset_heads = table.shape[1] // 2, table.shape[0]
         if dense is not None:
@@ -128,50 +114,6 @@ class Native:
             call.seed, call.drop_below = self.dropout.seed % 2**64, int(self.dropout.p * 2**32)
             call.keep_scale = 1.0 / (1.0 - self.dropout.p)
         return call
-
-
-def work_of(call: Call) -> float:
-    """Floating-point operations of the forward pass if nothing is hidden."""
-    pairs: int = call.batch * call.kv_heads * call.group * call.queries * call.keys
-    width: int = WORK.get(call.form, 10) * call.d_key + call.d_value
-    return 2.0 * pairs * width
-
-
-def execute(name: str, call: Call) -> int:
-    """Run one entry point; it releases the interpreter's lock while it works, and a long one answers Ctrl-C."""
-    return run(getattr(library(), name), call, work_of(call) > LONG)
-
-
-def run(entry: Any, call: Call, long: bool) -> int:
-    """The same of an entry point that is at hand."""
-    waits = long and threading.current_thread() is threading.main_thread()
-    status: int = _interruptible(entry, call) if waits else entry(call)
-    if status == NO_MEMORY:
-        raise MemoryError("the native engine could not allocate its workspace")
-    if status not in (DONE, NOT_FINITE):
-        raise RuntimeError(f"the native engine returned status {status}")
-    return status
-
-
-def _interruptible(entry: Any, call: Call) -> int:
-    """Python looks at signals between its own steps only: so another thread computes, and this one waits."""
-    stop, progress, found = ctypes.c_int32(0), (ctypes.c_int64 * 2)(), []
-    call.stop, call.progress = ctypes.pointer(stop), progress
-    watch = WATCH.get()
-    worker = threading.Thread(target=lambda: found.append(entry(call)), name="regard")
-    worker.start()
-    try:
-        while worker.is_alive():
-            worker.join(0.1)
-            if watch is not None:
-                watch(progress[0], progress[1])
-    except BaseException:
-        stop.value = 1
-        worker.join()
-        raise
-    assert found[0] != STOPPED
-    status: int = found[0]
-    return status
 
 
 def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | None = None) -> Rows:
@@ -193,7 +135,7 @@ def attention(native: Native, *inputs: Tensor | None, done: dict[str, Tensor] | 
 def _outputs(rows: dict[str, Tensor]) -> tuple[Tensor, ...]:
     """out, lse and all statistics; zeros for those that were not asked for."""
     lse = rows["lse"]
-    blank = torch.zeros((), dtype=lse.dtype).expand(lse.shape)
+    blank = torch.zeros((), dtype=lse.dtype, device="cpu").expand(lse.shape)
     return rows["out"], lse, *(rows.get(name, blank) for name in STATISTICS)
 
 
@@ -202,19 +144,29 @@ def forward_rows(native: Native, inputs: Inputs, for_backward: bool = True) -> d
     plane, value = native.plane, inputs[2]
     dtype = torch.promote_types(value.dtype, torch.float32)
     size = (plane.batch, plane.heads, plane.queries)
-    rows = {"out": torch.empty((*size, value.shape[-1]), dtype=dtype), "lse": torch.empty(size, dtype=dtype)}
-    rows |= {name: torch.empty(size, dtype=dtype) for name in STATISTICS if name in native.aux and name != "peak_at"}
+    rows = {
+        "out": torch.empty((*size, value.shape[-1]), dtype=dtype, device="cpu"),
+        "lse": torch.empty(size, dtype=dtype, device="cpu"),
+    }
+    rows |= {
+        name: torch.empty(size, dtype=dtype, device="cpu")
+        for name in STATISTICS
+        if name in native.aux and name != "peak_at"
+    }
     held: list[Any] = []
     call = native.call(inputs, held)
     for name, tensor in rows.items():
         setattr(call, name, tensor.data_ptr())
     if for_backward:
-        rows["state"], rows["at"] = torch.empty((2, *size), dtype=dtype), torch.empty(size, dtype=torch.int64)
+        rows["state"], rows["at"] = (
+            torch.empty((2, *size), dtype=dtype, device="cpu"),
+            torch.empty(size, dtype=torch.int64, device="cpu"),
+        )
         point_to_state(call, rows["state"], rows["at"])
     elif "peak_at" in native.aux:
-        rows["at"] = torch.empty(size, dtype=torch.int64)
+        rows["at"] = torch.empty(size, dtype=torch.int64, device="cpu")
         call.peak_at = rows["at"].data_ptr()
-    if execute("regard_forward", call) == NOT_FINITE and not native.finite:
+    if execute("regard_forward", call, held, rows) == NOT_FINITE and not native.finite:
         raise NotFiniteError
     if "peak_at" in native.aux:
         rows["peak_at"] = rows["at"].clone() if for_backward else rows["at"]
@@ -223,8 +175,8 @@ def forward_rows(native: Native, inputs: Inputs, for_backward: bool = True) -> d
 
 def point_to_state(call: Call, state: Tensor, at: Tensor) -> None:
     """Where the kernels write and read what backward needs of each query: top, total, and the key of the peak."""
-    first = state.data_ptr()
-    call.top, call.total, call.peak_at = first, first + state.nbytes // 2, at.data_ptr()
+    first = address(state)
+    call.top, call.total, call.peak_at = first, first + state.nbytes // 2, address(at)
 
 
 def backward_rows(
@@ -244,22 +196,22 @@ def backward_rows(
     held: list[Any] = []
     call = native.call(inputs, held)
     found = {
-        name: torch.empty(tensor.shape, dtype=out.dtype)
+        name: torch.empty(tensor.shape, dtype=out.dtype, device="cpu")
         for name, tensor in (("grad_query", query), ("grad_key", key), ("grad_value", value))
     }
     if needed[3] and tau is not None:
-        found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype)
+        found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype, device="cpu")
     if needed[4] and table is not None:
-        found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype)
+        found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype, device="cpu")
     if needed[6] and sink is not None:
-        found["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype)
+        found["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype, device="cpu")
     if needed[7] and weights is not None:
-        found["grad_v"] = torch.empty(weights.shape, dtype=out.dtype)
+        found["grad_v"] = torch.empty(weights.shape, dtype=out.dtype, device="cpu")
     for name, tensor in (*found.items(), ("out", out)):
-        setattr(call, name, tensor.data_ptr())
+        setattr(call, name, address(tensor))
     point_to_state(call, state, at)
     if needed[5] and dense is not None:
-        found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype)
+        found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype, device="cpu")
         call.grad_dense = Strided.of(found["grad_dense"])
     d_out = plain(d_out.to(out.dtype))
     call.grad_out = Strided.of(d_out)
@@ -267,9 +219,9 @@ def backward_rows(
         if grad is not None:
             grad = plain(grad).contiguous()
             held.append(grad)
-            setattr(call, name, grad.data_ptr())
-    call.entropy = entropy.data_ptr()
-    execute("regard_backward", call)
+            setattr(call, name, address(grad))
+    call.entropy = address(entropy)
+    execute("regard_backward", call, held, found, out, rows, d_out)
     names = ("query", "key", "value", "temperature", "offset_table", "dense", "sink", "v")
     return [
         found[f"grad_{name}"].to(tensor.dtype) if need and tensor is not None else None
@@ -284,7 +236,7 @@ class _Attention(torch.autograd.Function):
         outputs = _outputs(rows)
         ctx.native = native.stored()
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"])
+        ctx.save_for_backward(*inputs, rows["out"], outputs[2], rows["state"], rows["at"], *native.buffers)
         ctx.mark_non_differentiable(*outputs[3:])
         return outputs
 
@@ -292,7 +244,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
         native: Native = ctx.native.restored()
         saved = ctx.saved_tensors
-        inputs, rows = saved[:8], saved[8:]
+        inputs, rows = saved[:8], saved[8:12]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             out, entropy, state, _ = rows
@@ -316,7 +268,7 @@ def higher(
         q, k = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)), key.to(dtype).unsqueeze(2)
         form: Form = Product(q * native.scale, k)
         if native.phi is not None and weights is not None:
-            v = weights.view(plane.kv_heads, plane.group, -1) * native.scale
+            v = weights.view(plane.kv_heads, plane.group, weights.shape[-1]) * native.scale
             form = Sum(q, k, v, ACTIVATIONS[native.phi])
         if native.cap:
             form = Capped(form, native.cap)

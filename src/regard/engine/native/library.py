@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regard.engine.fork import LOADING, OPENMP
+
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 FORMS = {"tanh": 1, "sigmoid": 2, "relu": 3, "gelu": 4}  # of v · φ(a + b); 0 is q · k
 DONE, NO_MEMORY, NOT_FINITE, STOPPED = 0, 2, 3, 4
@@ -24,8 +26,16 @@ def lazy(tensor: Tensor) -> bool:
 def plain(tensor: Tensor) -> Tensor:
     """The tensor as its memory must be to be read by address."""
     if tensor._is_zerotensor():
-        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
     return tensor.resolve_neg()
+
+
+def address(tensor: Tensor) -> int:
+    """Where its numbers lie; some subclasses have none, and a storage may have been released."""
+    found = tensor.data_ptr()
+    if found == 0 and tensor.numel():
+        raise TypeError(f"a {type(tensor).__name__} has no memory that the native engine could read")
+    return found
 
 
 class Strided(Structure):
@@ -37,7 +47,7 @@ class Strided(Structure):
     def of(cls, tensor: Tensor) -> "Strided":
         """Describe a 4-D tensor; an axis of size 1 is never stepped along."""
         strides = (0 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        return cls(tensor.data_ptr(), *strides)
+        return cls(address(tensor), *strides)
 
 
 class MaskOp(Structure):
@@ -108,7 +118,11 @@ class Matrices(Structure):
 
 
 def _path() -> Path | None:
-    """Beside this file, or where an editable installation put it."""
+    """What REGARD_LIBRARY names, or the one beside this file, or where an editable installation put it."""
+    if asked := os.environ.get("REGARD_LIBRARY"):
+        if not Path(asked).is_file():
+            raise _not_a_build(asked, "there is no such file")
+        return Path(asked).resolve()
     name = f"libregard.{ {'win32': 'dll', 'darwin': 'dylib'}.get(sys.platform, 'so') }"
     if (beside := Path(__file__).parent / name).exists():
         return beside
@@ -119,19 +133,37 @@ def _path() -> Path | None:
     return next((path for file in files if file.name == name and (path := Path(str(file.locate()))).exists()), None)
 
 
+def _not_a_build(asked: str, why: object) -> ValueError:
+    return ValueError(
+        f"the environment's REGARD_LIBRARY must name a build of regard's shared library, got {asked!r}: {why}; "
+        "unset it, and the package's own is loaded"
+    )
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The library, or None where the package was built without a compiler."""
     path = _path()
     if path is None:
         return None
-    found = ctypes.CDLL(os.fspath(path))
+    with LOADING:
+        return _loaded(path)
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    try:
+        found = ctypes.CDLL(os.fspath(path))
+        found.regard_forward  # noqa: B018  (looked up, not called)
+    except (OSError, AttributeError) as error:
+        if asked := os.environ.get("REGARD_LIBRARY"):
+            raise _not_a_build(asked, error) from None
+        raise
     for name in ("regard_forward", "regard_backward", "regard_visit"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
     found.regard_multiply.argtypes, found.regard_multiply.restype = [POINTER(Matrices)], c_int
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
-    found.regard_workspace.restype = c_int64
+    found.regard_workspace.restype = found.regard_asked.restype = c_int64
     found.regard_isa.restype = c_char_p
     chosen, asked = found.regard_isa().decode(), os.environ.get("REGARD_ISA")
     if asked and asked != chosen:
@@ -143,6 +175,7 @@ def library() -> ctypes.CDLL | None:
         found.regard_use_team.argtypes = [c_void_p]
         found.regard_use_team.restype = None
         found.regard_use_team(team)
+        OPENMP.append(True)
     return found
 
 

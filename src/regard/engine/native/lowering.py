@@ -62,7 +62,7 @@ def _lower_score(request: Request) -> LoweredScore:
             return LoweredScore(query, key, value, 1.0, cap)
     value = value.to(request.dtype)
     if isinstance(score, Cosine):
-        return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, score.scale, cap)
+        return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, float(score.scale), cap)
     if isinstance(score, SumScore):
         plane = request.plane
         return lower_sum(score, query, key, value, (plane.heads, plane.kv_heads), cap)
@@ -110,6 +110,12 @@ class Biases:
     dense: Tensor | None = None
 
 
+def unknown_bias(bias: Bias | None) -> Bias | None:
+    """The first term that `lower_biases` does not know."""
+    terms = bias.terms() if bias is not None else ()
+    return next((term for term in terms if not isinstance(term, ALiBi | Distance | T5 | Dense)), None)
+
+
 def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
     """Join the terms; gradients flow back through the joining."""
     if bias is None:
@@ -124,7 +130,7 @@ def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
             tables.append(term.table.to(dtype).reshape(-1, term.table.shape[-1]))
         elif isinstance(term, T5):
             reach = term.max_distance
-            buckets = term.bucket(torch.arange(-reach, reach + 1))
+            buckets = term.bucket(torch.arange(-reach, reach + 1, device="cpu"))
             tables.append(term.table.to(dtype).mT[:, buckets])
         else:
             assert isinstance(term, Dense)
@@ -144,7 +150,7 @@ def _joined(tables: list[Tensor]) -> Tensor | None:
     if not tables:
         return None
     reach = max(table.shape[1] // 2 for table in tables)
-    offsets = torch.arange(reach, -reach - 1, -1)
+    offsets = torch.arange(reach, -reach - 1, -1, device="cpu")
     total: Tensor | None = None
     for table in tables:
         own = table.shape[1] // 2

@@ -20,20 +20,21 @@ def planned(request: Request) -> tuple[int, int]:
 
     A mask without closed form is planned as if it hid nothing.
     """
+    core = library()
+    assert core is not None
     open_mask = not closed(request.mask)
     asked = replace(request, mask=Full()) if open_mask else request
+    core.regard_asked()  # what was needed before this plan
     with Memory() as held:
         native, inputs, _ = lowered(asked, finite=False)
         alive: list[Any] = []
         call = native.call(inputs, alive)
     pairs, workspace = c_int64(), c_int64()
-    found = library()
-    assert found is not None
-    found.regard_plan(byref(call), byref(pairs), byref(workspace))
+    core.regard_plan(byref(call), byref(pairs), byref(workspace))
     plane = request.plane
     rows = plane.batch * plane.heads * plane.queries * request.dtype.itemsize
     copies = int(request.query.dtype != request.dtype)
-    total = workspace.value + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
+    total = core.regard_asked() + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
     if open_mask:
         cells = plane.batch * plane.heads * min(height_of(plane), plane.queries) * plane.keys
         total += cells + PAIR * min(cells, LOOK)

@@ -33,7 +33,7 @@ class Poison:
             marks = torch.cat([*kinds, self.key.unsqueeze(-1)], -1).to(dtype)
             plain = replace(native, scale=1.0, cap=0.0, phi=None, dropout=None, aux=frozenset({"peak_at"}), slopes=None)
             hidden = [None if t is None else torch.where(t.isneginf(), t, 0.0) for t in (biases.table, biases.dense)]
-            one = torch.ones((*self.query.shape, 1), dtype=dtype)
+            one = torch.ones((*self.query.shape, 1), dtype=dtype, device="cpu")
             scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
             seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
             meets = seen.out > 0

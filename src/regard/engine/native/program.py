@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regard.engine.native.library import MaskOp
+from regard.engine.native.library import MaskOp, address
 from regard.spec import masks
 from regard.spec.masks.runs import FULL
 from regard.spec.masks.tables import four
@@ -29,16 +29,21 @@ CLOSED = (
 
 @dataclass
 class Program:
-    """The steps of a mask, and the tensors they point into."""
+    """The steps of a mask: code, two numbers, the tensors it points into, and their strides."""
 
-    ops: list[MaskOp] = field(default_factory=list)
-    held: list[Tensor] = field(default_factory=list)
+    steps: list[tuple[int, int, int, tuple[Tensor, ...], tuple[int, ...]]] = field(default_factory=list)
 
     def step(self, code: int, a: int = 0, b: int = 0, *data: Tensor, strides: tuple[int, ...] = ()) -> None:
         """Add one step."""
-        self.held += data
-        pointers = [tensor.data_ptr() for tensor in data] + [None] * (3 - len(data))
-        self.ops.append(MaskOp(code, a, b, *pointers, *strides, *(0,) * (4 - len(strides))))
+        self.steps.append((code, a, b, data, (*strides, *(0,) * (4 - len(strides)))))
+
+    def ops(self) -> list[MaskOp]:
+        """The steps as the kernels read them. Addresses are those of now: a storage may have moved since."""
+        found = []
+        for code, a, b, data, strides in self.steps:
+            pointers = [address(tensor) for tensor in data] + [None] * (3 - len(data))
+            found.append(MaskOp(code, a, b, *pointers, *strides))
+        return found
 
     def add(self, mask: masks.Mask, plane: Plane) -> None:
         """Add the steps of a mask whose leaves all have a closed form."""
@@ -60,7 +65,7 @@ class Program:
             case masks.Dilated():
                 self.step(DILATED, mask.step * (mask.width // 2), mask.step)
             case masks.Lengths() | masks.Prefix():
-                limit = mask.lengths if isinstance(mask, masks.Lengths) else torch.as_tensor(mask.p)
+                limit = mask.lengths if isinstance(mask, masks.Lengths) else torch.as_tensor(mask.p, device="cpu")
                 limit = limit.reshape(-1).contiguous()
                 self.step(BELOW, 0, 0, limit, strides=(int(limit.numel() > 1),))
             case masks.Global():
@@ -81,7 +86,7 @@ class Program:
         ids = mask.key_ids if mask.key_ids.ndim == 2 else mask.key_ids.unsqueeze(0)
         keys = ids[:, first:past].contiguous()
         queries = mask.query_rows(plane, slice(0, plane.queries)).contiguous()
-        spans = torch.zeros((max(len(keys), len(queries)), plane.queries, 3), dtype=torch.int64)
+        spans = torch.zeros((max(len(keys), len(queries)), plane.queries, 3), dtype=torch.int64, device="cpu")
         if spans.numel() and keys.numel():
             runs = mask.runs(plane.strips(1))
             start, stop, kind = runs.edges[..., 1], runs.edges[..., 2], runs.kinds[..., 1]

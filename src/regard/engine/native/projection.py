@@ -23,7 +23,7 @@ def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor, size: tuple[int, ...]) -> Tensor:
-    out, a, b = torch.empty(size, dtype=a.dtype), plain(a), plain(b)
+    out, a, b = torch.empty(size, dtype=a.dtype, device="cpu"), plain(a), plain(b)
     batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
     rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
     rows.a, rows.b, rows.c = Strided.of(a), Strided.of(b), Strided.of(out)
@@ -55,7 +55,7 @@ class _Projection(torch.autograd.Function):
         wanted = ctx.needs_input_grad
         if torch.is_grad_enabled():  # a graph of the gradients is wanted
             by_head = x.mT @ grad
-            return grad @ matrix.mT, by_head.sum(0) if len(matrix) > 1 else by_head.sum((0, 1))[None]
+            return grad @ matrix.mT, by_head.sum((0, 1))[None] if len(matrix) == 1 else by_head.sum(0)
         return (
             multiply(grad, matrix.mT[None], (x.shape[0], x.shape[1])) if wanted[0] else None,
             multiply(x.mT, grad, (1, len(matrix)))[0] if wanted[1] else None,

@@ -5,20 +5,15 @@ tensors, are remembered by the shapes of these, and only without gradients; thei
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.engine.native.engine import native_of, temperatures
-from regard.engine.native.function import (
-    LONG,
-    NotFiniteError,
-    higher,
-    run,
-    work_of,
-)
-from regard.engine.native.library import NOT_FINITE, Call, Strided, lazy, library, plain
+from regard.engine.native.execute import LONG, run, work_of
+from regard.engine.native.function import NotFiniteError, higher
+from regard.engine.native.library import NOT_FINITE, Call, Strided, address, lazy, library, plain
 from regard.engine.native.lowering import inner, lower_biases, lower_score, lower_sum
 from regard.engine.native.program import closed
 from regard.engine.request import Request
@@ -30,7 +25,15 @@ from regard.spec.scores.additive import SumScore
 MOST = 512  # calls that are remembered
 KINDS = (Tensor, torch.nn.Parameter)
 Key = tuple[Any, ...]
-Places = tuple[int, int, int]  # addresses of top, total and peak_at
+
+
+class Places(NamedTuple):
+    """Addresses of what backward needs of each row, and the tensors that own the memory."""
+
+    top: int
+    total: int
+    peak_at: int
+    owner: object
 
 
 class Quick:
@@ -50,7 +53,7 @@ class Quick:
         self.rows = (plane.batch, plane.heads, plane.queries)
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
-        self.contiguous = Strided.of(torch.empty(self.size))
+        self.contiguous = Strided.of(torch.empty(self.size, device="cpu", dtype=self.dtype))
         # `empty_like` is quicker than `empty`, and does if a tensor is what the kernels write
         given = inputs[:3]
         self.alike = all(tensor.is_contiguous() and tensor.dtype is self.dtype for tensor in given)
@@ -69,9 +72,9 @@ class Quick:
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, places: Places | None) -> Tensor:
         """The output in the accumulating precision; what backward needs goes to `places`."""
-        out = torch.empty_like(query) if self.alike_out else torch.empty(self.size, dtype=self.dtype)
+        out = torch.empty_like(query) if self.alike_out else torch.empty(self.size, dtype=self.dtype, device="cpu")
         call = self._filled(query, key, value, out, places)
-        if run(self.entries[0], call, self.long) == NOT_FINITE:
+        if run(self.entries[0], call, self.long, self, query, key, value, out, places) == NOT_FINITE:
             raise NotFiniteError
         return out
 
@@ -80,10 +83,10 @@ class Quick:
         plane = self.native.plane
         low = lower_sum(score, query, key, value.to(self.dtype), (plane.heads, plane.kv_heads), 0.0)
         weights = low.v.contiguous()  # type: ignore[union-attr]
-        out = torch.empty(self.size, dtype=self.dtype)
+        out = torch.empty(self.size, dtype=self.dtype, device="cpu")
         call = self._filled(low.query, low.key, low.value, out, None)
         call.scale, call.v = low.scale, weights.data_ptr()
-        if run(self.entries[0], call, self.long) == NOT_FINITE:
+        if run(self.entries[0], call, self.long, self, low, weights, out) == NOT_FINITE:
             raise NotFiniteError
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
@@ -103,29 +106,32 @@ class Quick:
         if self.alike:
             d_query, d_key, d_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
         else:
-            d_query, d_key, d_value = (torch.empty(tensor.shape, dtype=self.dtype) for tensor in (query, key, value))
+            d_query, d_key, d_value = (
+                torch.empty(tensor.shape, dtype=self.dtype, device="cpu") for tensor in (query, key, value)
+            )
         call.grad_query, call.grad_key, call.grad_value = d_query.data_ptr(), d_key.data_ptr(), d_value.data_ptr()
-        run(self.entries[1], call, self.long)
+        run(self.entries[1], call, self.long, self, saved, places, d_out, d_query, d_key, d_value)
         if query.dtype is self.dtype:
             return d_query, d_key, d_value
         return d_query.to(query.dtype), d_key.to(query.dtype), d_value.to(query.dtype)
 
     def state(self) -> Tensor:
         """Room for what backward needs of each row: top, total, and the key of the peak, one after the other."""
-        return torch.empty(2 * self.kept + 8 * self.kept // self.dtype.itemsize, dtype=torch.uint8)
+        return torch.empty(2 * self.kept + 8 * self.kept // self.dtype.itemsize, dtype=torch.uint8, device="cpu")
 
     def places(self, state: Tensor, at: Tensor | None = None) -> Places:
         """Where each of the three lies; the last may be a tensor of its own."""
         first = state.data_ptr()
-        return first, first + self.kept, first + 2 * self.kept if at is None else at.data_ptr()
+        peak_at = first + 2 * self.kept if at is None else at.data_ptr()
+        return Places(first, first + self.kept, peak_at, (state, at))
 
     def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, places: Places | None) -> Call:
         call = Call.from_buffer_copy(self.call)
-        call.query.data, call.key.data, call.value.data = query.data_ptr(), key.data_ptr(), value.data_ptr()
+        call.query.data, call.key.data, call.value.data = address(query), address(key), address(value)
         call.threads = torch.get_num_threads()
-        call.out = out.data_ptr()
+        call.out = address(out)
         if places is not None:
-            call.top, call.total, call.peak_at = places
+            call.top, call.total, call.peak_at, _ = places
         return call
 
 
@@ -173,7 +179,7 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
             return None
         names += (kind, setting)
     for tensor in (query, key, value):
-        if type(tensor) not in KINDS or tensor.is_neg() or tensor._is_zerotensor():
+        if type(tensor) not in KINDS or tensor.is_nested or tensor.is_neg() or tensor._is_zerotensor():
             return None
         names += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
     return tuple(names)

@@ -55,7 +55,7 @@ def height_of(plane: Plane) -> int:
 
 def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
     """The mask of these rows, (batch or 1, head or 1, rows, keys). The function runs on mixed runs only."""
-    table = torch.zeros((1, 1, rows.stop - rows.start, plane.keys), dtype=torch.bool)
+    table = torch.zeros((1, 1, rows.stop - rows.start, plane.keys), dtype=torch.bool, device="cpu")
     if table.numel() == 0 or plane.batch * plane.heads == 0:
         return table
     strips = replace(plane.strips(rows.stop - rows.start), start=rows.start, stop=rows.stop)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.known import Wanted
-from regard.engine.native.function import Inputs, Native, execute, run
+from regard.engine.native.execute import execute, run
+from regard.engine.native.function import Inputs, Native
 from regard.engine.native.library import library
 
 
@@ -14,7 +15,7 @@ def tile(native: Native, inputs: Inputs, state: Tensor, rows: slice, columns: sl
     """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
     plane = native.plane
     size = (rows.stop - rows.start, columns.stop - columns.start)
-    found = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype)
+    found = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
     if found.numel():
         held: list[Any] = []
         call = native.call(inputs, held)
@@ -38,22 +39,24 @@ def visited(
     lanes = (plane.batch, plane.heads)
     found: dict[str, Tensor] = {}
     if wanted.received:
-        found["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype)
+        found["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
         call.received = found["received"].data_ptr()
     if wanted.spread:
         assert distance is not None
-        found |= {name: torch.zeros((*lanes, plane.queries), dtype=dtype) for name in ("spread", "rowsum")}
+        found |= {
+            name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")
+        }
         distance = distance.to(dtype).contiguous()
         call.spread, call.rowsum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
         call.distance = distance.data_ptr()
     if wanted.grid is not None:
         size = (*lanes, *wanted.grid)
-        found |= {name: torch.zeros(size, dtype=torch.float64) for name in ("sum", "max")}
-        found["pairs"] = torch.zeros(size, dtype=torch.int64)
+        found |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
+        found["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
         call.pool_rows, call.pool_columns = wanted.grid
         call.pool_sum, call.pool_max, call.pool_pairs = (found[name].data_ptr() for name in ("sum", "max", "pairs"))
     if plane.queries and plane.keys and plane.batch and plane.heads:
         state = state.contiguous()
         call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        execute("regard_visit", call)
+        execute("regard_visit", call, held, found, state, distance)
     return found

@@ -13,8 +13,9 @@ from regard.engine.ring.passes import Arrived, Call, backward, forward, received
 from regard.engine.ring.running import Running, wanted
 from regard.engine.strip import Rows
 from regard.engine.tiled import with_sink
+from regard.spec.closures import captured_tensors
 from regard.spec.scores import Score
-from regard.spec.scores.modified import Modified, Wrapped, captured_tensors
+from regard.spec.scores.modified import Modified, Wrapped
 
 ROWS = tuple(field.name for field in fields(Rows))
 
@@ -85,7 +86,7 @@ class _Ring(torch.autograd.Function):
             by_key = _received(call, moved[0], moved[1], found["state"])
         ctx.call, ctx.record, ctx.count = call, record, len(tensors)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*moved, found["out"], found["state"], found["entropy"], *tensors)
+        ctx.save_for_backward(*moved, found["out"], found["state"], found["entropy"], *tensors, *request.buffers)
         home = _home(call, found)
         results = tuple(home[name] for name in ROWS)
         fixed = [home[name] for name in ROWS if name not in ("out", "state", "entropy")]
@@ -106,7 +107,7 @@ class _Ring(torch.autograd.Function):
 def _backward(ctx: Any, call: Call, grads: dict[str, Tensor | None]) -> list[Tensor | None]:
     """Gradients of query, key, value and the spec's tensors, where they came from."""
     *inputs, out, lse, entropy = ctx.saved_tensors[:6]
-    tensors, need = ctx.saved_tensors[6:], ctx.needs_input_grad
+    tensors, need = ctx.saved_tensors[6 : 6 + ctx.count], ctx.needs_input_grad
     rows = _arrived(call, (out, lse, entropy), (grads["out"], grads["state"], grads["entropy"]))
     totals, shared = backward(call, tuple(inputs), rows, tensors, (need[2], need[3] or need[4]))
     ways = [(call.route.queries, call.queries), *[(call.route.keys, call.keys)] * 2]

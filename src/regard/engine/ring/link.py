@@ -56,8 +56,9 @@ class Link:
         self.watch: Watch | None = None
         self.watch = self._watch() if self.world > 1 else None
         if self.waits:
-            threading.Thread(target=_work, args=(self._jobs,), name="regard ring", daemon=True).start()
-        weakref.finalize(self, _end, self._jobs, self.watch).atexit = False
+            worker = threading.Thread(target=_work, args=(self._jobs,), name="regard ring", daemon=True)
+            worker.start()
+        weakref.finalize(self, _end, self._jobs, self.watch, worker if self.waits else None).atexit = False
 
     def start(self, sends: Iterable[tuple[int, Tensor]], receives: Iterable[tuple[int, Tensor]]) -> Pending:
         """Set messages under way to and from ranks of the group; empty ones do not exist."""
@@ -150,7 +151,7 @@ class Link:
         """What times out closes all connections of a group of gloo, which nothing else does."""
         for other in self.ranks if self.waits else ():
             with suppress(RuntimeError, ValueError):
-                work = dist.irecv(torch.empty(1), other, self.group, NEVER)
+                work = dist.irecv(torch.empty(1, device="cpu", dtype=torch.float32), other, self.group, NEVER)
                 assert work is not None
                 work.wait(timedelta(milliseconds=1))
         if not self.waits:
@@ -184,8 +185,11 @@ def _work(jobs: Jobs) -> None:
         del works, job
 
 
-def _end(jobs: Jobs, watch: Watch | None) -> None:
+def _end(jobs: Jobs, watch: Watch | None, worker: threading.Thread | None) -> None:
+    """A worker that frees torch's messages while the interpreter ends would abort the process: wait for it."""
     jobs.put(None)
+    if worker is not None and worker is not threading.current_thread():
+        worker.join(1.0)
     if watch is not None:
         watch.close()
 

@@ -53,7 +53,7 @@ class Watch:
             one.close()
 
     def _gathered(self, share: Callable[[Tensor], Tensor]) -> dict[socket.socket, int]:
-        proof = torch.randint(0, 256, (PROOF,), dtype=torch.uint8, generator=_unseeded())
+        proof = torch.randint(0, 256, (PROOF,), dtype=torch.uint8, generator=_unseeded(), device="cpu")
         with socket.create_server(("", 0), backlog=self.world) as server:
             server.settimeout(SECONDS)
             port: int = server.getsockname()[1]
@@ -74,7 +74,7 @@ class Watch:
         return found
 
     def _connected(self, share: Callable[[Tensor], Tensor]) -> socket.socket:
-        said = bytes(share(torch.zeros(HELLO, dtype=torch.uint8)).tolist())
+        said = bytes(share(torch.zeros(HELLO, dtype=torch.uint8, device="cpu")).tolist())
         port, *hosts = said[PROOF:].decode().strip().split(",")
         for host in hosts:
             try:

@@ -65,7 +65,7 @@ def _width(tensor: Tensor) -> int:
 
 def _packed(parts: Sequence[Sequence[Tensor]]) -> Tensor:
     flat = [piece.reshape(-1) for part in parts for piece in part]
-    return torch.cat(flat) if flat else torch.empty(0)
+    return torch.cat(flat) if flat else torch.empty(0, device="cpu", dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False)

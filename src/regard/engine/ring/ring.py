@@ -110,7 +110,7 @@ class Ring:
 
     def positions(self, length: int) -> Tensor:
         """The places in a whole sequence of that length at which the rows of `shard` stand."""
-        return self.shard(torch.arange(length), 0)
+        return self.shard(torch.arange(length, device="cpu"), 0)
 
     def gather(self, tensor: Tensor, dim: int = -2) -> Tensor:
         """The whole sequence along `dim` on every process, from shards of any lengths, without gradients."""
@@ -134,7 +134,7 @@ class Ring:
         """The division into shards as they are: this process has so many rows."""
         link = link_of(self.group)
         others = [rank for rank in range(self.world) if rank != self.rank]
-        lengths = [torch.tensor([length], device=link.device) for _ in range(self.world)]
+        lengths = [torch.tensor([length], device=link.device, dtype=torch.int64) for _ in range(self.world)]
         mine = lengths[self.rank]
         link.start([(rank, mine) for rank in others], [(rank, lengths[rank]) for rank in others]).wait()
         return shards_of(self.layout, [int(one) for one in lengths])

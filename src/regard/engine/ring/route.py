@@ -113,11 +113,13 @@ def _seen(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Recta
     lists = cut_mask(mask, plane, rows, whole).runs(strips).lists(piece.key_start)
     bounds = list(strips)
     table = torch.tensor(
-        [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs], dtype=torch.int64
+        [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs],
+        dtype=torch.int64,
+        device="cpu",
     ).view(-1, 5)
     if len(table) == 0:
         return [None] * len(spans)
-    first, last = (torch.tensor(edges) for edges in zip(*spans, strict=True))
+    first, last = (torch.tensor(edges, device="cpu", dtype=torch.int64) for edges in zip(*spans, strict=True))
     start, stop = table[:, 0:1].clamp(min=first), table[:, 1:2].clamp(max=last)
     met = stop > start
     shares = torch.where(table[:, 2:3] == FULL, FULL, MIXED) * (stop - start) * (table[:, 4:5] - table[:, 3:4])

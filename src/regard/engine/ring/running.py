@@ -27,7 +27,7 @@ class Running:
             if name != "peak_at"
         }
         if "peak_at" in statistics:
-            self.found["peak_at"] = torch.full(size, -1, device=device)
+            self.found["peak_at"] = torch.full(size, -1, device=device, dtype=torch.int64)
 
     def add(self, part: Local, rows: Span, columns: Span) -> None:
         """What some of the rows make of these columns."""

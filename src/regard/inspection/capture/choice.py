@@ -38,6 +38,10 @@ class Choice:
         """Whether the module that is the `number`th to run, and has this path, is kept."""
         return self.layers is None or any(_matches(asked, number, path) for asked in self.layers)
 
+    def may_want(self, path: str) -> bool:
+        """Whether a module that was not heard, and so has no number, may be meant."""
+        return self.layers is None or any(isinstance(asked, int) or _matches(asked, -1, path) for asked in self.layers)
+
     def check(self, paths: Sequence[str]) -> None:
         """Refuse what matches none of the modules that ran."""
         for asked in self.layers or ():

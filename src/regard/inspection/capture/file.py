@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -9,22 +10,30 @@ from torch import Tensor
 from regard.inspection.capture.kept import Grid, Kept, Refused
 from regard.inspection.capture.kinds import KINDS
 from regard.inspection.capture.labels import Labels
+from regard.inspection.listening.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
 from regard.inspection.saved.load import load, save
 from regard.inspection.saved.matrix import spec_of
 from regard.inspection.saved.parts import decoded, encoded, tensor
-from regard.inspection.saved.tensors import Gathered
+from regard.inspection.saved.tensors import Contents, Gathered, Noted
 
 if TYPE_CHECKING:
     from regard.inspection.capture.result import Capture
 
 
-def write(path: str | os.PathLike[str], model: str, layers: Sequence[Kept | Refused], labels: Labels) -> None:
+def write(
+    path: str | os.PathLike[str],
+    model: str,
+    layers: Sequence[Kept | Refused],
+    labels: Labels,
+    missed: Sequence[Missed] = (),
+) -> None:
     """All of a capture but the model's output."""
     tensors = Gathered()
     records = [_written(number, layer, tensors) for number, layer in enumerate(layers)]
-    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records}, tensors)
+    unheard = [[each.layer, each.reason, each.calls] for each in missed]
+    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records, "missed": unheard}, tensors)
 
 
 def layers_in(path: str | os.PathLike[str]) -> list[Kept | Refused]:
@@ -34,18 +43,19 @@ def layers_in(path: str | os.PathLike[str]) -> list[Kept | Refused]:
     return found._layers
 
 
-def read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> "Capture":
+def read(record: Mapping[str, Any], found: Contents) -> "Capture":
     """What `write` wrote."""
     from regard.inspection.capture.result import Capture
 
-    layers = [_read(layer, tensors) for layer in record["layers"]]
+    layers = [_read(layer, found) for layer in record["layers"]]
     names = [layer.name for layer in layers]
     if len(set(names)) != len(names) or not names:
         raise ValueError("the names of its layers are missing or not all different")
     tokens = dict(record["tokens"])
     labels = Labels.of(tokens.get("", tokens or None))
     labels.check([layer for layer in layers if isinstance(layer, Kept)])
-    return Capture(_text(record["model"]), layers, labels)
+    missed = [_missed(each) for each in record.get("missed", [])]  # older files have none
+    return Capture(_text(record["model"]), layers, labels, missed=missed)
 
 
 def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str, Any]:
@@ -75,9 +85,10 @@ def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str,
     }
 
 
-def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Refused:
+def _read(record: Mapping[str, Any], found: Contents) -> Kept | Refused:
     if "refused" in record:
         return Refused(_text(record["name"]), _text(record["refused"]))
+    tensors = Noted(found.tensors)
     spec: Any = {name: decoded(node, tensors) for name, node in record["spec"].items()}
     rounded, grid = decoded(record["rounded"], tensors), record["grid"]
     layer = Kept(
@@ -93,6 +104,7 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Re
         None if rounded is None else float(rounded),
         float(decoded(record["row sums off by"], tensors)),
     )
+    layer.whole._source.before_use(partial(found.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:
         raise ValueError(f"{layer.name} has no heads, or is {layer.kind!r}")
     if layer.matrix.shape[-3] != len(layer.heads) or len(set(layer.heads)) != len(layer.heads):
@@ -100,6 +112,13 @@ def _read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Kept | Re
     if grid is not None and (min(grid) < 0 or grid[0] * grid[1] + grid[2] != layer.keys):
         raise ValueError(f"{layer.name} has {layer.keys} keys, which are not a grid of {grid}")
     return layer
+
+
+def _missed(record: Any) -> Missed:
+    if not isinstance(record, list) or len(record) != 3:
+        raise ValueError("what was missed is not a layer, a reason and a number")
+    (calls,) = _numbers(record[2:])
+    return Missed(_text(record[0]), _text(record[1]), calls)
 
 
 def _heads(record: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:

@@ -80,7 +80,7 @@ class Growing:
             if not same:
                 return None
             found.append(row if row in same else same[0])
-        return torch.tensor(found, device=ours.device)
+        return torch.tensor(found, device=ours.device, dtype=torch.int64)
 
     def reorder(self, order: Tensor) -> None:
         """Take other batch rows."""

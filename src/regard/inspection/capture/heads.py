@@ -81,7 +81,7 @@ def _per_head(value: object, count: int) -> bool:
 def _axis(tensor: Any, axis: int, count: int, wanted: tuple[int, ...]) -> Any:
     if tensor.shape[axis] != count or count == 1:
         return tensor
-    return tensor.index_select(axis, torch.tensor(wanted, device=tensor.device))
+    return tensor.index_select(axis, torch.tensor(wanted, device=tensor.device, dtype=torch.int64))
 
 
 def grouped(call: Call) -> Call:

@@ -1,7 +1,7 @@
 """Layer: what one module computed, in one call or in the steps of a generation."""
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from regard.inspection.capture.kinds import kind_of
 from regard.inspection.listening.call import Call
 from regard.spec.masks import Causal
 from regard.spec.normalizers import Softmax
+from regard.spec.part import Part
 from regard.spec.scores import ScaledDot
 
 DEFAULTS: dict[str, Any] = {"score": ScaledDot(), "normalizer": Softmax(), "temperature": 1.0}
@@ -135,8 +136,9 @@ def _same(one: Any, other: Any) -> bool:
     """Whether two parts of a spec say the same; those of models may hold tensors."""
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
-    if is_dataclass(one) and type(one) is type(other):
-        return all(_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    if isinstance(one, Part) and type(one) is type(other):
+        own, others = one.held, other.held
+        return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
     return bool(one == other)
 
 

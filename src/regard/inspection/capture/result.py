@@ -9,6 +9,7 @@ from regard.inspection.capture import file
 from regard.inspection.capture.kept import Grid, Kept, Refused
 from regard.inspection.capture.labels import Labels, Tokens
 from regard.inspection.capture.table import table
+from regard.inspection.listening.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.tidy import Tidy
 
@@ -22,11 +23,16 @@ class Capture:
     has in the model."""
 
     def __init__(
-        self, model: str, layers: Sequence[Kept | Refused], labels: Labels, session: "Session | None" = None
+        self,
+        model: str,
+        layers: Sequence[Kept | Refused],
+        labels: Labels,
+        session: "Session | None" = None,
+        missed: Sequence[Missed] = (),
     ) -> None:
         self.output: Any = None  # what the model returned, if it was called by `capture`
         self._model, self._kept, self._labels, self._session = model, list(layers), labels, session
-        self._matrices: dict[str, AttentionMatrix] = {}
+        self._missed, self._matrices = tuple(missed), dict[str, AttentionMatrix]()
 
     def __enter__(self) -> Self:
         if self._session is None:
@@ -40,7 +46,10 @@ class Capture:
         assert self._session is not None
         session, self._session = self._session, None
         self._matrices.clear()
-        self._kept = session.end(self._labels, failed=kind is not None)
+        try:
+            self._kept = session.end(self._labels, failed=kind is not None)
+        finally:
+            self._missed = session.missed
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -51,6 +60,12 @@ class Capture:
     def refused(self) -> dict[str, str]:
         """Layers whose weights cannot be computed again, and why."""
         return {layer.name: layer.reason for layer in self._layers if isinstance(layer, Refused)}
+
+    @property
+    def missed(self) -> tuple[Missed, ...]:
+        """Attention that the model ran and that is not in this capture: the name of the module, the reason, and how
+        often it ran."""
+        return self._missed if self._session is None else self._session.missed
 
     @property
     def model(self) -> str:
@@ -120,7 +135,7 @@ class Capture:
         if str(path).lower().endswith(".safetensors"):
             if options:
                 raise TypeError(f"a safetensors file takes no options, got {', '.join(options)}")
-            file.write(path, self._model, self._layers, self._labels)
+            file.write(path, self._model, self._layers, self._labels, self.missed)
             return
         from regard.show.capture import save_capture
 
@@ -151,7 +166,7 @@ class Capture:
         return (self[number] for number in range(len(self)))
 
     def __repr__(self) -> str:
-        return table(self._model, self._layers)
+        return table(self._model, self._layers, self.missed)
 
     @property
     def _layers(self) -> list[Kept | Refused]:
@@ -166,7 +181,7 @@ class Capture:
         layers = [layer for layer in self._layers if isinstance(layer, Kept) and layer.kind == kind]
         if not layers:
             raise ValueError(f"no layer of {self._model} is {words}; there are {', '.join(self.layers) or 'none'}")
-        part = Capture(self._model, layers, self._labels)
+        part = Capture(self._model, layers, self._labels, missed=self.missed)
         part._matrices = self._matrices
         return part
 

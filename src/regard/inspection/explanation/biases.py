@@ -67,7 +67,9 @@ def _distance(case: Case, bias: Distance, name: Math) -> Step:
 
 
 def _t5(case: Case, bias: T5, name: Math) -> Step:
-    buckets = bias.bucket(torch.tensor([case.i[case.row] - j for j in case.j], device=case.query.device)).tolist()
+    buckets = bias.bucket(
+        torch.tensor([case.i[case.row] - j for j in case.j], device=case.query.device, dtype=torch.int64)
+    ).tolist()
     why = (
         "A learned number for each bucket of offsets: near offsets have one each, far ones share, in steps that grow "
         "with the distance."

@@ -17,7 +17,7 @@ def tensor_of(name: str, value: object) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if hasattr(value, "__array__"):
-        return torch.as_tensor(value)
+        return torch.as_tensor(value, device="cpu")
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise TypeError(
             f"{name} must be a tensor or rows of numbers such as [[1, 0], [0, 1]], got {type(value).__name__}"
@@ -33,7 +33,7 @@ def tensor_of(name: str, value: object) -> Tensor:
 
 def _made(name: str, value: Sequence[Any], dtype: torch.dtype) -> Tensor:
     try:
-        return torch.tensor(_replaced(value), dtype=dtype).reshape(_sizes(value))
+        return torch.tensor(_replaced(value), dtype=dtype, device="cpu").reshape(_sizes(value))
     except (OverflowError, RuntimeError, ValueError):
         raise ValueError(f"{name} must hold numbers of ordinary size; one of them is too large") from None
 

@@ -66,7 +66,10 @@ def output_steps(case: Case) -> list[Step]:
         )
     ]
     if case.asked.query.dtype != case.asked.dtype:
-        kinds = [checks.dtype(torch.empty(0, dtype=kind)) for kind in (case.asked.dtype, case.asked.query.dtype)]
+        kinds = [
+            checks.dtype(torch.empty(0, dtype=kind, device="cpu"))
+            for kind in (case.asked.dtype, case.asked.query.dtype)
+        ]
         table = case.matrix("O", output.to(case.asked.query.dtype), case.queries)
         why = f"Everything so far was computed in {kinds[0]}; the result is rounded once, to the inputs' {kinds[1]}."
         steps.append(Step("Rounding", None, why, (table,)))

@@ -16,7 +16,10 @@ def relative_steps(case: Case, score: Relative, name: Math) -> list[Step]:
     content = by_content @ case.key.mT
     table = case.parameter(score.keys, 2)
     reach = (table.shape[0] - 1) // 2
-    offsets = (torch.tensor(case.i).view(-1, 1) - torch.tensor(case.j)).to(table.device)
+    offsets = (
+        torch.tensor(case.i, device="cpu", dtype=torch.int64).view(-1, 1)
+        - torch.tensor(case.j, device="cpu", dtype=torch.int64)
+    ).to(table.device)
     vectors = table[offsets.clamp(-reach, reach) + reach]
     place = (by_place.unsqueeze(1) * vectors).sum(-1)
     row, offset = vectors[case.row], offsets[case.row].tolist()

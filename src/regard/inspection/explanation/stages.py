@@ -49,7 +49,7 @@ def stages(asked: Request) -> Stages:
     if isinstance(asked.normalizer, Softmax):
         weights, state = _softmax(exponents, asked)
     else:
-        weights, state = asked.normalizer.weights(exponents)
+        weights, state = asked.normalizer.rows(exponents)
     factors = None if asked.dropout is None else asked.dropout.factors(pairs, weights.dtype)
     dropped = weights if factors is None else weights * factors
     output = weights_times_values(torch.where(visible, dropped, 0.0), asked.value.to(asked.dtype))

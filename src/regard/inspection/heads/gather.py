@@ -157,7 +157,7 @@ def _same(one: Words, other: Words) -> bool:
 
 
 def _bools(queries: Any) -> Tensor:
-    found = queries if isinstance(queries, Tensor) else torch.as_tensor(np.asarray(queries))
+    found = queries if isinstance(queries, Tensor) else torch.as_tensor(np.asarray(queries), device="cpu")
     if found.ndim not in (1, 2) or found.is_floating_point() or not bool(((found == 0) | (found == 1)).all()):
         raise TypeError(
             "queries must be True where a query counts, (query,) or (batch, query), got "

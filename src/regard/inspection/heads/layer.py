@@ -45,7 +45,7 @@ class Layer:
         """The mean weight of each query over its visible keys, (batch, head, query)."""
         keys, plane = self.sight.keys, self.source.request.plane
         size = (plane.batch, plane.heads, plane.queries)
-        total = torch.ones(size, dtype=torch.float64)
+        total = torch.ones(size, dtype=torch.float64, device="cpu")
         if self.sink is not None:
             total = mass(self.source, Full()).view(size).double().cpu()
         return torch.where(keys > 0, total / keys.clamp(min=1), 0.0)
@@ -101,5 +101,5 @@ def _to_others(cosines: Tensor) -> Tensor:
     """The mean cosine of each head with the others of its layer; a single head is 1, as alike as can be."""
     heads = cosines.shape[-1]
     if heads == 1:
-        return torch.ones(cosines.shape[:-1], dtype=cosines.dtype)
+        return torch.ones(cosines.shape[:-1], dtype=cosines.dtype, device="cpu")
     return (cosines.sum(-1) - cosines.diagonal(dim1=-2, dim2=-1)) / (heads - 1)

@@ -56,8 +56,8 @@ def _alike(group: Sequence[Layer], centered: bool, told: Told) -> Tensor:
     """The cosine over the sampled rows of any two heads of the layers, (batch, head, head)."""
     plane = group[0].source.request.plane
     heads = sum(layer.source.heads for layer in group)
-    total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64)
-    noise = torch.zeros((plane.batch, heads), dtype=torch.float64)
+    total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64, device="cpu")
+    noise = torch.zeros((plane.batch, heads), dtype=torch.float64, device="cpu")
     step = max(1, CELLS // max(1, plane.batch * heads * plane.keys))
     for run in sampled(plane.queries):
         for first in range(run.start, run.stop, step):
@@ -80,9 +80,13 @@ def _pattern(layer: Layer, rows: slice, centered: bool) -> Tensor:
 
 def _split(group: Sequence[Layer], alike: Tensor) -> dict[int, Nearest]:
     """(batch, head, head) of all layers to the best of each head."""
-    numbers = torch.tensor([layer.number for layer in group for _ in range(layer.source.heads)])
-    heads = torch.tensor([head for layer in group for head in layer.heads])
-    shown = torch.tensor([head in layer.shown for layer in group for head in layer.heads])
+    numbers = torch.tensor(
+        [layer.number for layer in group for _ in range(layer.source.heads)], device="cpu", dtype=torch.int64
+    )
+    heads = torch.tensor([head for layer in group for head in layer.heads], device="cpu", dtype=torch.int64)
+    shown = torch.tensor(
+        [head in layer.shown for layer in group for head in layer.heads], device="cpu", dtype=torch.bool
+    )
     alike = torch.where(shown, alike, -2.0)
     alike.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
     value, place = torch.where(alike.isnan(), -2.0, alike).max(-1)

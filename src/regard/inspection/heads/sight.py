@@ -37,11 +37,11 @@ def sight_of(
 ) -> Sight:
     """`within`: queries and keys are of one text. `queries`, (1 or batch, query), are those that count."""
     plane = request.plane
-    keys = torch.zeros((plane.batch, 1, plane.queries), dtype=torch.int64)
+    keys = torch.zeros((plane.batch, 1, plane.queries), dtype=torch.int64, device="cpu")
     if plane.keys == 0 or plane.queries == 0:
         return Sight(keys, {}, {})
-    seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool)
-    own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool)
+    seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool, device="cpu")
+    own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool, device="cpu")
     for rows, look in looks(request):
         if look.shape[1] > keys.shape[1]:
             keys = keys.repeat(1, look.shape[1], 1)
@@ -53,7 +53,7 @@ def sight_of(
     elif within:
         keys = torch.where(_padding(plane, seen, own).unsqueeze(1), 0, keys)
     kinds = {name: mask for name, mask in _kinds(plane, words, seen, within).items() if name in wanted}
-    sees = {name: torch.zeros(keys.shape, dtype=torch.bool) for name in kinds}
+    sees = {name: torch.zeros(keys.shape, dtype=torch.bool, device="cpu") for name in kinds}
     for rows, look in looks(request) if kinds else ():
         for name, mask in kinds.items():
             sees[name][..., rows] = (look & _whole(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
@@ -75,7 +75,9 @@ def _padding(plane: Plane, seen: Tensor, own: Tensor) -> Tensor:
 
 def _places(plane: Plane) -> Tensor:
     """The column at which each query stands, (batch, query); some may lie outside."""
-    return (plane.starts.view(-1, 1) - plane.key_start + torch.arange(plane.queries)).expand(plane.batch, -1)
+    return (plane.starts.view(-1, 1) - plane.key_start + torch.arange(plane.queries, device="cpu")).expand(
+        plane.batch, -1
+    )
 
 
 def _inside(plane: Plane, place: Tensor) -> Tensor:
@@ -87,7 +89,9 @@ def _kinds(plane: Plane, words: Words, seen: Tensor, within: bool) -> dict[str, 
     found: dict[str, Mask] = {"first": Prefix(first + 1) & ~Prefix(first)}
     if words.punctuation is not None:
         signs = words.punctuation.long()
-        found["punctuation"] = Documents(signs, query_ids=torch.ones((1, plane.queries), dtype=torch.int64))
+        found["punctuation"] = Documents(
+            signs, query_ids=torch.ones((1, plane.queries), dtype=torch.int64, device="cpu")
+        )
     if within:
         found |= {"previous": Window(1, -1), "diagonal": Window(0, 0)}
     if within and words.ids is not None:

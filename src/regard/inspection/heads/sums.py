@@ -15,7 +15,7 @@ class Shares:
         self.request, self.kinds = source.request, kinds
         plane = source.request.plane
         size = (plane.batch, plane.heads, plane.queries)
-        self.result = {name: torch.zeros(size, dtype=torch.float64) for name in kinds}
+        self.result = {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in kinds}
 
     def take(self, block: Block) -> None:
         """One rectangle."""
@@ -42,7 +42,7 @@ class Products:
         plane = source.request.plane
         self.heads, self.mean = plane.heads, mean
         self.counted = None if bool(counted.all()) else counted
-        self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64)
+        self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64, device="cpu")
 
     def take(self, block: Block) -> None:
         """One rectangle."""

@@ -31,13 +31,15 @@ def words_of(ids: Any, tokens: Text | None) -> Words:
     if numbers is not None and numbers.shape[-1] != len(rows[0]):
         raise ValueError(f"ids and tokens must be of one length, got {numbers.shape[-1]} ids and {len(rows[0])} tokens")
     known: dict[str, int] = {}
-    found = torch.tensor([[known.setdefault(token, len(known)) for token in row] for row in rows])
-    signs = torch.tensor([is_punctuation(token) for token in known], dtype=torch.bool)
+    found = torch.tensor(
+        [[known.setdefault(token, len(known)) for token in row] for row in rows], device="cpu", dtype=torch.int64
+    )
+    signs = torch.tensor([is_punctuation(token) for token in known], dtype=torch.bool, device="cpu")
     return Words(found if numbers is None else numbers, signs[found])
 
 
 def _numbers(ids: Any) -> Tensor:
-    found = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids))
+    found = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids), device="cpu")
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool or found.ndim not in (1, 2):
         kind = str(found.dtype).removeprefix("torch.")
         raise TypeError(

@@ -46,8 +46,8 @@ class Choice:
     def mask(self, count: int) -> Tensor:
         """A bool for each head of a layer."""
         if self.heads is None:
-            return torch.ones(count, dtype=torch.bool)
-        found = torch.zeros(count, dtype=torch.bool)
+            return torch.ones(count, dtype=torch.bool, device="cpu")
+        found = torch.zeros(count, dtype=torch.bool, device="cpu")
         for head in self.heads:
             if not -count <= head < count:
                 raise ValueError(f"it has {count} heads, 0 to {count - 1}, and no head {head}")

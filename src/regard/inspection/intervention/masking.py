@@ -72,7 +72,7 @@ class Forbid(Change):
             forbidden = torch.nn.functional.pad(table, (0, draft.keys - table.shape[1]))
         else:
             places = torch.arange(site.first, site.first + draft.keys, device=device)
-            forbidden = torch.isin(places, torch.tensor(self.keys, device=device)).unsqueeze(0)
+            forbidden = torch.isin(places, torch.tensor(self.keys, device=device, dtype=torch.int64)).unsqueeze(0)
         return masked(draft, site, Dense(~forbidden[:, None, None, :]), self)
 
     def check(self, reach: int) -> None:

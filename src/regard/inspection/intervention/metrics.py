@@ -40,7 +40,7 @@ class Input:
             return labels != -100
         if isinstance(mask, Tensor) and mask.shape == size:
             return mask != 0
-        return torch.ones(size, dtype=torch.bool)
+        return torch.ones(size, dtype=torch.bool, device="cpu")
 
 
 def tensor_of(output: Any) -> Tensor:
@@ -79,7 +79,7 @@ def named(metrics: Metrics, output: Any) -> dict[str, str | Metric]:
 def measured(metric: str | Metric, given: Input, before: Any, after: Any, last: bool) -> Tensor:
     """One number for each batch row, or one for all."""
     if callable(metric):
-        return torch.as_tensor(metric(before, after)).detach().double().reshape(-1)
+        return torch.as_tensor(metric(before, after), device="cpu").detach().double().reshape(-1)
     if metric == "loss":
         losses = _loss(before), _loss(after)
         if losses[0] is None or losses[1] is None:

@@ -56,7 +56,7 @@ def _corner(draft: Draft) -> int | Tensor | None:
         if known.numel() > 1:
             return None
         rows.append(int(known) if known.numel() else draft.keys - draft.queries)
-    return rows[0] if len(set(rows)) == 1 else torch.tensor(rows)
+    return rows[0] if len(set(rows)) == 1 else torch.tensor(rows, device="cpu", dtype=torch.int64)
 
 
 class Track:
@@ -73,9 +73,18 @@ class Track:
         if layer in self._last:
             old, before = self._last[layer]
             known = keys - queries
-            if old.shape[:-2] == key.shape[:-2] and 1 <= known <= old.shape[-2]:
-                tail = old[..., old.shape[-2] - known :, :]
-                if torch.equal(tail, key[..., :known, :]):
+            if 1 <= known <= old.shape[-2]:
+                tail, same = _repeated(old[..., old.shape[-2] - known :, :], key[..., :known, :])
+                if torch.equal(tail, same):
                     first = before + old.shape[-2] - known
         self._last[layer] = (key, first)
         return first
+
+
+def _repeated(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys of both with as many heads: models may repeat those of a group in one call, and not in the next."""
+    if min(one.ndim, other.ndim) < 3:
+        return one, other
+    heads = max(one.shape[-3], other.shape[-3])
+    first, second = (each.repeat_interleave(heads // max(1, each.shape[-3]), -3) for each in (one, other))
+    return first, second

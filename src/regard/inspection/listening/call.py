@@ -1,7 +1,7 @@
 """Call: one call of attention as it was heard: queries, keys and the spec of its weights."""
 
 import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.engine.request import Spec
 from regard.spec.dropout import Dropout
+from regard.spec.part import Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +55,11 @@ class Store:
             return self._once(part)
         if isinstance(part, tuple):
             return tuple(map(self._part, part))
-        if not is_dataclass(part):
+        if not isinstance(part, Part):
             return part
         own = copy.copy(part)
-        for each in fields(part):
-            object.__setattr__(own, each.name, self._part(getattr(part, each.name)))
+        for name, held in part.held.items():
+            object.__setattr__(own, name, self._part(held))
         return own
 
     def _once(self, tensor: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def compare(call: Call) -> None:
             # where a model has no numbers any more, we need not have any either
             wrong = torch.where(_blind(call, rows) | (own.isnan() & given.isnan()), 0.0, wrong)
             found += [float(wrong.max())] if wrong.numel() else []
-        worst = float(torch.tensor(found).max())  # NaN if one is
+        worst = float(torch.tensor(found, device="cpu", dtype=torch.float64).max())  # NaN if one is
         if not worst <= (allowed := _allowed(call)):
             raise ValueError(
                 f"its weights are {worst:.1e} away from those of its queries, keys, mask and scale, more than "

@@ -125,7 +125,7 @@ def _fast(
     if lengths is not None:
         query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
         places = torch.arange(query.shape[1], device=query.device)
-        padding = places >= torch.tensor(lengths, device=query.device).view(-1, 1)
+        padding = places >= torch.tensor(lengths, device=query.device, dtype=torch.int64).view(-1, 1)
     pairs = None if mask is None or mask_type == 1 else mask if mask.ndim < 4 else mask.flatten(0, 1)
     same = query is key and key is value
     query = query.transpose(0, 1)

@@ -57,7 +57,7 @@ class Draft:
             weights=None,
             dropout=0.0 if call.rate == 1 else drawn(call.dropout) or 0.0,
         )
-        return cls(call, folded, torch.zeros(asked.plane.heads, dtype=torch.bool))
+        return cls(call, folded, torch.zeros(asked.plane.heads, dtype=torch.bool, device="cpu"))
 
     @property
     def queries(self) -> int:

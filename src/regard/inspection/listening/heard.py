@@ -68,7 +68,9 @@ def native(
     present = None
     if query.is_nested:
         lengths = [len(row) for row in query.unbind()]
-        present = torch.arange(max(lengths)) < torch.tensor(lengths).view(-1, 1)
+        present = torch.arange(max(lengths), device="cpu") < torch.tensor(
+            lengths, device="cpu", dtype=torch.int64
+        ).view(-1, 1)
         query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
     parts = zip((query, key, value), weight.split(width), bias.split(width), strict=True)
     q, k, v = (linear(*part).unflatten(-1, (heads, -1)).transpose(-3, -2) for part in parts)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.engine.request import Spec
-from regard.inspection.listening import doors
+from regard.inspection.listening import doors, packed
 from regard.inspection.listening.call import Call
 from regard.inspection.listening.doors import Door
 from regard.spec.normalizers import Softmax
@@ -27,6 +27,11 @@ def tapped(called: Called, changing: Callable[[], bool]) -> Callable[[], None]:
     from transformers import AttentionInterface
 
     original = AttentionInterface.get_interface
+    looked_up = AttentionInterface.__getitem__
+
+    def getitem(self: Any, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = looked_up(self, name)
+        return packed.noting(function) if name == "sdpa" else function
 
     @wraps(original)
     def get_interface(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,9 +55,11 @@ def tapped(called: Called, changing: Callable[[], bool]) -> Callable[[], None]:
         return met
 
     AttentionInterface.get_interface = get_interface
+    AttentionInterface.__getitem__ = getitem
 
     def back() -> None:
         AttentionInterface.get_interface = original
+        AttentionInterface.__getitem__ = looked_up
 
     return back
 

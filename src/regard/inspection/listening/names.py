@@ -21,6 +21,9 @@ class Names:
     def __init__(self, model: nn.Module) -> None:
         self._paths = {module: path or type(model).__name__ for path, module in model.named_modules()}
 
+    def __contains__(self, module: nn.Module) -> bool:
+        return module in self._paths
+
     @property
     def paths(self) -> tuple[str, ...]:
         """All of them."""

@@ -9,7 +9,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -21,10 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
 from regard.engine.pieces import attend_pieces
-from regard.inspection.listening import doors, heard, interface
+from regard.inspection.listening import doors, heard, interface, packed, threads
 from regard.inspection.listening.altered import Alter, Altered, Wanted
 from regard.inspection.listening.call import Call
 from regard.inspection.listening.doors import Door
+from regard.inspection.listening.following import Follow
+from regard.inspection.listening.missed import NAME, OWN, OWN_THREAD, THREAD, Watch
+from regard.inspection.uninterrupted import uninterrupted
 
 Hear = Callable[[Callable[[], Call]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
@@ -44,9 +47,13 @@ _open = 0
 
 
 @contextmanager
-def listening(model: nn.Module, hear: Hear) -> Iterator[None]:
-    """Tell `hear` of every call of attention in this thread, each as a function that reads it."""
-    with _tapped(model, _local.listening, hear):
+def listening(model: nn.Module, hear: Hear, watch: Watch | None = None) -> Iterator[None]:
+    """Tell `hear` of every call of attention in this thread, each as a function that reads it, and `watch`, if there is
+    one, of attention that is computed otherwise or elsewhere."""
+    follow = None if watch is None else Follow(model, watch.note, OWN)
+    with _tapped(model, _local.listening, hear, follow), ExitStack() as watched:
+        if watch is not None:
+            watched.callback(threads.begin(watch))
         yield
 
 
@@ -58,25 +65,34 @@ def altering(model: nn.Module, alter: Alter) -> Iterator[None]:
 
 
 @contextmanager
-def _tapped(model: nn.Module, those: list[Any], one: Any) -> Iterator[None]:
-    with _lock:
-        _count(1)
-        _set.extend(_renamed(module) for module in _written_in(model))
-    those.append(one)
+def _tapped(model: nn.Module, those: list[Any], one: Any, follow: Follow | None = None) -> Iterator[None]:
+    entered = False
     try:
-        with _Kernels():  # type: ignore[no-untyped-call]
+        with uninterrupted():  # half of the taps would stay set for good
+            with _lock:
+                _count(1)
+                entered = True
+                _set.extend(_renamed(module) for module in _written_in(model))
+            those.append(one)
+        with _Kernels(follow):
             yield
     finally:
-        those.pop()
-        _count(-1)
+        with uninterrupted():
+            if entered:
+                those[:] = [each for each in those if each is not one]
+                _count(-1)
 
 
 def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable[..., Call], door: Door) -> Any:
     """The call, changed where someone wants that, and after it whoever listens."""
     # a backward pass computes checkpointed layers once more: they are changed again, but were heard the first time
-    hearing = () if torch._C._current_graph_task_id() != -1 else tuple(_local.listening)
-    if _local.muted or not (hearing or _local.altering):
+    backward = _in_backward()
+    hearing = () if backward else tuple(_local.listening)
+    elsewhere = () if backward else tuple(threads.local.elsewhere)
+    if _local.muted or not (hearing or elsewhere or _local.altering):
         return function(*args, **kwargs)
+    for watch in elsewhere:
+        watch.note(THREAD)
     wanted = _wanted()
     _local.muted += 1
     try:
@@ -97,15 +113,24 @@ def _called(function: Callable[..., Any], args: Any, kwargs: Any, read: Callable
         _local.muted -= 1
 
 
+def _in_backward() -> bool:
+    found: int = torch._C._current_graph_task_id()
+    return found != -1
+
+
 def _wanted() -> list[Wanted]:
     found = (alter() for alter in _local.altering)
     return [one for one in found if one is not None]
 
 
 class _Kernels(TorchDispatchMode):
-    """The fast paths of torch's layers, and FlexAttention."""
+    """The fast paths of torch's layers, and FlexAttention. All other operators are followed, if they are to be."""
 
     supports_higher_order_operators = True
+
+    def __init__(self, follow: Follow | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._follow = follow
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -125,7 +150,15 @@ class _Kernels(TorchDispatchMode):
             return _called(func, args, kwargs or {}, heard.native, doors.native)
         if func is flex_attention:
             return _called(func, args, kwargs or {}, heard.flex, doors.flex)
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if self._follow is not None and not _local.muted and not _in_backward():
+            self._follow.ran(func, args, kwargs or {}, out)
+        return out
+
+
+def _following(watch: Watch) -> _Kernels:
+    """A model in another thread than that of its capture."""
+    return _Kernels(Follow(watch.model, watch.note, OWN_THREAD))
 
 
 def _apart(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,6 +182,7 @@ def _count(step: int) -> None:
         _open += step
         if _open == 1 and step == 1:
             _set.extend((_kernel(), _multi_head(), interface.tapped(_called, lambda: bool(_wanted()))))
+            _set.extend((threads.tapped(_following), _unheard()))
         elif _open == 0:
             while _set:
                 _set.pop()()
@@ -160,7 +194,7 @@ def _kernel() -> Callable[[], None]:
     library = torch.library.Library("aten", "IMPL")
 
     def met(*args: Any, **kwargs: Any) -> Any:
-        return _called(operator.decompose, args, kwargs, heard.fused, doors.plain)
+        return _called(operator.decompose, args, kwargs, packed.fused, packed.door)
 
     for device in DEVICES:
         library.impl("scaled_dot_product_attention", met, f"Autograd{device}")
@@ -180,6 +214,25 @@ def _multi_head() -> Callable[[], None]:
 
     def back() -> None:
         functional.multi_head_attention_forward = original
+
+    return back
+
+
+def _unheard() -> Callable[[], None]:
+    """attend by names that were not found: it asks once in every call whether it is transformed."""
+    module: Any = importlib.import_module("regard.engine.attend")
+    original = module.transformed
+
+    def met() -> Any:
+        if not _local.muted and not _in_backward():
+            for watch in (*threads.local.here, *threads.local.elsewhere):
+                watch.note(NAME)
+        return original()
+
+    module.transformed = met
+
+    def back() -> None:
+        module.transformed = original
 
     return back
 

@@ -37,7 +37,7 @@ class Array:
         self._whole, self._lead = Part(source) if whole is None else whole, lead
         part = self._whole.of(lead)
         self._near = self._whole if part is None else part
-        self._lanes = lead if part is None else torch.arange(lead.numel()).view(lead.shape)
+        self._lanes = lead if part is None else torch.arange(lead.numel(), device="cpu").view(lead.shape)
         self._source = self._near.source
         self.query_tokens = _tokens("query_tokens", query_tokens, source.queries)
         self.key_tokens = _tokens("key_tokens", key_tokens, source.keys)
@@ -152,7 +152,7 @@ def _cells(rows: slice, columns: slice) -> int:
 
 
 def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:
-    found: Tensor = torch.as_tensor(lead.numpy()[tuple(_numpy(entry) for entry in entries)].copy())
+    found: Tensor = torch.as_tensor(lead.numpy()[tuple(_numpy(entry) for entry in entries)].copy(), device="cpu")
     return found
 
 

@@ -90,7 +90,7 @@ def _by_strips(request: Request, mask: Mask) -> Tensor:
 
 def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:
     """The same of weights that exist; all axes before the heads are one batch axis."""
-    start = torch.tensor([max(source.keys - source.queries, 0)])
+    start = torch.tensor([max(source.keys - source.queries, 0)], device="cpu", dtype=torch.int64)
     batch = source.lanes // max(1, source.heads)
     shapes = Shapes((batch,), source.heads, 1, source.queries, source.keys, 0, 4)
     plane = Plane(batch, source.heads, 1, source.queries, source.keys, start, 0, source.device)

@@ -13,7 +13,7 @@ HOWS = ("mean", "max", "sum")
 
 def edges(count: int, cells: int) -> Tensor:
     """Where each cell starts, and where the last ends."""
-    return torch.arange(cells + 1) * count // cells
+    return torch.arange(cells + 1, device="cpu") * count // cells
 
 
 def cell_of(numbers: Tensor, count: int, cells: int) -> Tensor:
@@ -48,8 +48,8 @@ class Grid:
         high, wide = self.sum.shape[-2:]
         if (rows, columns) == (high, wide):
             return self
-        down = torch.arange(rows) * high // rows
-        right = torch.arange(columns) * wide // columns
+        down = torch.arange(rows, device="cpu") * high // rows
+        right = torch.arange(columns, device="cpu") * wide // columns
         return Grid(*(part[..., down, :][..., right] for part in (self.sum, self.max, self.pairs)))
 
     def pick(self, lanes: Tensor) -> "Grid":

@@ -81,8 +81,9 @@ def matrix(
 
         return ShardedMatrix(query, key, engine, options)
     asked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
+    asked.hold_numbers()
     shapes = asked.shapes
-    lead = torch.arange(shapes.batch * shapes.heads)
+    lead = torch.arange(shapes.batch * shapes.heads, device="cpu")
     lead = lead.view(*shapes.leading, shapes.heads) if shapes.leading or shapes.rank > 2 else lead.view(())
     return AttentionMatrix(Computed(asked), lead, query_tokens, key_tokens, query_start=options["query_start"])
 
@@ -108,9 +109,10 @@ class AttentionMatrix(Array):
             tensor = torch.stack(layers)
         else:
             tensor = _array(weights)
+        checks.is_tensor("weights", tensor)
         if tensor.ndim < 2:
             raise ValueError(f"weights must end in (query, key), got shape {tuple(tensor.shape)}")
-        lead = torch.arange(tensor.shape[:-2].numel()).view(tensor.shape[:-2])
+        lead = torch.arange(tensor.shape[:-2].numel(), device="cpu").view(tensor.shape[:-2])
         return cls(Stored(tensor), lead, query_tokens, key_tokens)
 
     def lse(self) -> Tensor:
@@ -344,5 +346,5 @@ def _cosine(gram: Tensor) -> Tensor:
 
 
 def _array(weights: Any) -> Tensor:
-    tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights))
+    tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights), device="cpu")
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -45,7 +45,7 @@ def _entry(part: Any) -> Any:
     if isinstance(part, bool | np.bool_):
         raise IndexError(f"indices must be integers, slices or lists of integers, got {part!r}")
     if isinstance(part, list | tuple | range | np.ndarray | Tensor):
-        found = torch.as_tensor(np.asarray(part) if not isinstance(part, Tensor) else part)
+        found = torch.as_tensor(np.asarray(part) if not isinstance(part, Tensor) else part, device="cpu")
         if found.numel() == 0:
             found = found.long()
         if found.dtype == torch.bool or not (found.is_floating_point() or found.is_complex()):
@@ -77,7 +77,7 @@ def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
     """The numbers along an axis that an entry needs, ascending, and the entry for an array of just these."""
     if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.shape != (count,):
         raise IndexError(f"a bool index of {axis} must have shape ({count},), got {tuple(entry.shape)}")
-    numbers = torch.arange(count)
+    numbers = torch.arange(count, device="cpu")
     try:
         chosen = numbers[_forward(entry, count)] if isinstance(entry, slice) else numbers[entry]
     except IndexError:
@@ -93,7 +93,7 @@ def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
 
 def _forward(entry: slice, count: int) -> Any:
     """torch has no negative steps: the numbers themselves instead."""
-    return torch.arange(count).tolist()[entry] if (entry.step or 1) < 0 else entry
+    return torch.arange(count, device="cpu").tolist()[entry] if (entry.step or 1) < 0 else entry
 
 
 def applied(block: Tensor, lead: tuple[Any, ...], rows: Any, columns: Any) -> Tensor:

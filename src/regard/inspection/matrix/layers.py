@@ -43,7 +43,7 @@ def rollout(matrices: Sequence[AttentionMatrix], *, rows: Any = None, residual: 
         if residual and matrix.shape[-1] != matrix.shape[-2]:
             raise ValueError(f"with a residual, layer {number} must be square, got {matrix.shape[-2:]}; or residual=0")
     last = matrices[-1]
-    chosen = torch.as_tensor(np.array(np.arange(last.shape[-2])[slice(None) if rows is None else rows]))
+    chosen = torch.as_tensor(np.array(np.arange(last.shape[-2])[slice(None) if rows is None else rows]), device="cpu")
     flat = chosen.reshape(-1)
     count = torch.Size(last.shape[:-3]).numel() * len(flat) * matrices[0].shape[-1]
     if count > LIMIT:
@@ -62,7 +62,7 @@ def _down(matrices: Sequence[AttentionMatrix], rows: Tensor, residual: float) ->
     last = matrices[-1]
     carried = (1.0 - residual) * last[..., rows, :].mean(-3)
     if residual:
-        carried[..., torch.arange(len(rows)), rows] += residual
+        carried[..., torch.arange(len(rows), device="cpu"), rows] += residual
     for matrix in reversed(matrices[:-1]):
         through = (1.0 - residual) * matrix.times(carried)
         carried = residual * carried + through if residual else through

@@ -96,20 +96,22 @@ class ShardedMatrix:
     def _pairs(self, shapes: Shapes, rows: int, cols: int) -> Tensor:
         """Visible pairs of every cell."""
         start = self._spec["query_start"]
-        starts = torch.as_tensor(shapes.keys - shapes.queries if start is None else start).reshape(-1)
+        starts = torch.as_tensor(shapes.keys - shapes.queries if start is None else start, device="cpu").reshape(-1)
         plane = Plane(shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys, starts)
         down, right = edges(shapes.queries, rows).tolist(), edges(shapes.keys, cols).tolist()
         return count_cells(mask_of(self._spec["mask"], shapes), plane, down, right)
 
     def _places(self, tensor: Tensor) -> Tensor:
         """Where the rows of a shard stand in the whole."""
-        found = [torch.arange(at.stop - at.start) + first for first, at in self._ring.placed(tensor.shape[-2])]
-        return torch.cat(found) if found else torch.arange(0)
+        found = [
+            torch.arange(at.stop - at.start, device="cpu") + first for first, at in self._ring.placed(tensor.shape[-2])
+        ]
+        return torch.cat(found) if found else torch.arange(0, device="cpu")
 
     def _whole(self) -> Shapes:
         """The sizes of the whole."""
         own = Shapes.of(self._query, self._key, self._key)
-        lengths = torch.tensor([own.queries, own.keys])
+        lengths = torch.tensor([own.queries, own.keys], device="cpu", dtype=torch.int64)
         dist.all_reduce(lengths, group=self._ring.group)
         queries, keys = lengths.tolist()
         return Shapes(own.leading, own.kv_heads, own.group, queries, keys, own.d_value, own.rank)

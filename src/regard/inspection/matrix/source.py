@@ -1,9 +1,9 @@
 """Sources: where weights come from. A lane is one batch row and head; every source gives weights lane by lane."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -52,30 +52,73 @@ class Source(Protocol):
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of one rectangle, (lane, row, column)."""
 
+    def before_use(self, check: Callable[[], None]) -> None:
+        """Call this once, before the tensors are used for the first time."""
 
-class Computed:
+
+class _Checked:
+    """A source that may have to be checked before its tensors are used for the first time."""
+
+    _check: Callable[[], None] | None = None
+
+    def before_use(self, check: Callable[[], None]) -> None:
+        """Call this once, before the first use; as long as it raises, nothing can be used."""
+        self._check = check
+
+    def _checked(self) -> None:
+        if self._check is not None:
+            self._check()
+            self._check = None
+
+
+class Computed(_Checked):
     """Weights that are computed from queries and keys, whenever they are asked for."""
 
     def __init__(self, request: Request, whole: "Computed | None" = None, lanes: Tensor | None = None) -> None:
         """`whole` and `lanes`: the source that this one is a part of, whose rows may be known already."""
         plane = request.plane
-        self.request, self._whole, self._own = request, whole, lanes
+        self._request, self._whole, self._own = request, whole, lanes
         self.lanes, self.queries, self.keys = plane.batch * plane.heads, plane.queries, plane.keys
         self.heads, self.dtype = plane.heads, request.dtype
+        self._inputs = tuple(t for t in (request.query, request.key, *request.buffers) if not t.is_inference())
+        self._versions = [tensor._version for tensor in self._inputs]
         self._known: Known | None = None
         self._states: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the rows that were last looked at
 
     @property
+    def request(self) -> Request:
+        """Queries, keys and the spec."""
+        self._checked()
+        return self._request
+
+    @property
     def device(self) -> torch.device:
-        return self.request.query.device
+        return self._request.query.device
 
     @property
     def softmax(self) -> bool:
         """Whether a weight needs no more of its row than the lse."""
-        return isinstance(self.request.normalizer, Softmax)
+        return isinstance(self._request.normalizer, Softmax)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has tensors of its own, which count their changes from 0."""
+        return {name: value for name, value in vars(self).items() if name != "_versions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._versions = [tensor._version for tensor in self._inputs]
+
+    def unchanged(self) -> None:
+        """Refuse to mix what was computed before an input was changed in place with what would be computed now."""
+        if [tensor._version for tensor in self._inputs] != self._versions:
+            raise RuntimeError(
+                "query, key or a tensor of the spec was changed in place after the matrix was made; "
+                "make the matrix anew, or of a copy: regard.matrix(query.clone(), ...)"
+            )
 
     def known(self, statistics: tuple[str, ...] = ()) -> Known:
         """The rows' state and these statistics; a pass over the pairs unless they are known already."""
+        self.unchanged()
         if not self.knows(statistics) and self._whole is not None and self._whole.knows(statistics):
             self._known = self._borrowed(self._whole.known(statistics))
         if not self.knows(statistics):
@@ -106,6 +149,7 @@ class Computed:
         return kernel, operands
 
     def blocks(self) -> Iterator[Block]:
+        self.unchanged()
         kernel, operands = self._kernel
         second = self.known().kernel if self.softmax else None
         for rows, tiles in kernel.schedule.strips:
@@ -124,6 +168,7 @@ class Computed:
                 yield self._block(rows, span(tiles), weights_of(kernel, x)[0], x)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
+        self.unchanged()
         with torch.no_grad():
             plane = self.request.plane
             second = self._second(rows) if self.softmax else None
@@ -196,18 +241,24 @@ def joined(tiles: list[Tile], width: int) -> Iterator[slice]:
             start = stop if after is None else after.columns.start
 
 
-class Stored:
+class Stored(_Checked):
     """Weights that exist, (…, head, query, key) or (query, key)."""
 
     def __init__(self, weights: Tensor) -> None:
         self.heads = weights.shape[-3] if weights.ndim > 2 else 1
-        self.weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
-        self.lanes, self.queries, self.keys = self.weights.shape
+        self._weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
+        self.lanes, self.queries, self.keys = self._weights.shape
         self.dtype = weights.dtype
 
     @property
+    def weights(self) -> Tensor:
+        """All of them, (lane, query, key)."""
+        self._checked()
+        return self._weights
+
+    @property
     def device(self) -> torch.device:
-        return self.weights.device
+        return self._weights.device
 
     def blocks(self) -> Iterator[Block]:
         j = torch.arange(self.keys, device=self.device)

@@ -135,6 +135,9 @@ def _centre(source: Computed, rows: Known) -> Tensor:
     if source.request.sink is None:
         return mean
     away = (
-        torch.arange(plane.queries) + plane.starts.view(-1, 1, 1) - plane.key_start - rows.statistics["peak_at"]
+        torch.arange(plane.queries, device="cpu")
+        + plane.starts.view(-1, 1, 1)
+        - plane.key_start
+        - rows.statistics["peak_at"]
     ).abs()
     return away.to(mean.dtype)

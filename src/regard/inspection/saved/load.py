@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.inspection.files import beside, form_of
 from regard.inspection.saved import matrix
-from regard.inspection.saved.tensors import Contents, Gathered, mapped, write
+from regard.inspection.saved.tensors import CHECKSUMS, Contents, Gathered, mapped, write
 
 if TYPE_CHECKING:
     from regard.inspection.capture.result import Capture
@@ -30,10 +30,15 @@ def save_matrix(found: "AttentionMatrix", path: str | os.PathLike[str]) -> None:
     save(path, "matrix", matrix.written(found, tensors), tensors)
 
 
+# what a damaged file leads to; other exceptions, such as one of a signal handler, are not about the file
+DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
 def load(path: str | os.PathLike[str]) -> "Capture | AttentionMatrix":
     """What `c.save("run.safetensors")` or `A.save("head.safetensors")` wrote.
 
-    The file is mapped: it opens at once whatever its size, and is read where a weight is asked for. It holds no code.
+    The file is mapped: it opens at once whatever its size, and is read where a weight is asked for. The first time that
+    something is asked of a layer, its tensors are compared with their checksums. The file holds no code.
     """
     from regard.inspection.capture.file import read
 
@@ -43,8 +48,8 @@ def load(path: str | os.PathLike[str]) -> "Capture | AttentionMatrix":
     found = mapped(path)
     kind, record = _content(path, found)
     try:
-        return read(record, found.tensors) if kind == "capture" else matrix.read(record, found.tensors)
-    except Exception as error:  # whatever a damaged file leads to
+        return read(record, found) if kind == "capture" else matrix.read(record, found)
+    except DAMAGE as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"{path} is damaged ({text}); save it again") from error
 
@@ -59,6 +64,8 @@ def _content(path: Path, found: Contents) -> tuple[str, Any]:
             f"{path} is written in version {version!r} of its format and this regard reads version {VERSION!r}; "
             "read it with the regard that wrote it"
         )
+    if odd := set(found.texts) - {"regard", "version", "content", CHECKSUMS}:
+        raise ValueError(f"{path} is damaged (it has a text {min(odd)!r}, which no version knows); save it again")
     try:
         return kind, json.loads(found.texts.get("content", ""))
     except (ValueError, RecursionError) as error:

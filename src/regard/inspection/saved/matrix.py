@@ -13,7 +13,7 @@ from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.index import taken
 from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.saved.parts import decoded, encoded, plain, tensor
-from regard.inspection.saved.tensors import Gathered
+from regard.inspection.saved.tensors import Contents, Gathered
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense as DenseMask
 
@@ -45,6 +45,11 @@ def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
             f"the score {asked.score!r} is changed by a function, which a file cannot hold; "
             "save its numbers instead, as in c[layer].save('weights.npz')"
         )
+    if not plain(asked.normalizer):
+        raise ValueError(
+            f"the normalizer {asked.normalizer!r} is not one of regard's, and a file holds no code; "
+            "save its numbers instead, as in c[layer].save('weights.npz')"
+        )
     mask, bias = asked.mask, asked.bias
     try:
         if not plain(mask):
@@ -57,14 +62,17 @@ def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
     return {**spec, "normalizer": asked.normalizer, "query_start": query_start}
 
 
-def read(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AttentionMatrix:
+def read(record: Mapping[str, Any], found: Contents) -> AttentionMatrix:
     """What `written` was given, on mapped tensors."""
-    tokens = (tokens_of(record["query_tokens"]), tokens_of(record["key_tokens"]))
+    tokens, tensors = (tokens_of(record["query_tokens"]), tokens_of(record["key_tokens"])), found.tensors
     if "weights" in record:
-        return AttentionMatrix.from_weights(tensor(record["weights"], tensors), *tokens)
+        stored = AttentionMatrix.from_weights(tensor(record["weights"], tensors), *tokens)
+        stored._source.before_use(found.verify)
+        return stored
     spec = {name: decoded(node, tensors) for name, node in record["spec"].items()}
     whole = matrix(tensor(record["query"], tensors), tensor(record["key"], tensors), **spec)
-    lanes = torch.tensor(record["lanes"], dtype=torch.int64).view(record["shape"])
+    whole._source.before_use(found.verify)
+    lanes = torch.tensor(record["lanes"], dtype=torch.int64, device="cpu").view(record["shape"])
     if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.lanes:
         raise ValueError(f"it has {whole._source.lanes} batch rows and heads in all, and asks for another")
     return AttentionMatrix(whole._source, lanes, *tokens, query_start=spec.get("query_start"))

@@ -1,10 +1,11 @@
-"""Tensors in a file: safetensors, written from start to end, and mapped instead of read."""
+"""Tensors in a file: safetensors with checksums, mapped instead of read."""
 
 import json
 import mmap
 import struct
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,13 +31,48 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNED = 64  # bytes; no number has more, and vectors like to begin here
 PIECE = 1 << 24  # bytes handed to the file at once
 LONGEST = 100_000_000  # bytes of a header that safetensors reads
+CHECKSUMS = "checksums"  # the text with the CRC-32 of each tensor, and under "" of the header
+UNKNOWN = "00000000"
+
+
+class Place(NamedTuple):
+    """Where the bytes of a tensor are in a file, and their checksum."""
+
+    start: int
+    size: int
+    checksum: str
 
 
 class Contents(NamedTuple):
-    """The text that a file keeps about itself, and its tensors, of which nothing has been read."""
+    """The text that a file keeps about itself, and its tensors, of which nothing has been read.
 
+    `places` are of the tensors that have a checksum.
+    """
+
+    path: Path
     texts: dict[str, str]
     tensors: dict[str, Tensor]
+    data: mmap.mmap
+    places: dict[str, Place]
+
+    def verify(self, names: Iterable[str] | None = None) -> None:
+        """Read these tensors, all if None, and raise if one is not what was written."""
+        for name in self.places if names is None else names:
+            place = self.places.get(name)
+            if place is not None and _checksum(self.data, place.start, place.size) != place.checksum:
+                raise ValueError(f"{self.path} is damaged (the checksum of {name!r} is wrong); save it again")
+
+
+class Noted(dict[str, Tensor]):
+    """Tensors by name, and which of them were taken."""
+
+    def __init__(self, tensors: dict[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.names.add(name)
+        return super().__getitem__(name)
 
 
 class Gathered:
@@ -63,29 +99,56 @@ class Gathered:
 def write(path: Path, texts: dict[str, str], tensors: dict[str, Tensor]) -> None:
     """A new file of these. Wide numbers come first, so that all stand where they can be used without a copy."""
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
-    header: dict[str, Any] = {"__metadata__": texts}
+    header: dict[str, Any] = {}
     end = 0
     for name in order:
         tensor = tensors[name]
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % ALIGNED)
-    if len(text) > LONGEST:
-        raise ValueError(f"the tokens and names take {len(text):,} bytes, more than the {LONGEST:,} of a header")
+    sums = dict.fromkeys(order, UNKNOWN)
+    head = _head(texts, header, sums)
+    if len(head) > LONGEST:
+        raise ValueError(f"the tokens and names take {len(head):,} bytes, more than the {LONGEST:,} of a header")
     with path.open("wb") as file, Progress() as progress:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(head)
         for name in order:
-            put(file, tensors[name])
+            sums[name] = put(file, tensors[name])
             progress(header[name]["data_offsets"][1], end)
+        file.seek(0)
+        file.write(_head(texts, header, sums))
 
 
-def put(file: BinaryIO, tensor: Tensor) -> None:
-    """The bytes of a tensor, one piece after the other."""
+def _head(texts: dict[str, str], header: dict[str, Any], sums: dict[str, str]) -> bytes:
+    """The length of the header and the header; its size does not depend on the checksums."""
+    told = json.dumps({"": _described(texts, header, sums), **sums}, separators=(",", ":"))
+    text = json.dumps({"__metadata__": {**texts, CHECKSUMS: told}, **header}, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % ALIGNED)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _described(texts: dict[str, str], header: dict[str, Any], sums: dict[str, str]) -> str:
+    """The checksum of all that a header says."""
+    return f"{zlib.crc32(json.dumps([texts, header, sums], sort_keys=True).encode()):08x}"
+
+
+def put(file: BinaryIO, tensor: Tensor) -> str:
+    """Write the bytes of a tensor, one piece after the other; their checksum."""
+    found = 0
     for part in _pieces(tensor.detach()):
         flat = part.cpu().contiguous().reshape(-1).view(torch.uint8)
         for first in range(0, len(flat), PIECE):
-            file.write(flat[first : first + PIECE].numpy().data)
+            piece = flat[first : first + PIECE].numpy().data
+            found = zlib.crc32(piece, found)
+            file.write(piece)
+    return f"{found:08x}"
+
+
+def _checksum(data: mmap.mmap, start: int, size: int) -> str:
+    found = 0
+    with memoryview(data) as whole:
+        for first in range(start, start + size, PIECE):
+            found = zlib.crc32(whole[first : min(first + PIECE, start + size)], found)
+    return f"{found:08x}"
 
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:
@@ -99,7 +162,8 @@ def _pieces(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def mapped(path: Path) -> Contents:
-    """What is in a file of safetensors. It is checked to be whole, and read where and when a tensor is used."""
+    """What is in a file of safetensors. Its header is checked; tensors are read where and when they are used, and
+    checked by `verify`. A file without checksums, such as one of somebody else, is taken as it is."""
     try:
         with safe_open(str(path), "numpy") as file:
             texts = file.metadata() or {}
@@ -110,20 +174,39 @@ def mapped(path: Path) -> Contents:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    tensors = {}
+    header.pop("__metadata__", None)
+    sums = _sums(path, texts, header)
+    tensors, places = {}, {}
     for name in names:
         entry = header[name]
+        first, last = entry["data_offsets"]
+        if name in sums:
+            places[name] = Place(8 + size + first, last - first, sums[name])
         if entry["dtype"] in DTYPES:  # others are nobody's of ours
-            start = 8 + size + entry["data_offsets"][0]
-            tensors[name] = view(data, start, DTYPES[entry["dtype"]], tuple(entry["shape"]))
-    return Contents(texts, tensors)
+            tensors[name] = view(data, 8 + size + first, DTYPES[entry["dtype"]], tuple(entry["shape"]))
+    return Contents(path, texts, tensors, data, places)
+
+
+def _sums(path: Path, texts: dict[str, str], header: dict[str, Any]) -> dict[str, str]:
+    """The checksums of a file's tensors, once its header is found to be what was written."""
+    if CHECKSUMS not in texts:
+        return {}
+    rest = {name: text for name, text in texts.items() if name != CHECKSUMS}
+    try:
+        sums: dict[str, str] = dict(json.loads(texts[CHECKSUMS]))
+        right = sums.pop("") == _described(rest, header, sums) and set(sums) == set(header)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        right = False
+    if not right:
+        raise ValueError(f"{path} is damaged (the checksum of its header is wrong); save it again")
+    return sums
 
 
 def view(data: mmap.mmap, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     """A tensor on mapped bytes; a copy where it stands between the places of its numbers."""
     count = torch.Size(shape).numel()
     if count == 0:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it cannot be written to: nobody does
         if start % dtype.itemsize:

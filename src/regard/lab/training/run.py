@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from regard.inspection.files import replace
+from regard.inspection.files import replace, sweep
 from regard.lab.machine import machine
 from regard.lab.setting import Progress, silent
 from regard.lab.training import shelf
@@ -20,7 +20,6 @@ from regard.lab.training.trained import Trained
 
 WEIGHTS, CHECKPOINT, RECORD = "model.safetensors", "checkpoint.safetensors", "record.json"
 EVERY = 5.0  # seconds between checkpoints
-LEFT = 60.0  # seconds after which a part of a file is what a killed process left behind
 
 
 def train(task: Task, progress: Progress = silent) -> Trained:
@@ -46,7 +45,7 @@ def train(task: Task, progress: Progress = silent) -> Trained:
 
 def _trained(task: Task, folder: Path, progress: Progress) -> None:
     """Go through the steps that are left and put the weights down."""
-    _swept(folder)
+    sweep(folder)
     with _alone(), torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
         state = _begun(task, folder)
         _loop(task, state, folder, progress, interrupt)
@@ -123,15 +122,8 @@ def _step(task: Task, state: State) -> float:
 def _alone() -> Iterator[None]:
     """One thread for the block."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
+        torch.set_num_threads(1)
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _swept(folder: Path) -> None:
-    """Remove parts of files that a killed process left."""
-    for part in folder.glob(".regard-*.part"):
-        if time.time() - part.stat().st_mtime > LEFT:
-            part.unlink(missing_ok=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from torch import Tensor, nn
 
 from regard.inspection.files import beside
+from regard.inspection.saved import tensors as saved
 from regard.lab.training.trained import Point
 
 
@@ -44,10 +44,13 @@ class State:
             parts = {key.removeprefix(head): tensor for key, tensor in tensors.items() if key.startswith(head)}
             if parts:
                 self.optimizer.state[parameter] = parts
-        self.generator.set_state(tensors["random/generator"])
-        torch.set_rng_state(tensors["random/torch"])
-        self.step, self.since, self.seconds = told["step"], told["since"], told["seconds"]
-        self.curve = told["curve"]
+        try:
+            self.generator.set_state(tensors["random/generator"])
+            torch.set_rng_state(tensors["random/torch"])
+            self.step, self.since, self.seconds = told["step"], told["since"], told["seconds"]
+            self.curve = told["curve"]
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"{path} is no checkpoint ({error}); delete it, and the training begins anew") from error
 
 
 def named(model: nn.Module) -> dict[str, Tensor]:
@@ -67,27 +70,17 @@ def fill(model: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def write(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
-    """A safetensors file with JSON in its header. (`safetensors.torch.save_file` would need numpy.)"""
-    packed = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    specs = {
-        name: TensorSpec(
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            shape=list(tensor.shape),
-            data_ptr=tensor.data_ptr(),
-            data_len=tensor.nbytes,
-        )
-        for name, tensor in packed.items()
-    }
-    with beside(path) as part:
-        serialize_file(specs, part, {"regard": json.dumps(told)})
+    """A safetensors file with JSON and checksums in its header."""
+    with beside(path, "set REGARD_CACHE to a folder that you may write to") as part:
+        saved.write(part, {"regard": json.dumps(told)}, tensors)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write` wrote, in memory of its own."""
     try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no dict)
-            told: dict[str, Any] = json.loads(file.metadata()["regard"])
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        found = saved.mapped(path)
+        found.verify()
+        told: dict[str, Any] = json.loads(found.texts["regard"])
+        return {name: tensor.clone() for name, tensor in found.tensors.items()}, told
+    except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}); delete it, and the training begins anew") from error
-    return tensors, told

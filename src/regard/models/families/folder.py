@@ -15,6 +15,7 @@ from regard.nn import fuse
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+LAYERS = ("num_hidden_layers", "n_layer")  # what configs call the number of layers
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Folder:
             raise FileNotFoundError(f"{path} has no config.json; a model is a folder with config.json and {SINGLE}")
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{file} is not JSON: {error}") from error
         if not isinstance(config, dict):
             raise ValueError(f"{file} must hold an object of settings, got {type(config).__name__}")
@@ -87,8 +88,13 @@ class Folder:
     def _files(self) -> list[Path]:
         index = self.path / INDEX
         if index.is_file():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            files = [self.path / Path(name).name for name in names]
+            try:
+                names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+                files = [self.path / Path(name).name for name in names]
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise ValueError(
+                    f"{index} does not say which file holds which tensor: {error}; fetch it again"
+                ) from error
         else:
             files = [self.path / SINGLE]
         for file in files:
@@ -106,11 +112,16 @@ class Folder:
         The module is made without memory of its own. Every parameter must be given, and every tensor must have a place;
         an empty answer of `renamed` says that a tensor is not wanted.
         """
-        with _Unfilled():
-            module = make()
         state: dict[str, Tensor] = {}
         for name, tensor in self.tensors():
             state |= renamed(name, tensor)
+        for name in LAYERS:  # before as many are made
+            if isinstance(count := self.config.get(name), int) and count > len(state):
+                raise ValueError(
+                    f"{self.path / 'config.json'} has {name} {count}, for {len(state)} tensors; fetch it again"
+                )
+        with _Unfilled():
+            module = make()
         shared = {name for name, parameter in module.named_parameters(remove_duplicate=False)}
         shared -= {name for name, _ in module.named_parameters()}
         missing = [name for name in module.state_dict() if name not in state and name not in shared]

@@ -22,8 +22,8 @@ class Bias(Part):
 
     @property
     def hides(self) -> bool:
-        """Whether some value is −inf."""
-        return False
+        """Whether some value is −inf; one that is known by its values alone may have some."""
+        return type(self).lower is Bias.lower
 
     def check(self, plane: Plane) -> None:
         """Raise if this bias does not fit the sizes of the call."""
@@ -34,7 +34,8 @@ class Bias(Part):
 
     def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         """The same as a form that computes any rectangle alone."""
-        raise NotImplementedError(f"{type(self).__name__} must define lower(plane, precision)")
+        held = [value for value in self.held.values() if isinstance(value, Tensor) and value.requires_grad]
+        return ValuesForm(self, tuple(held), precision)
 
     def terms(self) -> tuple["Bias", ...]:
         """The biases this one is the sum of."""
@@ -121,6 +122,22 @@ class DenseForm(Form):
 
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         return cut[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ValuesForm(Form):
+    """A bias that has its definition alone; `captured` are the tensors it holds that need gradients."""
+
+    bias: Bias
+    captured: tuple[Tensor, ...]
+    precision: torch.dtype
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(Operand(tensor, "captured") for tensor in self.captured)
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return self.bias.values(pairs).to(self.precision)
 
 
 def head_table(table: Tensor, plane: Plane, name: str) -> Tensor:

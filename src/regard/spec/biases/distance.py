@@ -11,6 +11,8 @@ from regard.spec.biases.base import Bias, head_table
 from regard.spec.forms import Form, Operand
 from regard.spec.plane import Pairs, Plane
 
+COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distances apart up to here
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ALiBi(Bias):
@@ -27,7 +29,7 @@ class ALiBi(Bias):
         power = 1 << (self.heads.bit_length() - 1)
         first = [2.0 ** (-8.0 * (k + 1) / power) for k in range(power)]
         more = [2.0 ** (-4.0 * (k + 1) / power) for k in range(0, 2 * (self.heads - power), 2)]
-        return torch.tensor(first + more, dtype=torch.float64)
+        return torch.tensor(first + more, dtype=torch.float64, device="cpu")
 
     def check(self, plane: Plane) -> None:
         if self.heads != plane.heads:
@@ -129,7 +131,7 @@ class T5(Bias):
         if table.ndim != 2 or table.shape[0] < (4 if self.bidirectional else 2) or table.shape[0] % 2:
             raise ValueError(f"T5's table must be (buckets, heads) with an even number of buckets, got {shape(table)}")
         exact = table.shape[0] // (4 if self.bidirectional else 2)
-        whole("T5's max_distance", self.max_distance, least=exact + 1)
+        whole("T5's max_distance", self.max_distance, least=exact + 1, most=COUNTED)
 
     @property
     def hides(self) -> bool:
@@ -153,11 +155,14 @@ class T5(Bias):
     def _limits(self, buckets: int) -> Tensor:
         """The smallest distance of every bucket but the first; far buckets start where T5's float32 formula says."""
         exact = buckets // 2
-        far = torch.arange(exact, self.max_distance + 1)
+        far = torch.arange(exact, self.max_distance + 1, device="cpu")
         step = torch.log(far.float() / exact) / math.log(self.max_distance / exact) * (buckets - exact)
         found = (exact + step.to(torch.int64)).clamp(max=buckets - 1)
         return torch.cat(
-            [torch.arange(1, exact + 1), exact + torch.searchsorted(found, torch.arange(exact + 1, buckets))]
+            [
+                torch.arange(1, exact + 1, device="cpu"),
+                exact + torch.searchsorted(found, torch.arange(exact + 1, buckets, device="cpu")),
+            ]
         )
 
     def values(self, pairs: Pairs) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.checks import whole
+from regard.checks import whole, written
 from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import Pairs, Strips
@@ -48,8 +48,11 @@ class Window(Mask):
 
     def __post_init__(self) -> None:
         for name, value in (("before", self.before), ("after", self.after)):
-            if value is not None and abs(whole(f"Window's {name}", value)) > WIDEST:
-                raise ValueError(f"Window's {name} must lie within ±2**61, got {value}; None leaves that side open")
+            if isinstance(value, int) and abs(value) > WIDEST:
+                got = written(value)
+                raise ValueError(f"Window's {name} must lie within ±2**61, got {got}; None leaves that side open")
+            if value is not None:
+                whole(f"Window's {name}", value)
         if self.before is not None and self.after is not None and self.before + self.after < 0:
             raise ValueError(
                 "Window(before, after) sees keys i − before to i + after and must leave at least one, "
@@ -83,8 +86,8 @@ class Dilated(Mask):
     step: int
 
     def __post_init__(self) -> None:
-        whole("Dilated's step", self.step, least=1)
-        if whole("Dilated's width", self.width, least=1) % 2 == 0:
+        whole("Dilated's step", self.step, least=1, most=WIDEST)
+        if whole("Dilated's width", self.width, least=1, most=WIDEST) % 2 == 0:
             raise ValueError(
                 f"Dilated's width must be odd, so that the band has a center, got {self.width}; "
                 f"take {self.width - 1} or {self.width + 1}"
@@ -103,7 +106,7 @@ class Dilated(Mask):
 
 def _band(strips: Strips, before: int | None, after: int | None, core: int) -> Runs:
     """What some row of the strip sees lies in [outer_low, outer_high), what all rows see in [low, high)."""
-    first_key, past_keys = (torch.tensor(edge) for edge in strips.key_span)
+    first_key, past_keys = (torch.tensor(edge, device="cpu", dtype=torch.int64) for edge in strips.key_span)
     outer_low = first_key if before is None else strips.first - before
     low = first_key if before is None else strips.last - before
     high = past_keys if after is None else strips.first + after + 1

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from regard.checks import dtype, shape
+from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
-from regard.spec.masks.extent import Extent
+from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
 from regard.spec.plane import Pairs, Plane, Strips
 
@@ -19,13 +19,33 @@ GROUPS = 64  # most groups of global positions that high strips tell apart; near
 
 def integers(name: str, value: Tensor | Sequence[int] | Sequence[Sequence[int]] | int, axes: tuple[int, ...]) -> Tensor:
     """An int64 tensor with one of these numbers of axes; floats and bools are refused."""
-    tensor = torch.as_tensor(value)
+    if isinstance(value, Tensor):
+        if is_tensor(name, value).is_meta:
+            raise ValueError(f"{name} is on the device meta, which holds shapes but no numbers")
+        tensor = value.to("cpu")
+    else:
+        try:
+            tensor = torch.as_tensor(value, device="cpu")
+        except (ValueError, RuntimeError, TypeError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{name} must be integers of at most 64 bits in one tensor or list: {error}") from error
     if tensor.numel() and tensor.dtype not in INTEGERS:
         raise TypeError(f"{name} must be integers, got {dtype(tensor)}; convert them with .long() if they are whole")
     if tensor.ndim not in axes:
         wanted = " or ".join(map(str, axes))
         raise ValueError(f"{name} must have {wanted} axes, got shape {shape(tensor)}; squeeze or flatten it first")
     return tensor.detach().to(torch.int64)
+
+
+def _positions(name: str, value: Tensor | Sequence[int] | int) -> Tensor:
+    """Integers on one axis that can be positions, within ±2**62, so that their differences fit in 64 bits."""
+    tensor = integers(name, value, axes=(0, 1)).reshape(-1)
+    # a traced tensor has no numbers yet: the operator makes the mask again, and looks then
+    if not torch.compiler.is_compiling():
+        wrong = tensor[(tensor > FARTHEST) | (tensor < -FARTHEST)]
+        if wrong.numel():
+            raise ValueError(f"{name} must lie within ±2**62, got {int(wrong[0])}")
+    return tensor
 
 
 def _per_batch_row(name: str, value: Tensor, plane: Plane) -> None:
@@ -82,7 +102,9 @@ class Prefix(Mask):
     p: int | Tensor
 
     def __init__(self, p: int | Tensor | Sequence[int]) -> None:
-        object.__setattr__(self, "p", p if type(p) is int else integers("Prefix", p, axes=(0, 1)).reshape(-1))
+        if type(p) is int and not -FARTHEST <= whole("Prefix", p) <= FARTHEST:
+            raise ValueError(f"Prefix must lie within ±2**62, got {p}; masks.Full() sees every key")
+        object.__setattr__(self, "p", p if type(p) is int else _positions("Prefix", p))
 
     @property
     def positional(self) -> bool:
@@ -96,7 +118,7 @@ class Prefix(Mask):
         return pairs.j < torch.as_tensor(self.p, device=pairs.plane.device).view(-1, 1, 1, 1, 1)
 
     def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (FULL, EMPTY), torch.as_tensor(self.p).cpu().view(-1, 1, 1))
+        return cut(strips, (FULL, EMPTY), torch.as_tensor(self.p, device="cpu").cpu().view(-1, 1, 1))
 
     def check(self, plane: Plane) -> None:
         if isinstance(self.p, Tensor):
@@ -110,7 +132,7 @@ class Global(Mask):
     positions: Tensor
 
     def __init__(self, positions: Tensor | Sequence[int]) -> None:
-        tensor = integers("Global", positions, axes=(0, 1)).reshape(-1)
+        tensor = _positions("Global", positions)
         # how many differ is not known while tracing: the operator makes the mask again
         object.__setattr__(self, "positions", tensor if torch.compiler.is_compiling() else tensor.unique())
 
@@ -126,7 +148,7 @@ class Global(Mask):
         columns = chosen[(chosen >= low) & (chosen < high)]
         edges, own = _groups(columns, GROUPS if strips.height > 1 else len(columns))
         # a strip has one of three lists: the global columns among others that are EMPTY, MIXED or FULL
-        kinds = torch.arange(3).view(-1, 1).repeat(1, len(edges) + 1)
+        kinds = torch.arange(3, device="cpu").view(-1, 1).repeat(1, len(edges) + 1)
         kinds[:, 1::2] = torch.maximum(kinds[:, 1::2], own)
         return tabled(strips, kinds[None, None], edges, others[:, 0])
 
@@ -140,8 +162,10 @@ def _groups(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
         return chosen, chosen
     gaps = chosen.diff() - 1
     widest = gaps.topk(min(most - 1, len(gaps))).indices
-    ends = torch.cat([widest[gaps[widest] > 0].sort().values, torch.tensor([len(gaps)])])
-    begins = torch.cat([torch.tensor([0]), ends[:-1] + 1])
+    ends = torch.cat(
+        [widest[gaps[widest] > 0].sort().values, torch.tensor([len(gaps)], device="cpu", dtype=torch.int64)]
+    )
+    begins = torch.cat([torch.tensor([0], device="cpu", dtype=torch.int64), ends[:-1] + 1])
     start, stop = chosen[begins], chosen[ends] + 1
     solid = stop - start == ends - begins + 1
     return torch.stack([start, stop], 1).flatten(), torch.where(solid, FULL, MIXED)

@@ -26,7 +26,7 @@ def count_visible(mask: "Mask", plane: Plane) -> int:
 
 def count_cells(mask: "Mask", plane: Plane, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
     """Visible pairs of every cell between rising bounds of rows and columns: (batch, head, row cell, column cell)."""
-    counts = torch.zeros((plane.batch, plane.heads, len(rows) - 1, len(columns) - 1), dtype=torch.int64)
+    counts = torch.zeros((plane.batch, plane.heads, len(rows) - 1, len(columns) - 1), dtype=torch.int64, device="cpu")
     if counts.numel() == 0 or plane.queries == 0 or plane.keys == 0:
         return counts
     # strips of one row: nearly every mask is then settled without looking
@@ -43,7 +43,7 @@ def _in_rows(mask: "Mask", plane: Plane, first: int, stop: int, columns: Sequenc
     runs = mask.runs(Strips(plane, 1, first, stop))
     start, end = (edges - plane.key_start for edges in (runs.edges[..., :-1], runs.edges[..., 1:]))
     full, mixed = runs.kinds == FULL, (runs.kinds == MIXED) & (end > start)
-    total = torch.zeros((plane.batch, plane.heads, len(columns) - 1), dtype=torch.int64)
+    total = torch.zeros((plane.batch, plane.heads, len(columns) - 1), dtype=torch.int64, device="cpu")
     spans: list[tuple[Tensor | int, Tensor | int]] = [(0, plane.keys)]  # where the runs are believed
     if bool(mixed.any()):
         low = torch.where(mixed, start, plane.keys).amin(-1).flatten(0, 1).amin(0)
@@ -64,8 +64,8 @@ def _in_rows(mask: "Mask", plane: Plane, first: int, stop: int, columns: Sequenc
 
 def _look(mask: "Mask", plane: Plane, rows: slice, hull: slice, columns: Sequence[int]) -> Tensor:
     """Count pair by pair in a rectangle that is cut to bounded pieces."""
-    total = torch.zeros((plane.batch, plane.kv_heads, plane.group, len(columns) - 1), dtype=torch.int64)
-    lanes, bounds = plane.batch * plane.heads, torch.tensor(columns[1:-1], dtype=torch.int64)
+    total = torch.zeros((plane.batch, plane.kv_heads, plane.group, len(columns) - 1), dtype=torch.int64, device="cpu")
+    lanes, bounds = plane.batch * plane.heads, torch.tensor(columns[1:-1], dtype=torch.int64, device="cpu")
     width = min(hull.stop - hull.start, max(1, CELLS // lanes))
     height = max(1, CELLS // (lanes * width))
     for top in range(rows.start, rows.stop, height):
@@ -74,7 +74,7 @@ def _look(mask: "Mask", plane: Plane, rows: slice, hull: slice, columns: Sequenc
             visible = mask.visible(pairs)
             visible = visible[(None,) * (5 - visible.ndim)].expand(-1, -1, -1, len(pairs.row), len(pairs.column))
             cell = torch.searchsorted(bounds, pairs.column.cpu(), right=True)
-            total += torch.zeros((*visible.shape[:3], len(columns) - 1), dtype=torch.int64).index_add_(
+            total += torch.zeros((*visible.shape[:3], len(columns) - 1), dtype=torch.int64, device="cpu").index_add_(
                 3, cell, visible.sum(3).cpu()
             )
     return total.flatten(1, 2)

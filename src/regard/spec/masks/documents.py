@@ -86,7 +86,7 @@ class Documents(Mask):
         if plane.starts.numel() == 1:
             start = int(plane.starts)
             return ids[:, start + rows.start : start + rows.stop]
-        places = plane.starts.view(-1, 1) + torch.arange(rows.start, rows.stop)
+        places = plane.starts.view(-1, 1) + torch.arange(rows.start, rows.stop, device="cpu")
         return ids.expand(len(places), -1).gather(1, places.to(ids.device))
 
     def runs(self, strips: Strips) -> Runs:
@@ -138,7 +138,7 @@ def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
     size = (len(keys), len(names) + 1)  # the last is any document that no key is in
     first = _extreme("amin", size, keys.shape[1], row, number, start)
     last = _extreme("amax", size, 0, row, number, stop)
-    held = torch.zeros(size, dtype=torch.int64).index_put_((row, number), stop - start, accumulate=True)
+    held = torch.zeros(size, dtype=torch.int64, device="cpu").index_put_((row, number), stop - start, accumulate=True)
     solid = last - first == held
 
     row, begin, _, name = _segments(queries, strips.height)
@@ -159,15 +159,17 @@ def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
 
 def _segments(ids: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stretches of one id, also cut at multiples of `height`: batch row, first place, one past the last, id."""
-    breaks = torch.ones(ids.shape, dtype=torch.bool)
+    breaks = torch.ones(ids.shape, dtype=torch.bool, device="cpu")
     torch.ne(ids[:, 1:], ids[:, :-1], out=breaks[:, 1:])
     breaks[:, ::height] = True
     row, start = breaks.nonzero(as_tuple=True)
-    ends = torch.cat([(row * ids.shape[1] + start)[1:], torch.tensor([ids.numel()])[: len(row)]])
+    ends = torch.cat(
+        [(row * ids.shape[1] + start)[1:], torch.tensor([ids.numel()], device="cpu", dtype=torch.int64)[: len(row)]]
+    )
     return row, start, ends - row * ids.shape[1], ids[row, start]
 
 
 def _extreme(how: str, size: tuple[int, int], start: int, row: Tensor, column: Tensor, values: Tensor) -> Tensor:
     """The least or greatest of the values that fall on each cell, or `start`."""
-    flat = torch.full((size[0] * size[1],), start)
+    flat = torch.full((size[0] * size[1],), start, device="cpu", dtype=torch.int64)
     return flat.scatter_reduce(0, row * size[1] + column, values, how).view(size)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.checks import dtype, shape, whole
+from regard.checks import dtype, is_tensor, shape, whole, written
 from regard.spec.plane import Plane
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def plane_of(
         batch = max(extent.batch, query_start.numel()) if isinstance(query_start, Tensor) else extent.batch
     heads = extent.heads if heads is None else heads
     for name, size in (("queries", queries), ("keys", keys), ("batch", batch), ("heads", heads)):
-        whole(name, size, least=0)
+        whole(name, size, least=0, most=FARTHEST)
     starts = starts_of(query_start, queries, keys, batch, mask, mask.positional_for(queries))
     plane = Plane(batch, heads, 1, queries, keys, starts)
     mask.check(plane)
@@ -74,22 +74,25 @@ def starts_of(query_start: object, queries: int, keys: int, batch: int, mask: "M
                 f"query_start is ambiguous: {queries} queries, {keys} keys, and {why}; pass query_start=0 if the first "
                 "query stands at the first key, or the position of the first query (an int, or one per batch row)"
             )
-        return torch.tensor([max(keys - queries, 0)])
+        return torch.tensor([max(keys - queries, 0)], device="cpu", dtype=torch.int64)
     if isinstance(query_start, list | tuple):
         raise TypeError(
             f"query_start must be an int, or a tensor with one per batch row, got {type(query_start).__name__}; "
             "wrap it with torch.tensor(...)"
         )
     if not isinstance(query_start, Tensor):
-        start = whole("query_start", query_start)
-        if abs(start) > FARTHEST:
-            raise ValueError(f"query_start must lie within ±2**62, got {start}")
-        return torch.tensor([start])
-    if query_start.is_meta:
+        if isinstance(query_start, int) and abs(query_start) > FARTHEST:
+            raise ValueError(f"query_start must lie within ±2**62, got {written(query_start)}")
+        return torch.tensor([whole("query_start", query_start)], device="cpu", dtype=torch.int64)
+    if is_tensor("query_start", query_start).is_meta:
         raise ValueError("query_start is on the device meta, which holds shapes but no numbers")
     if query_start.dtype not in (torch.int64, torch.int32) or query_start.numel() not in (1, batch):
         raise ValueError(
             f"query_start must be an int, or integers for each of the {batch} batch rows, "
             f"got {dtype(query_start)} of shape {shape(query_start)}"
         )
-    return query_start.detach().reshape(-1).to("cpu", torch.int64)
+    starts = query_start.detach().reshape(-1).to("cpu", torch.int64, copy=True)
+    wrong = starts[(starts > FARTHEST) | (starts < -FARTHEST)]
+    if wrong.numel():
+        raise ValueError(f"query_start must lie within ±2**62, got {int(wrong[0])}")
+    return starts

@@ -60,7 +60,7 @@ class RowBlocks(Mask):
     def runs(self, strips: Strips) -> Runs:
         kinds = self.kinds.cpu()
         top, bottom = strips.first_row // self.size[0], strips.last_row // self.size[0] + 1
-        edges = strips.key_span[0] + torch.arange(1, kinds.shape[3]) * self.size[1]
+        edges = strips.key_span[0] + torch.arange(1, kinds.shape[3], device="cpu") * self.size[1]
         return block_runs(strips, kinds != EMPTY, kinds == FULL, top.view(1, 1, -1), bottom.view(1, 1, -1), edges)
 
     def check(self, plane: Plane) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.checks import dtype, shape
+from regard.spec.forms import answer
 from regard.spec.masks.base import Mask
 from regard.spec.plane import Pairs
 
@@ -30,9 +31,10 @@ class _Function(Mask):
         plane = pairs.plane
         if not isinstance(seen, Tensor | bool):
             raise TypeError(
-                f"{self!r}'s function must return a bool tensor (True = visible), got {type(seen).__name__}"
+                f"{self!r}'s function must return a bool tensor (True = visible), got {type(seen).__name__}; "
+                "end it with a return, and use torch's operations"
             )
-        seen = torch.as_tensor(seen, device=plane.device)
+        seen = answer(f"{self!r}'s function", seen, torch.bool, plane.device)
         if seen.dtype != torch.bool:
             raise TypeError(
                 f"{self!r}'s function must return bools (True = visible), got {dtype(seen)}; "

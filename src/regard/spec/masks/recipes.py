@@ -44,11 +44,16 @@ def bigbird(
         )
     whole("bigbird's ends", ends, least=0)
     random = min(whole("bigbird's random", random, least=0), count)
-    row, column = torch.arange(count).view(-1, 1), torch.arange(count)
+    row, column = torch.arange(count, device="cpu").view(-1, 1), torch.arange(count, device="cpu")
     layout = (row - column).abs() <= window // 2
     for block in (row, column):
         layout = layout | (block < ends) | (block >= count - ends)
-    draw = torch.rand((count, count), generator=torch.Generator().manual_seed(whole("bigbird's seed", seed)))
+    draw = torch.rand(
+        (count, count),
+        generator=torch.Generator().manual_seed(whole("bigbird's seed", seed, most=(1 << 64) - 1)),
+        device="cpu",
+        dtype=torch.float32,
+    )
     taken = layout | (column > row) if causal else layout
     chosen = draw.masked_fill(taken, -1.0).topk(random, -1)
     layout = layout.scatter(1, chosen.indices, layout.gather(1, chosen.indices) | (chosen.values >= 0))

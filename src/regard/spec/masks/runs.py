@@ -85,11 +85,11 @@ def cut(strips: Strips, kinds: Sequence[int | Tensor], *edges: Tensor) -> Runs:
     Edges and kinds broadcast to (batch, head, strips).
     """
     low, high = strips.key_span
-    rows = [torch.as_tensor(edge).clamp(low, high) for edge in (low, *edges, high)]
+    rows = [torch.as_tensor(edge, device="cpu").clamp(low, high) for edge in (low, *edges, high)]
     kept = _used(rows)
     shape = strips.first_row.view(1, 1, -1)
     rows = [rows[interval] for interval in (*kept, -1)]
-    between = [torch.as_tensor(kinds[interval], dtype=torch.int8) for interval in kept]
+    between = [torch.as_tensor(kinds[interval], dtype=torch.int8, device="cpu") for interval in kept]
     stacked = [torch.stack(torch.broadcast_tensors(shape, *parts)[1:], -1) for parts in (rows, between)]
     return Runs(stacked[0], stacked[1])
 
@@ -100,14 +100,20 @@ def tabled(strips: Strips, kinds: Tensor, edges: Tensor, which: Tensor | None = 
     The table has one row, or one per strip, or `which` (batch or 1, strips) tells the row of each strip.
     """
     low, high = strips.key_span
-    edges = torch.cat([torch.tensor([low]), edges.clamp(low, high), torch.tensor([high])])
+    edges = torch.cat(
+        [
+            torch.tensor([low], device="cpu", dtype=torch.int64),
+            edges.clamp(low, high),
+            torch.tensor([high], device="cpu", dtype=torch.int64),
+        ]
+    )
     edges, kinds = _joined(edges.expand(*kinds.shape[:3], -1), kinds.to(torch.int8))
     if which is None:
         parts = [part.expand(-1, -1, strips.count, -1) for part in (edges, kinds)]
     elif len(which) == 1:
         parts = [part[:, :, which[0]] for part in (edges, kinds)]
     else:
-        row = torch.arange(len(which)).unsqueeze(-1)
+        row = torch.arange(len(which), device="cpu").unsqueeze(-1)
         parts = [
             part.expand(len(which), -1, -1, -1).transpose(1, 2)[row, which].transpose(1, 2) for part in (edges, kinds)
         ]
@@ -138,7 +144,7 @@ def _combine(left: Runs, right: Runs, choose: Callable[[Tensor, Tensor], Tensor]
     edges, both = _in_order(left.edges.expand(*lanes, -1), torch.cat(inner, -1), first, torch.cat(changes, -1))
     kept = _used(edges.unbind(-1))
     if len(kept) < both.shape[-1]:
-        index = torch.tensor([*kept, both.shape[-1]])
+        index = torch.tensor([*kept, both.shape[-1]], device="cpu", dtype=torch.int64)
         edges, both = edges.index_select(-1, index), both.index_select(-1, index[:-1])
     # among equal edges the order is open, so what an empty interval holds may be out of range
     return Runs(edges, choose(both >> 2, both & 3).clamp(EMPTY, FULL))

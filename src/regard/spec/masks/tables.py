@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
-from regard.spec.masks.extent import Extent, query_span
+from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
 from regard.spec.plane import Pairs, Plane, Strips, split_heads
 
@@ -27,7 +27,7 @@ class Blocks(Mask):
     layout: Tensor
 
     def __post_init__(self) -> None:
-        whole("Blocks' size", self.size, least=1)
+        whole("Blocks' size", self.size, least=1, most=FARTHEST)
         _bool_table("Blocks' layout", self.layout, least=2)
         if 0 in self.layout.shape[-2:]:
             raise ValueError(f"Blocks' layout must have at least one block, got shape {shape(self.layout)}")
@@ -43,7 +43,7 @@ class Blocks(Mask):
 
     def runs(self, strips: Strips) -> Runs:
         layout = four(self.layout.cpu())
-        edges = torch.arange(1, layout.shape[3]) * self.size
+        edges = torch.arange(1, layout.shape[3], device="cpu") * self.size
         return block_runs(strips, layout, layout, strips.first // self.size, strips.last // self.size + 1, edges)
 
     def check(self, plane: Plane) -> None:
@@ -90,7 +90,7 @@ class Dense(Mask):
         some, every = (
             grouped(grouped(table, 2, strips.height, reduce), 3, COLUMNS, reduce) for reduce in (torch.amax, torch.amin)
         )
-        return tabled(strips, some + every, strips.key_span[0] + torch.arange(1, some.shape[3]) * COLUMNS)
+        return tabled(strips, some + every, strips.key_span[0] + torch.arange(1, some.shape[3], device="cpu") * COLUMNS)
 
     def check(self, plane: Plane) -> None:
         fits_plane("mask", self.tensor, plane)

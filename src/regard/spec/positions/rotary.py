@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from regard.checks import is_tensor, written
+from regard.spec.positions.frequencies import FARTHEST
 from regard.spec.positions.rotation import Pairing, check_input, integers, rotary_tables, rotate
 from regard.spec.positions.stretch import Stretch
 
@@ -57,7 +59,7 @@ def _follow(x: Tensor, start: int | Tensor) -> Tensor:
     """Positions start, start + 1, ...: (length,), or (batch, length) when there is a start per batch row."""
     steps = torch.arange(x.shape[-2], device="cpu")
     if isinstance(start, Tensor):
-        if start.ndim > 1:
+        if is_tensor("start", start).ndim > 1:
             raise ValueError(
                 f"rotary wants start to be an int or a tensor (batch,), got {tuple(start.shape)}; "
                 "a position for each row goes to positions="
@@ -66,6 +68,8 @@ def _follow(x: Tensor, start: int | Tensor) -> Tensor:
         return start.unsqueeze(-1) + steps if start.ndim else start + steps
     if isinstance(start, bool) or not isinstance(start, int):
         raise TypeError(f"rotary wants start to be an int or an integer tensor (batch,), got {start!r}")
+    if abs(start) > FARTHEST:
+        raise ValueError(f"rotary wants start within ±2**62, got {written(start)}")
     return start + steps
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.checks import is_tensor
 from regard.spec.positions.frequencies import FLOATS, inverse_frequencies
 from regard.spec.positions.stretch import Stretch
 
@@ -66,6 +67,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half") -> Te
 
 def check_input(x: object) -> None:
     """Refuse what is not a floating-point tensor (..., length, width)."""
+    if isinstance(x, Tensor):
+        is_tensor("rotary's x", x)
     if not isinstance(x, Tensor) or x.dtype not in FLOATS:
         got = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"rotary wants x to be a float16, bfloat16, float32 or float64 tensor, got {got}")
@@ -96,7 +99,7 @@ def integers(name: str, value: Tensor) -> Tensor:
     """`value` as int64 on the CPU; anything but an integer tensor is refused."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} wants an integer tensor, got {type(value).__name__}; wrap it in torch.tensor")
-    if value.dtype not in INTEGERS:
+    if is_tensor(name, value).dtype not in INTEGERS:
         raise TypeError(
             f"{name} wants an integer tensor, got {value.dtype}; floats lose whole positions, "
             "and fractions of one are what stretch=Linear(factor) is for"

@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regard.spec.positions.frequencies import FLOATS, inverse_frequencies
+from regard.checks import written
+from regard.spec.positions.frequencies import FARTHEST, FLOATS, inverse_frequencies
 
 
 def sinusoidal(
@@ -30,7 +31,9 @@ def sinusoidal(
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"sinusoidal wants {name} to be an int, got {value!r} ({type(value).__name__})")
         if least is not None and value < least:
-            raise ValueError(f"sinusoidal wants {name} of at least {least}, got {value}")
+            raise ValueError(f"sinusoidal wants {name} of at least {least}, got {written(value)}")
+        if abs(value) > FARTHEST:
+            raise ValueError(f"sinusoidal wants {name} within ±2**62, got {written(value)}")
     if layout not in ("interleaved", "halves"):
         raise ValueError(
             "sinusoidal wants layout 'interleaved' (sin, cos, sin, cos) or 'halves' (sines, then cosines), "

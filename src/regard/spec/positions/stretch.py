@@ -7,7 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from regard.spec.positions.frequencies import inverse_frequencies, is_number
+from regard.checks import LARGEST, written
+from regard.spec.positions.frequencies import inverse_frequencies, is_finite, is_number
 
 
 class Stretch(Protocol):
@@ -154,8 +155,8 @@ def _check_factor(stretch: Linear | NTK | YaRN | Llama3) -> None:
     wanted = f"{owner} wants factor to be a finite number of at least 1 (4.0 reaches four times as far)"
     if not is_number(factor):
         raise TypeError(f"{wanted}, got {factor!r}")
-    if not (math.isfinite(factor) and factor >= 1):
-        raise ValueError(f"{wanted}, got {factor!r}")
+    if not (is_finite(factor) and factor >= 1):
+        raise ValueError(f"{wanted}, got {written(factor)}")
 
 
 def _check_length(stretch: YaRN | Llama3, length: int) -> None:
@@ -163,12 +164,14 @@ def _check_length(stretch: YaRN | Llama3, length: int) -> None:
     if isinstance(length, bool) or not isinstance(length, int):
         raise TypeError(f"{wanted}, got {length!r}")
     if length < 1:
-        raise ValueError(f"{wanted}, at least 1, got {length}")
+        raise ValueError(f"{wanted}, at least 1, got {written(length)}")
+    if length > LARGEST:
+        raise ValueError(f"{wanted}, at most 2**63 - 1, got {written(length)}")
 
 
 def _check_positive(stretch: YaRN | Llama3, name: str, value: float) -> None:
     wanted = f"{type(stretch).__name__} wants {name} to be a finite number greater than 0"
     if not is_number(value):
         raise TypeError(f"{wanted}, got {value!r}")
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{wanted}, got {value!r}")
+    if not (is_finite(value) and value > 0):
+        raise ValueError(f"{wanted}, got {written(value)}")

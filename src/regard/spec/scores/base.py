@@ -44,8 +44,7 @@ class Score(Part):
     @property
     def parameters(self) -> dict[str, Tensor]:
         """The tensors it holds, by name."""
-        named = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
-        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in self.held.items() if isinstance(value, Tensor)}
 
 
 def same_width(name: str, d_query: int, d_key: int) -> None:

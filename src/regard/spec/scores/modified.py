@@ -1,14 +1,13 @@
 """Scores made from another score: soft-capped, or changed by a user's function."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.checks import positive
+from regard.spec.closures import captured_tensors
 from regard.spec.forms import Capped, Form, Function, called
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
@@ -62,10 +61,10 @@ class SoftCapped(Wrapped):
         return self.score.form
 
     def change(self, score: Tensor, pairs: Pairs) -> Tensor:
-        return self.cap * torch.tanh(score / self.cap)
+        return float(self.cap) * torch.tanh(score / float(self.cap))
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Capped(self.score.lower(query, key), self.cap)
+        return Capped(self.score.lower(query, key), float(self.cap))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,34 +100,3 @@ class Modified(Wrapped):
 def _inner(name: str, score: object) -> None:
     if not isinstance(score, Score):
         raise TypeError(f"{name} changes one of regard.scores, got {type(score).__name__}; it comes first")
-
-
-def captured_tensors(fn: Any) -> tuple[Tensor, ...]:
-    """Tensors that need gradients among what a function closes over, its defaults and partial arguments."""
-    found: dict[int, Tensor] = {}
-    for value in _captured(fn, set()):
-        if value.requires_grad:
-            found[id(value)] = value
-    return tuple(found.values())
-
-
-def _captured(value: Any, seen: set[int]) -> Iterator[Tensor]:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, functools.partial):
-        for inner in (value.func, *value.args, *value.keywords.values()):
-            yield from _captured(inner, seen)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _captured(inner, seen)
-    elif isinstance(value, torch.nn.Module):
-        yield from value.parameters()
-    elif callable(value):
-        for cell in getattr(value, "__closure__", None) or ():
-            yield from _captured(cell.cell_contents, seen)
-        yield from _captured(tuple(getattr(value, "__defaults__", None) or ()), seen)
-        if hasattr(value, "__self__"):
-            yield from _captured(value.__self__, seen)

@@ -35,7 +35,7 @@ class ScaledDot(Score):
 
     def factor(self, width: int) -> float:
         """The number the dot product is multiplied by."""
-        return default_scale(width) if self.scale is None else self.scale
+        return default_scale(width) if self.scale is None else float(self.scale)
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return (query @ key.mT) * self.factor(query.shape[-1])
@@ -84,10 +84,10 @@ class Cosine(Score):
         number("Cosine's scale", self.scale)
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        return self.scale * (unit(query) @ unit(key).mT)
+        return float(self.scale) * (unit(query) @ unit(key).mT)
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Product(unit(query) * self.scale, unit(key))
+        return Product(unit(query) * float(self.scale), unit(key))
 
 
 def unit(x: Tensor) -> Tensor:

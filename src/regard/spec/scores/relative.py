@@ -62,7 +62,7 @@ class Relative(Score):
                 return query
             return query + per_head(by.to(query.dtype), 1, kv_heads, group, "u").unsqueeze(-2)
 
-        factor = default_scale(query.shape[-1]) if self.scale is None else self.scale
+        factor = default_scale(query.shape[-1]) if self.scale is None else float(self.scale)
         table = per_head(self.keys.to(query.dtype), 2, kv_heads, group, "keys")
         return shifted(self.u) * factor, shifted(self.v) * factor, table
 

@@ -1,0 +1,78 @@
+"""What rounding does to a formula: the same operations, each result off by a random part of one unit in the last place.
+
+The error of one run in float32 is a single draw; of a result with few numbers it is often 0 by luck. Here float64
+operations are disturbed as those of float32 would be, as often as wanted, forward and backward. This is first order in
+the unit, so what is found for float32 holds for float64 in proportion.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# views, copies, choices, comparisons, sums of equals (gather, scatter) round nothing
+ROUNDS = (
+    *(
+        "add",
+        "add_",
+        "sub",
+        "sub_",
+        "rsub",
+        "mul",
+        "mul_",
+        "div",
+        "div_",
+        "reciprocal",
+        "sum",
+        "index_put",
+        "index_put_",
+    ),
+    *("_index_put_impl_", "exp", "log", "pow", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "tanh_backward"),
+)
+
+
+class Rounded(TorchDispatchMode):
+    """Within it, every float operation that rounds is off by up to `unit` of its result, uniformly."""
+
+    def __init__(self, unit: float, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unit, self.generator, self.paused = unit, torch.Generator().manual_seed(seed), False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if self.paused or not isinstance(found, Tensor) or found.dtype != torch.float64:
+            return found
+        if func.overloadpacket.__name__ not in ROUNDS:
+            return found
+        noise = torch.rand(found.shape, generator=self.generator, dtype=torch.float64) * (2 * self.unit) - self.unit
+        # what is infinite stays so
+        off = torch.where(found.isfinite(), found * (1 + noise), found)
+        return found.copy_(off) if func.overloadpacket.__name__.endswith("_") else off
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exact arithmetic for a while."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
+
+def scatter(compute: Callable[[Rounded], dict[str, Tensor]], truth: dict[str, Tensor], draws: int) -> dict[str, float]:
+    """Of each result, the largest root mean square error over some draws with float32's unit."""
+    found = dict.fromkeys(truth, 0.0)
+    for seed in range(draws):
+        rounded = Rounded(torch.finfo(torch.float32).eps, seed)
+        with rounded:
+            results = compute(rounded)
+        for name, right in truth.items():
+            difference = (results[name].detach() - right)[right.isfinite()]
+            if difference.numel():
+                found[name] = max(found[name], float(difference.double().square().mean().sqrt()))
+    return found
