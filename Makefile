@@ -46,7 +46,7 @@ test-transformers: $(VENV)/.dev  ## the tests that use transformers, with anothe
 	@test -n "$(VERSION)" || { echo "name the version: make test-transformers VERSION=5.23.0" >&2; exit 1; }
 	$(BIN)/python -m pip install --no-deps --target build/transformers-$(VERSION) --upgrade transformers==$(VERSION)
 	PYTHONPATH=build/transformers-$(VERSION) $(PYTEST) -m "not slow" tests/hf tests/oracles tests/inspection/capture \
-		tests/inspection/intervention $(ARGS)
+		tests/inspection/interventions $(ARGS)
 
 slow: $(VENV)/.dev  ## the long sweeps over generated cases
 	$(PYTEST) -m slow $(ARGS)

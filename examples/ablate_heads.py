@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import regard
-from regard.inspection.intervention import Ablate, effect, intervene
+from regard.inspection.interventions import Ablate, effect, intervene
 from regard.inspection.statistics import mean
 from regard.inspection.tidy import Tidy
 

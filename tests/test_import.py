@@ -17,7 +17,7 @@ print(json.dumps([share, sorted(set(sys.modules) - before)]))
 """
 
 LOADED_WHEN_USED = {
-    "regard.show",
+    "regard.plot",
     "regard.lab",
     "regard.hf",
     "regard.models",

@@ -14,14 +14,14 @@ LAYERS = (
     ("engine",),
     ("nn",),
     ("inspection",),
-    ("show",),
+    ("plot",),
     ("map",),
     ("lab", "hf", "models", "bench"),
     ("cli",),
 )
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
-# `.show()`, `.save()` and what a notebook calls may import `regard.show` inside the method. These (file, method) do,
+# `.show()`, `.save()` and what a notebook calls may import `regard.plot` inside the method. These (file, method) do,
 # and no others.
 CONVENIENT = {"show", "save", "_repr_html_"}
 CONVENIENCES = {
@@ -127,8 +127,8 @@ def imports(file: str, text: str) -> list[Import]:
 
 
 def is_convenience(item: Import) -> bool:
-    """Whether an import is `regard.show`, loaded inside a method that shows, saves or draws in a notebook."""
-    return place_of_module(item.target) == "show" and item.method in CONVENIENT
+    """Whether an import is `regard.plot`, loaded inside a method that shows, saves or draws in a notebook."""
+    return place_of_module(item.target) == "plot" and item.method in CONVENIENT
 
 
 def wrong_imports(file: str, text: str) -> list[str]:
@@ -163,7 +163,7 @@ def test_conveniences_are_exactly_those_listed() -> None:
         (file, item.method)
         for file, text in sources()
         for item in imports(file, text)
-        if is_convenience(item) and not may_import(place_of_file(file), "show")
+        if is_convenience(item) and not may_import(place_of_file(file), "plot")
     }
     assert found == CONVENIENCES
 
@@ -175,12 +175,12 @@ def test_conveniences_are_exactly_those_listed() -> None:
         ("spec/masks/base.py", "from regard import masks"),
         ("spec/masks/base.py", "from regard import engine"),
         ("spec/masks/base.py", "import regard.engine.tiled as tiled"),
-        ("spec/masks/base.py", "from regard.show.terminal import heatmap"),
+        ("spec/masks/base.py", "from regard.plot.terminal import heatmap"),
         ("spec/masks/base.py", "from ... import engine"),
         ("spec/masks/base.py", "from ...engine.tiled import tiled"),
         ("spec/masks/base.py", "if TYPE_CHECKING:\n    from regard.engine import Result"),
-        ("spec/masks/base.py", "def show():\n    from regard.show import terminal"),
-        ("spec/masks/base.py", "class Mask:\n    def draw(self):\n        from regard.show import terminal"),
+        ("spec/masks/base.py", "def show():\n    from regard.plot import terminal"),
+        ("spec/masks/base.py", "class Mask:\n    def draw(self):\n        from regard.plot import terminal"),
         ("spec/masks/base.py", "class Mask:\n    def show(self):\n        from regard.lab import rows"),
         ("spec/masks/base.py", "importlib.import_module('regard.engine')"),
         ("engine/tiled.py", "import_module(f'regard.nn.{name}')"),
@@ -205,9 +205,9 @@ def test_a_wrong_import_is_caught(file: str, text: str) -> None:
             "spec/masks/__init__.py",
             "from .base import Mask\nfrom ..scores import Score\nfrom regard.spec import biases",
         ),
-        ("spec/masks/base.py", "class Mask:\n    def show(self):\n        from regard.show import terminal"),
+        ("spec/masks/base.py", "class Mask:\n    def show(self):\n        from regard.plot import terminal"),
         ("engine/tiled.py", "from regard import checks, spec\nimport regard.spec.masks"),
-        ("show/terminal.py", "from regard.inspection.records import Map\nfrom regard.nn import Block"),
+        ("plot/terminal.py", "from regard.inspection.records import Map\nfrom regard.nn import Block"),
         ("bench/speed.py", "from regard.testing import cases\nfrom regard.engine import attend"),
         ("testing.py", "from regard.spec import masks\nfrom regard.engine import attend"),
         ("cli/main.py", "import regard\nimport importlib\nimportlib.import_module(f'regard.cli.{name}')"),

@@ -10,15 +10,15 @@ from regard.spec.dropout import Dropout
 
 if TYPE_CHECKING:
     from regard import hf, lab, models, nn
-    from regard.engine.accelerating import accelerating
     from regard.engine.plan import plan
     from regard.engine.ring import Ring, RingPeerLost
     from regard.engine.sdpa import sdpa
-    from regard.inspection import intervention as interventions
+    from regard.engine.sdpa_override import accelerating
+    from regard.inspection import interventions
     from regard.inspection.capture import Capture, capture
     from regard.inspection.explain import explain
-    from regard.inspection.intervention.block import intervene
-    from regard.inspection.intervention.effect import effect
+    from regard.inspection.interventions.block import intervene
+    from regard.inspection.interventions.effect import effect
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
     from regard.inspection.saved.load import load
     from regard.spec import positions
@@ -62,13 +62,13 @@ _LATER = {
     "Capture": "regard.inspection.capture",
     "Ring": "regard.engine.ring",
     "RingPeerLost": "regard.engine.ring",
-    "accelerating": "regard.engine.accelerating",
+    "accelerating": "regard.engine.sdpa_override",
     "capture": "regard.inspection.capture",
-    "effect": "regard.inspection.intervention",
+    "effect": "regard.inspection.interventions",
     "explain": "regard.inspection.explain",
     "hf": "regard.hf",
-    "intervene": "regard.inspection.intervention",
-    "interventions": "regard.inspection.intervention",
+    "intervene": "regard.inspection.interventions",
+    "interventions": "regard.inspection.interventions",
     "lab": "regard.lab",
     "load": "regard.inspection.saved",
     "matrix": "regard.inspection.matrix",

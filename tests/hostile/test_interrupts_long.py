@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import regard
 from regard.engine.watch import WATCH
-from regard.inspection.listening import taps
+from regard.inspection.hooks import taps
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SOON = 10.0  # seconds, on a machine that may have much else to do
@@ -109,7 +109,7 @@ SCENARIOS = {
         trials(lambda: repr(regard.load("a.safetensors").heads()), str.__eq__)
     """,
     "effect": """
-        from regard.inspection import intervention
+        from regard.inspection import interventions
         model, given = model_of(2), torch.randn(2, 100, 64)
         trials(lambda: str(regard.effect(model, [given], intervention.Ablate())), str.__eq__)
     """,

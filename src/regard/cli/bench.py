@@ -21,7 +21,7 @@ from regard.cli.progress import Progress
 from regard.engine.native.library import DTYPES
 from regard.inspection.files import replace
 from regard.inspection.records import Table
-from regard.show import save, table
+from regard.plot import save, table
 
 QUICK = 2.0  # seconds of timing per case
 BUDGET = 15.0

@@ -11,7 +11,7 @@ from regard.bench.machine import machine
 from regard.cli.progress import Progress
 from regard.inspection.files import replace
 from regard.nn import LanguageModel
-from regard.show import save, table
+from regard.plot import save, table
 
 
 def _contest() -> cache.Contest:

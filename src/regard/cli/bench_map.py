@@ -9,7 +9,7 @@ from regard.bench import map as measured
 from regard.bench.machine import machine
 from regard.cli.progress import Progress
 from regard.inspection.files import replace
-from regard.show import table
+from regard.plot import table
 
 LENGTH, SHORT = 100_000, 10_000
 

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from regard.lab.exercises import EXERCISES, Exercise, check, exercise
-from regard.show import render
+from regard.plot import render
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

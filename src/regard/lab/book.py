@@ -13,7 +13,7 @@ from regard.inspection.text import visible
 from regard.lab.everything import Failed, Outcome
 from regard.lab.page import pictures
 from regard.lab.report import VERDICTS, Compared, Report
-from regard.show.document import hashed
+from regard.plot.document import hashed
 
 STYLE = Path(__file__).parent / "book.css"
 SHORT = 14  # letters that are not broken into lines

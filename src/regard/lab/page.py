@@ -7,14 +7,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from regard import show
+from regard import plot
 from regard.inspection.aligned import columns_of
 from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import display_width
 from regard.lab.report import Report
-from regard.show import data
-from regard.show.save import save_as
+from regard.plot import data
+from regard.plot.save import save_as
 
 NARROWEST = 40
 SHORTEST = 12  # letters of a text that is broken into lines
@@ -27,9 +27,9 @@ def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
     parts = [
         _wrapped(report.question, width),
         *(fitted(table, width) for table in report.tables),
-        *(show.render(picture, width=width, color=color) for picture in report.pictures),
+        *(plot.render(picture, width=width, color=color) for picture in report.pictures),
         *(fitted(table, width) for table in (timing.tables if timing else ())),
-        *(show.render(picture, width=width, color=color) for picture in (timing.pictures if timing else ())),
+        *(plot.render(picture, width=width, color=color) for picture in (timing.pictures if timing else ())),
         *(fitted(compared.table(), width) for compared in report.compared),
         _wrapped(f"Finding: {report.finding}", width),
         _wrapped(_run(report), width),
@@ -52,7 +52,7 @@ def fitted(table: Table, width: int) -> str:
         if len(groups[-1]) > 1 and _width(table, [*groups[-1], index]) > width:
             groups.append([0])
         groups[-1].append(index)
-    texts = [show.table(_broken(_columns(table, group), width)) for group in groups]
+    texts = [plot.table(_broken(_columns(table, group), width)) for group in groups]
     title = [_wrapped(table.title, width)] if table.title else []
     return "\n".join([*title, "\n\n".join(texts)])
 
@@ -86,7 +86,7 @@ def _broken(table: Table, width: int) -> Table:
 
 
 def _width(table: Table, group: list[int]) -> int:
-    return max(map(display_width, show.table(_columns(table, group)).split("\n")))
+    return max(map(display_width, plot.table(_columns(table, group)).split("\n")))
 
 
 def as_record(report: Report) -> dict[str, Any]:
@@ -134,10 +134,10 @@ def write(report: Report, folder: Path) -> list[Path]:
         written += paths
     for table, stem in zip(tables, _stems(report.name), strict=False):
         written.append(folder / f"{stem}.csv")
-        show.save(table, written[-1])
+        plot.save(table, written[-1])
     if report.compared:
         written.append(folder / f"{report.name}-seed.csv")
-        show.save(_claims(report), written[-1])
+        plot.save(_claims(report), written[-1])
     written.append(folder / f"{report.name}.json")
     replace(written[-1], as_json(report).encode())
     return written

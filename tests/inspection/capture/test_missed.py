@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from regard import load
 from regard.inspection.capture import Capture, Missed, capture
-from regard.inspection.listening.following import Follow
-from regard.inspection.listening.missed import DIRECT, NAME, NESTED, OWN
+from regard.inspection.hooks.following import Follow
+from regard.inspection.hooks.missed import DIRECT, NAME, NESTED, OWN
 
 HEADS, WIDTH = 2, 16
 Attend = Callable[["Attention", Tensor, Tensor, Tensor], Any]

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.testing import assert_close
 
 from regard.inspection.capture import capture
-from regard.inspection.intervention import Ablate, Forbid, intervene
+from regard.inspection.interventions import Ablate, Forbid, intervene
 
 HEADS, KV_HEADS = 6, 2
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.inspection.capture import Missed, capture
-from regard.inspection.listening.missed import OWN_THREAD, THREAD
+from regard.inspection.hooks.missed import OWN_THREAD, THREAD
 
 HEADS, WIDTH = 2, 16
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard import lab, models
-from regard.inspection.intervention import Ablate, Forbid, intervene
+from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.inspection.records import Estimate
 from regard.lab.context import measure
 from regard.lab.context.reading import Reading, minilm, read

@@ -2,6 +2,6 @@
 
 from regard.inspection.capture.result import Capture
 from regard.inspection.capture.run import capture
-from regard.inspection.listening.missed import Missed
+from regard.inspection.hooks.missed import Missed
 
 __all__ = ["Capture", "Missed", "capture"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard import checks
 from regard.inspection.capture.heads import Chosen, chosen
-from regard.inspection.listening.call import Call
+from regard.inspection.hooks.call import Call
 
 Layers = int | str | Sequence[int | str] | None
 Heads = int | Sequence[int] | None

@@ -3,7 +3,7 @@
 from regard.engine.autocast import off
 from regard.inspection.capture.heads import Chosen, chosen
 from regard.inspection.capture.kept import sampled
-from regard.inspection.listening.call import Call
+from regard.inspection.hooks.call import Call
 from regard.inspection.matrix import matrix
 
 

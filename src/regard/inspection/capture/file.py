@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.inspection.capture.kept import Grid, Kept, Refused
 from regard.inspection.capture.kinds import KINDS
 from regard.inspection.capture.labels import Labels
-from regard.inspection.listening.missed import Missed
+from regard.inspection.hooks.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
 from regard.inspection.saved.load import load, save

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.inspection.listening.call import Call
+from regard.inspection.hooks.call import Call
 from regard.spec import biases, masks, scores
 from regard.spec.normalizers import Hard, Softmax, Sparsemax
 from regard.spec.part import Part

@@ -15,7 +15,7 @@ from regard.inspection.capture.growing import Growing
 from regard.inspection.capture.heads import Chosen
 from regard.inspection.capture.kept import Kept
 from regard.inspection.capture.kinds import kind_of
-from regard.inspection.listening.call import Call
+from regard.inspection.hooks.call import Call
 from regard.spec.masks import Causal
 from regard.spec.normalizers import Softmax
 from regard.spec.part import Part

@@ -13,9 +13,9 @@ from regard.inspection.capture.kept import Kept, Refused
 from regard.inspection.capture.layer import Layer
 from regard.inspection.capture.slots import filled
 from regard.inspection.capture.spill import Spill
-from regard.inspection.listening.call import Call, Store
-from regard.inspection.listening.compare import compare
-from regard.inspection.listening.names import Names, Place
+from regard.inspection.hooks.call import Call, Store
+from regard.inspection.hooks.compare import compare
+from regard.inspection.hooks.names import Names, Place
 
 
 class Recorder:

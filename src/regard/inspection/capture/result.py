@@ -9,7 +9,7 @@ from regard.inspection.capture import file
 from regard.inspection.capture.kept import Grid, Kept, Refused
 from regard.inspection.capture.labels import Labels, Tokens
 from regard.inspection.capture.table import table
-from regard.inspection.listening.missed import Missed
+from regard.inspection.hooks.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.tidy import Tidy
 
@@ -125,7 +125,7 @@ class Capture:
 
     def show(self, **options: Any) -> None:
         """Print an overview of layers and heads that fits the terminal."""
-        from regard.show.capture import print_capture
+        from regard.plot.capture import print_capture
 
         print_capture(self, **options)
 
@@ -137,12 +137,12 @@ class Capture:
                 raise TypeError(f"a safetensors file takes no options, got {', '.join(options)}")
             file.write(path, self._model, self._layers, self._labels, self.missed)
             return
-        from regard.show.capture import save_capture
+        from regard.plot.capture import save_capture
 
         save_capture(self, path, **options)
 
     def _repr_html_(self) -> str:
-        from regard.show.capture import notebook
+        from regard.plot.capture import notebook
 
         return notebook(self)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from regard.engine.accelerating.block import _Accelerating
+from regard.engine.sdpa_override.block import _Accelerating
 from regard.inspection.capture import file
 from regard.inspection.capture.choice import Choice
 from regard.inspection.capture.kept import Kept, Refused
@@ -22,8 +22,8 @@ from regard.inspection.capture.recorder import Recorder
 from regard.inspection.capture.spill import Spill
 from regard.inspection.capture.table import listed
 from regard.inspection.files import form_of
-from regard.inspection.listening.missed import Missed, Watch
-from regard.inspection.listening.taps import listening
+from regard.inspection.hooks.missed import Missed, Watch
+from regard.inspection.hooks.taps import listening
 
 NOTHING = (
     "{} made no call of attention that can be heard: scaled_dot_product_attention, nn.MultiheadAttention, the "

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.inspection.listening.call import Call
+from regard.inspection.hooks.call import Call
 from regard.spec import biases, masks
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from regard.inspection.capture.kept import Kept, Refused
-from regard.inspection.listening.missed import Missed
+from regard.inspection.hooks.missed import Missed
 
 NAMED = 8  # layers that were missed, and are named for each reason
 HEAD = ("", "layer", "heads", "queries × keys", "mechanism", "row sums off by")

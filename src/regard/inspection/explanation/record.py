@@ -19,7 +19,7 @@ class Matrix:
 
     @property
     def grid(self) -> Grid:
-        """The same as a picture's record: `regard.show.render(matrix.grid)`."""
+        """The same as a picture's record: `regard.plot.render(matrix.grid)`."""
         return Grid(self.values, self.rows, self.columns, self.name.text)
 
     def to_dict(self) -> dict[str, object]:

@@ -252,9 +252,9 @@ class AttentionMatrix(Array):
     def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
         """Print a picture that fits the terminal: one head with its tokens, or all heads side by side.
 
-        `how`: what a cell shows where it holds several weights. `color`: as in `regard.show.render`.
+        `how`: what a cell shows where it holds several weights. `color`: as in `regard.plot.render`.
         """
-        from regard.show.window import print_attention
+        from regard.plot.window import print_attention
 
         print_attention(self, how=how, color=color, title=title)
 
@@ -279,12 +279,12 @@ class AttentionMatrix(Array):
                 raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")
             save_matrix(self, path)
             return
-        from regard.show.matrix_file import save_attention
+        from regard.plot.matrix_file import save_attention
 
         save_attention(self, path, how=how, title=title, kind=kind)
 
     def _repr_html_(self) -> str:
-        from regard.show.page import notebook
+        from regard.plot.page import notebook
 
         return notebook(self)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from regard.inspection.intervention import Ablate, Change
+from regard.inspection.interventions import Ablate, Change
 from regard.lab.context.reading import Heads, Reading
 from regard.lab.context.sentences import words
 

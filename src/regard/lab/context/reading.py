@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.capture import capture
-from regard.inspection.intervention import Change, intervene
+from regard.inspection.interventions import Change, intervene
 from regard.lab.context.sentences import Sentence, Span
 from regard.spec.masks import Lengths
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.capture import capture
-from regard.inspection.intervention import Ablate, Forbid, intervene
+from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.lab.draws import KEYS, normal, weights
 from regard.lab.dropout.task import Texts, right
 from regard.spec.dropout import Dropout

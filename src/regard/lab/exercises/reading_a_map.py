@@ -6,7 +6,7 @@ from regard.inspection.records import Table
 from regard.lab.exercises.exercise import Answer, Chapter, Exercise, Part, Verdict
 from regard.lab.exercises.words import listed, some, unknown
 from regard.lab.maps import TRANSLATION as MAP
-from regard.show import table
+from regard.plot import table
 
 STRONG = 0.5  # a link that takes more than this share of a row has no rival
 HEARD = 0.2  # a weight from here on counts as attention; 0.1 beside 0.8 does not

@@ -10,7 +10,7 @@ from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import number, numbers
 from regard.lab.exercises.worked import shown
-from regard.show import render
+from regard.plot import render
 
 TOKENS = ("cat", "sat", "down")
 TABLE = tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])

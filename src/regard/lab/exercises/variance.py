@@ -12,7 +12,7 @@ from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import number, numbers
 from regard.lab.exercises.worked import shown, steps, weights
-from regard.show import table
+from regard.plot import table
 from regard.spec.scores import Dot, ScaledDot
 
 D_K = 4

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regard.inspection.intervention import Ablate, Forbid
+from regard.inspection.interventions import Ablate, Forbid
 from regard.inspection.records import Estimate, Table
 from regard.inspection.statistics import mean
 from regard.lab import sources

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch import nn as torch_nn
 
 from regard import nn
-from regard.inspection.intervention import Ablate, effect, intervene
+from regard.inspection.interventions import Ablate, effect, intervene
 from regard.inspection.records import Estimate
 from regard.lab.relations.model import Relater
 from regard.lab.relations.task import Relating

@@ -8,7 +8,7 @@ from torch import nn as torch_nn
 
 from regard import nn
 from regard.inspection.capture import capture
-from regard.inspection.intervention import Ablate, Change, Uniform, intervene
+from regard.inspection.interventions import Ablate, Change, Uniform, intervene
 from regard.lab.translation.grammar import Pair
 from regard.lab.translation.vocabulary import PAD, sources, targets
 from regard.spec.masks import Lengths

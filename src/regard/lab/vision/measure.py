@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.capture import capture
-from regard.inspection.intervention import Ablate, intervene
+from regard.inspection.interventions import Ablate, intervene
 from regard.lab.vision.models import Captioner, Denoiser, Twins
 from regard.lab.vision.pictures import CELL, CELLS, COLORS, SIDE, THINGS, drawn, recognized
 from regard.lab.vision.scenes import START, VOCABULARY, Told, captioned, described, twinned

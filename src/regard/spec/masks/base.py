@@ -75,7 +75,7 @@ class Mask(Part):
         head: int = 0,
     ) -> None:
         """Print a picture of the mask in the terminal; sizes as in `pairs`, 16 queries for a mask that has none."""
-        from regard.show.mask import print_mask
+        from regard.plot.mask import print_mask
 
         if queries is None and keys is None and not self.extent.sized:
             queries = 16

@@ -1,0 +1,150 @@
+"""Doors: how each function that computes attention is run so that what its heads put out can be changed on the way."""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
+
+from regard.engine.sdpa_override.arguments import Arguments
+
+
+class Change(Protocol):
+    """What is done to the heads of one call."""
+
+    def out(self, out: Tensor) -> Tensor:
+        """Their outputs, (…, head, query, width), changed."""
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """Their weights, (…, head, query, key), changed, for a model that gives them back. Asked after `out`."""
+
+
+Function = Callable[..., Any]
+Door = Callable[[Function, Any, Any, Change], Any]
+
+
+def plain(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
+    """A function that returns the heads' outputs."""
+    out = function(*args, **kwargs)
+    if not isinstance(out, Tensor):
+        raise ValueError("it asks attend for more than the output (aux=), which would not change with it")
+    return change.out(out)
+
+
+def flex(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
+    """flex_attention; where it is met, gradients are not: its backward pass computes the weights again."""
+    options = args[6] if len(args) > 6 else kwargs.get("kernel_options")
+    if options and (options.get("OUTPUT_LOGSUMEXP") or options.get("OUTPUT_MAX")):
+        raise ValueError(
+            "flex_attention wants gradients, or gives back lse or max_scores, which would not change with its output; "
+            "run it in torch.no_grad() without them"
+        )
+    out, *rest = function(*args, **kwargs)
+    return change.out(out), *rest
+
+
+def eager(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
+    """An eager function of transformers: (batch, query, head, width), and the weights."""
+    out, weights, *rest = function(*args, **kwargs)
+    changed = change.out(out.transpose(1, 2)).transpose(1, 2)
+    return changed, None if weights is None else change.weights(weights), *rest
+
+
+def multi_head(function: Function, args: Any, kwargs: Any, change: Change) -> tuple[Tensor, Tensor | None]:
+    """multi_head_attention_forward as it is, but for the product that its heads' outputs go through at the end."""
+    asked, met = Arguments(*args, **kwargs), False
+
+    def projected(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        nonlocal met
+        met = True
+        batch = asked.query.shape[1] if asked.query.ndim == 3 else 1
+        heads = merged.view(-1, batch, asked.num_heads, merged.shape[-1] // asked.num_heads)
+        changed = change.out(heads.permute(1, 2, 0, 3)).permute(2, 0, 1, 3)
+        return linear(changed.reshape(merged.shape), weight, bias)
+
+    own = _with(function, linear=projected)
+    out, weights = own(**{**vars(asked), "average_attn_weights": False})
+    if not met:
+        raise ValueError(f"{function.__name__} is not torch's own; somebody has put another in its place")
+    if weights is not None:
+        weights = change.weights(weights)
+        weights = weights.mean(-3) if asked.average_attn_weights else weights
+    return out, weights
+
+
+def native(function: Function, args: Any, kwargs: Any, change: Change) -> tuple[Tensor, Tensor | None]:
+    """The fast path of nn.MultiheadAttention, which is left."""
+    return _fast(change, *args, **kwargs)
+
+
+def encoder_layer(function: Function, args: Any, kwargs: Any, change: Change) -> Tensor:
+    """The fast path of nn.TransformerEncoderLayer, which is left for the same operations one by one."""
+    (source, width, heads, *attention, is_gelu, first, eps), rest = args[:10], args[10:]
+    norms, feed, masks = rest[:4], rest[4:8], (*rest[8:], None, None)[:2]
+
+    def attended(x: Tensor) -> Tensor:
+        given = (x, x, x, width, heads, *attention, masks[0], False, True, masks[1])
+        return _fast(change, *given)[0]
+
+    def fed(x: Tensor) -> Tensor:
+        inner = linear(x, feed[0], feed[1])
+        return linear(gelu(inner) if is_gelu else relu(inner), feed[2], feed[3])
+
+    def normed(x: Tensor, number: int) -> Tensor:
+        weight, bias = norms[2 * number : 2 * number + 2]
+        return layer_norm(x, (width,), weight, bias, eps)
+
+    if first:
+        x: Tensor = source + attended(normed(source, 0))
+        return x + fed(normed(x, 1))
+    x = normed(source + attended(source), 0)
+    return normed(x + fed(x), 1)
+
+
+def _fast(
+    change: Change,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    width: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """_native_multi_head_attention by way of multi_head_attention_forward, which takes lengths first."""
+    lengths = [len(row) for row in query.unbind()] if query.is_nested else None
+    padding = mask if mask_type == 1 else None
+    if lengths is not None:
+        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
+        places = torch.arange(query.shape[1], device=query.device)
+        padding = places >= torch.tensor(lengths, device=query.device, dtype=torch.int64).view(-1, 1)
+    pairs = None if mask is None or mask_type == 1 else mask if mask.ndim < 4 else mask.flatten(0, 1)
+    same = query is key and key is value
+    query = query.transpose(0, 1)
+    key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
+    inputs, parameters = (query, key, value), (weight, bias, None, None, False, 0.0, out_weight, out_bias)
+    rest = {"training": False, "key_padding_mask": padding, "need_weights": need_weights, "attn_mask": pairs}
+    given = (*inputs, width, heads, *parameters)
+    out, weights = multi_head(multi_head_attention_forward, given, {**rest, "average_attn_weights": average}, change)
+    out = out.transpose(0, 1)
+    if lengths is not None:
+        out = torch.nested.as_nested_tensor([row[:length] for row, length in zip(out, lengths, strict=True)])
+    return out, weights
+
+
+def _with(function: Function, **names: Any) -> Function:
+    """A copy of a function that finds other things under some names."""
+    assert isinstance(function, FunctionType)
+    found = {**function.__globals__, **names}
+    copy = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    found[function.__name__] = copy  # a mode that is on calls it by its name
+    return copy

@@ -1,0 +1,166 @@
+"""Heard: how the functions that compute attention are read, each from its own arguments."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, linear, pad
+
+from regard.engine.autocast import lowered
+from regard.engine.pieces import Piece
+from regard.engine.request import Spec
+from regard.engine.sdpa_override.arguments import Arguments
+from regard.engine.sdpa_override.fused import Fused
+from regard.engine.sdpa_override.projections import projected
+from regard.engine.sdpa_override.rules import rules_of
+from regard.inspection.hooks.call import Call, copied
+from regard.spec.masks import Causal, Dense, Documents, RowWhere
+from regard.spec.scores import Modified, ScaledDot
+
+
+def fused(*args: Any, **kwargs: Any) -> Call:
+    """scaled_dot_product_attention."""
+    asked = Fused(*args, **kwargs)
+    query, key = asked.query, asked.key
+    spec: Spec = {"score": ScaledDot(asked.scale)}
+    if asked.is_causal:
+        spec["mask"], spec["query_start"] = Causal(), 0  # as torch counts: query 0 stands at key 0
+    elif asked.attn_mask is not None:
+        spec["mask" if asked.attn_mask.dtype == torch.bool else "bias"] = torch.atleast_2d(asked.attn_mask)
+    if not asked.enable_gqa and query.ndim > 2 and key.ndim > 2:  # heads broadcast like any other axis
+        heads = max(query.shape[-3], key.shape[-3])
+        query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
+    name, value, rate = "scaled_dot_product_attention", asked.value, float(asked.dropout_p)
+    return Call(query, key, spec, name, value=value, dropout=rate)
+
+
+def multi_head(*args: Any, **kwargs: Any) -> Call:
+    """multi_head_attention_forward: learned and zero keys stand at the end, as in the weights that torch returns."""
+    asked = Arguments(*args, **kwargs)
+    query, key, value = projected(asked)
+    rules = rules_of(asked if asked.trusts_causal else replace(asked, need_weights=True), key.shape[-2])
+    if asked.add_zero_attn:
+        key, value = pad(key, (0, 0, 0, 1)), pad(value, (0, 0, 0, 1))
+    spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
+    query, key, value = lowered(query), lowered(key), lowered(value)
+    rate = asked.dropout_p if asked.training else 0.0
+    return Call(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
+
+
+def native(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    width: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average: bool = True,
+    mask_type: int | None = None,
+) -> Call:
+    """_native_multi_head_attention, the fast path of nn.MultiheadAttention. A bool mask is True where hidden."""
+    present = None
+    if query.is_nested:
+        lengths = [len(row) for row in query.unbind()]
+        present = torch.arange(max(lengths), device="cpu") < torch.tensor(
+            lengths, device="cpu", dtype=torch.int64
+        ).view(-1, 1)
+        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
+    parts = zip((query, key, value), weight.split(width), bias.split(width), strict=True)
+    q, k, v = (linear(*part).unflatten(-1, (heads, -1)).transpose(-3, -2) for part in parts)
+    spec: Spec = {"score": ScaledDot(), "query_start": 0}
+    if present is not None:  # a row past its end sees nothing and is not seen
+        ids = present.long().to(q.device)
+        spec["mask"] = Documents(ids, query_ids=torch.where(ids == 1, 1, 2))
+    elif mask is not None:
+        shown = mask.view(len(mask), 1, 1, -1) if mask_type == 1 else mask
+        if mask.dtype == torch.bool:
+            spec["mask"] = Dense(_smallest(~shown))
+        else:
+            spec["bias"] = _smallest(shown)
+    return Call(q, k, spec, "nn.MultiheadAttention, fast path", value=v)
+
+
+def encoder_layer(
+    source: Tensor,
+    width: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight: Tensor,
+    norm_bias: Tensor,
+    *rest: Any,
+) -> Call:
+    """_transformer_encoder_layer_fwd, the fast path of nn.TransformerEncoderLayer."""
+    mask, mask_type = (*rest[6:], None, None)[:2]
+    x = layer_norm(source, (width,), norm_weight, norm_bias, eps) if norm_first else source
+    call = native(x, x, x, width, heads, weight, bias, out_weight, out_bias, mask, mask_type=mask_type)
+    return replace(call, mechanism="nn.TransformerEncoderLayer, fast path")
+
+
+def flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor],
+    block_mask: tuple[Any, ...],
+    scale: float,
+    options: Any = None,
+    score_tensors: tuple[Tensor, ...] = (),
+    mask_tensors: tuple[Tensor, ...] = (),
+) -> Call:
+    """flex_attention; its functions take the tensors that they use at the end, and here keep them."""
+    score = ScaledDot(scale)
+    spec: Spec = {
+        "score": score if _returns_score(score_mod) else Modified(score, _holding(score_mod, score_tensors)),
+        "mask": RowWhere(_holding(block_mask[-1], mask_tensors)),
+        "query_start": 0,
+    }
+    return Call(query, key, spec, "flex_attention", value=value)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> Call:
+    """regard's attend."""
+    dropout = spec.pop("dropout", 0.0)
+    query, key, value = lowered(query), lowered(key), lowered(value)
+    known = Spec(**spec)  # type: ignore[typeddict-item]
+    return Call(query, key, known, "regard.attend", value=value, dropout=dropout)
+
+
+def attended_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> Call:
+    """regard's attend over the keys of a cache."""
+    if len(pieces) > 1 or pieces[0].start != 0:
+        raise ValueError("its cache has let go of keys, so that no single matrix holds every query and key")
+    return attended(query, pieces[0].key, pieces[0].value, engine=engine, **spec)
+
+
+def _returns_score(function: Callable[..., Tensor]) -> bool:
+    """Whether a graph gives back its first argument: what torch puts where no function was given."""
+    if not isinstance(function, torch.fx.GraphModule):
+        return False
+    nodes = list(function.graph.nodes)
+    return bool(nodes[-1].args[0] is nodes[0])
+
+
+def _holding(function: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
+    kept = tuple(copied(tensor) for tensor in tensors)
+    return lambda *args: function(*args, *kept)
+
+
+def _smallest(tensor: Tensor) -> Tensor:
+    """One of axes that hold the same all along, because they were expanded before something was done to them."""
+    for axis in range(tensor.ndim - 2):
+        if tensor.shape[axis] > 1 and bool((tensor == tensor.narrow(axis, 0, 1)).all()):
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor

@@ -1,0 +1,71 @@
+"""Records as data files: JSON keeps everything, CSV what a spreadsheet can hold."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+from regard.inspection.aligned import checked_rows
+from regard.inspection.number import nonfinite
+from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
+from regard.plot import grids
+
+
+def as_json(record: Picture | Table) -> str:
+    """The record with its kind and every field. Hidden pairs are null; `nan`, `inf` and `-inf` are strings."""
+    return json.dumps(_plain(record), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if hasattr(value, "__iter__"):
+        return [_plain(entry) for entry in value]
+    number = float(value)  # type: ignore[arg-type]  # any real number, numpy's included
+    return number if math.isfinite(number) else nonfinite(number)
+
+
+def as_csv(record: Picture | Table) -> str:
+    """Rows with labels for a Grid, hidden pairs empty; an Estimate takes three columns of a Table."""
+    if isinstance(record, Grid):
+        lines = _grid_lines(record)
+    elif isinstance(record, Table):
+        lines = _table_lines(record)
+    else:
+        raise ValueError(f"csv holds a Grid or a Table, got {type(record).__name__}; save it as json")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _grid_lines(grid: Grid) -> Iterator[list[object]]:
+    values = grids.cells(grid)
+    height, width = grids.shape(values)
+    yield ["", *(grid.column_labels if len(grid.column_labels) else range(width))]
+    for label, row in zip(grid.row_labels if len(grid.row_labels) else range(height), values, strict=True):
+        yield [label, *("" if value is None else float(value) for value in row)]
+
+
+def _table_lines(table: Table) -> Iterator[list[object]]:
+    rows = checked_rows(table)
+    estimated = [any(isinstance(row[index], Estimate) for row in rows) for index in range(len(table.columns))]
+    yield [
+        name
+        for column, wide in zip(table.columns, estimated, strict=True)
+        for name in ([column, f"{column} low", f"{column} high"] if wide else [column])
+    ]
+    for row in rows:
+        yield [part for cell, wide in zip(row, estimated, strict=True) for part in _parts(cell, wide)]
+
+
+def _parts(cell: Cell, wide: bool) -> list[Cell]:
+    if isinstance(cell, Estimate):
+        return [cell.mean, cell.low, cell.high]
+    return [cell, "", ""] if wide else [cell]

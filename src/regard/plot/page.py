@@ -1,0 +1,126 @@
+"""Attention as a page: a matrix, or the layers of a capture, with exact weights under the pointer.
+
+The page reads one dictionary: `texts`, the distinct lists of tokens with the words they make up, and `layers`, each
+with its heads, its cells and the numbers of its texts. A matrix is a single layer.
+"""
+
+import base64
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.records import Grid
+from regard.plot import grids
+from regard.plot.attention import Pooled, pooled
+from regard.plot.color import RAMP
+from regard.plot.document import document, framed
+from regard.plot.tokens import token_label
+from regard.plot.words import words_of
+
+CELLS = 1 << 20  # over all heads; 5.6 MB of page
+NOTEBOOK_CELLS = 1 << 17
+NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
+_LARGEST_SIDE, _SMALLEST_SIDE = 1024, 16
+Tokens = Sequence[str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class PageLayer:
+    """A layer of the page: what it is called, its heads in cells or the reason why there are none, and its tokens."""
+
+    name: str
+    heads: Sequence[str]
+    found: Pooled | None
+    query_tokens: Tokens = None
+    key_tokens: Tokens = None
+    reason: str = ""
+
+
+def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: int = CELLS) -> str:
+    """The page of a matrix: a heatmap with tokens, and a choice of heads."""
+    side = side_for(math.prod(matrix.shape[:-2]), cells)
+    found = pooled(matrix, side, side, how=how)
+    layer = PageLayer("", found.names, found, matrix.query_tokens, matrix.key_tokens)
+    return document(page_data([layer], how, title), title)
+
+
+def notebook(matrix: AttentionMatrix) -> str:
+    """The page in a frame; for a matrix too long to be gone through unasked, its name."""
+    pairs = math.prod(matrix.shape)
+    if not pairs or pairs > NOTEBOOK_PAIRS:
+        more = "; A.show() and A.save() draw it" if pairs else ""
+        return f"<code>{html.escape(repr(matrix))}</code>{more}"
+    return framed(page(matrix, cells=NOTEBOOK_CELLS))
+
+
+def side_for(heads: int, cells: int) -> int:
+    """Cells at a side of each of so many heads."""
+    return min(max(math.isqrt(cells // max(heads, 1)), _SMALLEST_SIDE), _LARGEST_SIDE)
+
+
+def page_data(layers: Sequence[PageLayer], how: str, title: str) -> dict[str, Any]:
+    """What the page's script reads. Weights are float32 in base64, a hidden cell is −∞."""
+    shown = [layer.found for layer in layers if layer.found is not None]
+    hows = ["max"] if all(found.exact for found in shown) else [how, *({"max", "mean"} - {how})]
+    texts: list[tuple[str, ...]] = []
+    for layer in layers:
+        for tokens in (layer.query_tokens, layer.key_tokens):
+            if layer.found is not None and tokens is not None and tuple(tokens) not in texts:
+                texts.append(tuple(tokens))
+    return {
+        "title": token_label(title) if title else "",
+        "texts": [_text(tokens) for tokens in texts],
+        "views": [_view(shown, each) for each in hows],
+        "layers": [_layer(layer, hows, texts) for layer in layers],
+        "ramp": RAMP,
+    }
+
+
+def _text(tokens: Sequence[str]) -> dict[str, Any]:
+    """The tokens, and where each word starts and what it is, if any has several."""
+    words = words_of(tokens)
+    several = len(words.starts) < len(tokens)
+    return {
+        "tokens": [token_label(token) for token in tokens],
+        "starts": words.edges(len(tokens)) if several else None,
+        "words": [token_label(word) for word in words.texts] if several else None,
+    }
+
+
+def _view(shown: Sequence[Pooled], how: str) -> dict[str, Any]:
+    """What cells show, and the scale that all heads share."""
+    limits = grids.limits(Grid([]), [found.by(how)[found.visible].tolist() for found in shown])
+    exact = all(found.exact for found in shown)
+    return {
+        "name": "weight" if exact else "largest weight" if how == "max" else "mean weight",
+        "limits": [limits.low, limits.high, limits.power],
+    }
+
+
+def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    found = layer.found
+    if found is None:
+        return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
+    rows, columns = found.starts
+    return {
+        "name": token_label(layer.name) if layer.name else "",
+        "heads": list(layer.heads),
+        "refused": "",
+        "exact": found.exact,
+        "rows": [*rows, found.sizes[0]],
+        "columns": [*columns, found.sizes[1]],
+        "queries": None if layer.query_tokens is None else texts.index(tuple(layer.query_tokens)),
+        "keys": None if layer.key_tokens is None else texts.index(tuple(layer.key_tokens)),
+        "cells": [_cells(found, how) for how in hows],
+        "notes": [found.note(how) for how in hows],
+    }
+
+
+def _cells(found: Pooled, how: str) -> str:
+    cells = np.where(found.visible, found.by(how), -np.inf).astype("<f4")
+    return base64.b64encode(cells.tobytes()).decode("ascii")

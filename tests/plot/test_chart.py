@@ -1,0 +1,103 @@
+"""Line charts: points where the axes say, a sign for each series, and nothing dropped in silence."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.inspection.records import Line, Lines
+from regard.plot.chart import chart
+from regard.plot.color import SERIES, Depth
+from regard.plot.span import Line as Row
+from regard.plot.span import block_width
+
+
+def text(line: Row) -> str:
+    return "".join(span.text for span in line)
+
+
+def picture(lines: Lines, depth: Depth = Depth.SHADE, width: int = 60) -> list[str]:
+    return [text(line).rstrip() for line in chart(lines, width, depth)]
+
+
+def test_markers_stand_at_the_points() -> None:
+    rows = picture(Lines([Line("", [0, 1, 2], [0, 1, 0])], "x", "y"), Depth.PLAIN)
+    top, bottom = (next(row for row in rows if row.strip().startswith(start)) for start in ("1.0+", "0.0+"))
+    wall = top.index("+") + 1
+    assert top[wall:].strip(". ") == "o"
+    assert top.index("o") - wall in (27, 28)
+    assert (bottom[wall], bottom[-1]) == ("o", "o")
+
+
+def test_equal_ratios_are_equal_steps_on_a_log_axis() -> None:
+    rows = picture(Lines([Line("", [1, 10, 100, 1000], [0, 1, 2, 3])], "n", "y", log_x=True), Depth.PLAIN)
+    floor = next(row for row in rows if row.strip().startswith("++"))
+    ticks = [index for index, sign in enumerate(floor) if sign == "+"][1:]
+    assert len(ticks) == 4
+    gaps = [b - a for a, b in pairwise(ticks)]
+    assert max(gaps) - min(gaps) <= 1
+    assert rows[rows.index(floor) + 1].split() == ["1", "10", "100", "1000"]
+
+
+def test_each_series_has_its_color_and_sign_in_the_legend() -> None:
+    lines = Lines([Line("dot", [0, 1], [0, 0]), Line("cosine", [0, 1], [1, 1])], "x", "y", title="Two")
+    rows = chart(lines, 60, Depth.TRUECOLOR)
+    assert text(rows[0]) == "Two"
+    assert text(rows[1]) == "● dot   ▲ cosine"
+    inks = {span.ink for row in rows[3:-3] for span in row if span.ink}
+    assert inks == {SERIES[0], SERIES[1]}
+
+
+def test_a_band_is_shaded_between_low_and_high() -> None:
+    line = Line("", [0, 1, 2], [1, 1, 1], [0, 0, 0], [2, 2, 2])
+    label, *rows = picture(Lines([line], "x", "y"))[:-3]
+    assert label == "y   ░ interval"
+    assert all("░" * 20 in row for row in rows if not any(sign in row for sign in "●⠤⠒"))
+    assert not any("░" in row for row in picture(Lines([Line("", [0, 1], [0, 2])], "x", "y")))
+
+
+def test_points_without_a_place_are_counted() -> None:
+    line = Line("", [1, 2, 3, 4, 5], [1.0, math.nan, -1.0, math.inf, 2.0])
+    assert picture(Lines([line], "x", "y", log_y=True), width=90)[-1].startswith("3 points have no place here")
+    assert picture(Lines([line], "x", "y"), width=90)[-1].startswith("2 points")
+
+
+def test_a_gap_is_not_bridged() -> None:
+    rows = picture(Lines([Line("", [0, 1, 2, 3], [0, 0, math.nan, 0])], "x", "y", title=""))
+    drawn = next(row for row in rows if "●" in row)
+    first, second, third = (index for index, sign in enumerate(drawn) if sign == "●")
+    assert " " not in drawn[first:second]
+    assert set(drawn[second + 1 : third]) == {" "}
+
+
+def test_a_line_with_a_missing_y_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 'dot' has 2 x, 1 y, 0 low, 0 high"):
+        chart(Lines([Line("dot", [0, 1], [0])], "x", "y"), 60, Depth.SHADE)
+    with pytest.raises(ValueError, match="2 low, 0 high"):
+        chart(Lines([Line("dot", [0, 1], [0, 1], low=[0, 0])], "x", "y"), 60, Depth.SHADE)
+
+
+points = st.lists(st.tuples(*[st.floats()] * 4), max_size=8)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.text(max_size=20), points), max_size=3),
+    st.booleans(),
+    st.booleans(),
+    st.integers(20, 120),
+    st.sampled_from(Depth),
+)
+def test_any_lines_fit_their_width(
+    curves: list[tuple[str, list[tuple[float, ...]]]],
+    log_x: bool,
+    log_y: bool,
+    width: int,
+    depth: Depth,
+) -> None:
+    lines = [Line(name, *([p[k] for p in several] for k in range(4))) for name, several in curves]
+    rows = chart(Lines(lines, "x\x1b[1m", "y\n", "title", log_x, log_y), width, depth)
+    assert block_width(rows) <= width
+    assert "".join(map(text, rows)).isprintable()

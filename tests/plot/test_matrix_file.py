@@ -1,0 +1,147 @@
+"""Files of attention: the format by suffix, valid, whole or not at all; numbers that come back as they were."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.plot.matrix_file import MOST_LINES, as_csv, figure_of
+
+TOKENS = ["The", "猫", "\n", "שלום", '"a", b']
+STARTS = {
+    "png": b"\x89PNG",
+    "svg": b"<?xml",
+    "pdf": b"%PDF",
+    "html": b"<!DOCTYPE html>",
+    "npz": b"PK",
+    "csv": b"axis_0,",
+}
+
+
+def heads(count: int = 3, tokens: list[str] | None = None) -> regard.AttentionMatrix:
+    torch.manual_seed(1)
+    q, k = torch.randn(1, count, 5, 8), torch.randn(1, count, 5, 8)
+    return regard.matrix(q, k, mask="causal", query_tokens=tokens, key_tokens=tokens)
+
+
+@pytest.mark.parametrize("form", STARTS)
+def test_every_suffix_writes_its_format_and_the_bytes_repeat(tmp_path: Path, form: str) -> None:
+    for matrix in (heads(), heads()[0, 1]):
+        paths = tmp_path / f"one.{form}", tmp_path / f"two.{form.upper()}"
+        matrix.save(paths[0], title="head")
+        matrix.save(str(paths[1]), title="head")
+        start = STARTS[form] if matrix.ndim > 2 or form != "csv" else b"query,key"
+        assert paths[0].read_bytes().startswith(start)
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
+
+
+@pytest.mark.parametrize("name", ["head.gif", "head", "head.svg.gz"])
+def test_an_unknown_suffix_names_those_that_are_known(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"one of png, svg, pdf, html, npz, csv; got '{name}'"):
+        heads().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", STARTS)
+def test_a_failure_while_writing_leaves_the_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    path = tmp_path / f"head.{form}"
+    path.write_text("older", encoding="utf-8")
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        heads().save(path)
+    assert path.read_text(encoding="utf-8") == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_tokens_are_text_in_svg(tmp_path: Path) -> None:
+    tokens = ["<b>", "猫", "\n", "שלום", "$x$"]
+    heads(1, tokens)[0, 0].save(tmp_path / "head.svg", title="a < b")
+    texts = {element.text for element in ElementTree.parse(tmp_path / "head.svg").iter() if element.text}
+    assert {"<b>", "猫", r"\n", "שלום", "$x$", "a < b"} <= texts
+
+
+def test_npz_holds_weights_and_tokens(tmp_path: Path) -> None:
+    matrix = heads(3, TOKENS)
+    matrix.save(tmp_path / "all.npz")
+    with np.load(tmp_path / "all.npz", allow_pickle=False) as found:
+        np.testing.assert_array_equal(found["weights"], matrix.dense().numpy())
+        assert found["query_tokens"].tolist() == TOKENS
+        assert found["key_tokens"].tolist() == TOKENS
+    heads().save(tmp_path / "bare.npz")
+    with np.load(tmp_path / "bare.npz", allow_pickle=False) as found:
+        assert found.files == ["weights"]
+
+
+def test_npz_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
+    q = torch.zeros(1, 1, 8193, 1)
+    with pytest.raises(ValueError, match=r"67,125,249 weights, more than 67,108,864"):
+        regard.matrix(q, q).save(tmp_path / "all.npz")
+    with pytest.raises(ValueError, match="ends in a NUL character, as one of query_tokens does"):
+        heads(1, ["a", "b", "c", "d", "\0"]).save(tmp_path / "all.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_csv_has_a_line_for_each_visible_pair() -> None:
+    matrix = heads(2, TOKENS)
+    rows = list(csv.DictReader(io.StringIO(as_csv(matrix).decode(), newline="")))
+    assert len(rows) == 2 * 15
+    assert list(rows[0]) == ["axis_0", "axis_1", "query", "key", "query_token", "key_token", "weight"]
+    weights = matrix.dense()
+    for row in rows:
+        place = tuple(int(row[name]) for name in ("axis_0", "axis_1", "query", "key"))
+        assert place[3] <= place[2]
+        assert float(row["weight"]) == pytest.approx(float(weights[place]), rel=1e-6)
+        assert (row["query_token"], row["key_token"]) == (TOKENS[place[2]], TOKENS[place[3]])
+
+
+def test_csv_refuses_more_lines_than_anyone_reads() -> None:
+    q = torch.zeros(1, 1, 2049, 1)
+    with pytest.raises(ValueError, match=rf"4,198,401 are more than {MOST_LINES:,}; save one head"):
+        as_csv(regard.matrix(q, q))
+
+
+def test_a_figure_of_heads_has_one_scale_and_labels_at_its_edges() -> None:
+    figure = figure_of(heads(6, TOKENS), title="all")
+    *maps, scale = figure.axes
+    assert [axes.get_xlabel() for axes in maps] == [f"[0, {head}]" for head in range(6)]
+    assert [text.get_text() for text in maps[0].get_yticklabels()] == ["The", "猫", r"\n", "שלום", '"a", b']
+    assert not maps[1].get_yticklabels()
+    assert len({axes.images[0].norm for axes in maps}) == 1
+    assert scale.get_ylim()[1] == pytest.approx(1.0)
+
+
+def test_layers_and_heads_are_rows_and_columns() -> None:
+    weights = torch.rand(2, 1, 3, 4, 4)
+    *maps, _ = figure_of(regard.AttentionMatrix.from_weights(weights)).axes
+    assert [axes.get_xlabel() for axes in maps[:4]] == ["[0, 0, 0]", "[0, 0, 1]", "[0, 0, 2]", "[1, 0, 0]"]
+    specification = maps[3].get_subplotspec()
+    assert specification is not None
+    assert (specification.rowspan.start, specification.colspan.start) == (1, 0)
+
+
+def test_an_axis_with_too_many_tokens_to_write_has_numbers() -> None:
+    tokens = [f"token {n}" for n in range(61)]
+    weights = torch.rand(60, 61).softmax(-1)
+    axes = figure_of(regard.AttentionMatrix.from_weights(weights, tokens[:60], tokens)).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == tokens[:60]
+    assert [text.get_text() for text in axes.get_xticklabels()][:3] == ["0", "5", "10"]
+
+
+def test_very_many_heads_have_only_their_names() -> None:
+    *maps, _ = figure_of(regard.AttentionMatrix.from_weights(torch.rand(100, 2, 2))).axes
+    named = [axes for axes in maps if axes.get_xlabel()]
+    assert len(named) == 100
+    assert not [text for axes in named for text in axes.get_yticklabels()]

@@ -1,0 +1,124 @@
+"""Files: the format by suffix, replaced whole or not at all, the same bytes for the same picture."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Table
+from regard.plot import save
+from regard.plot.save import save_as
+
+GRID = Grid([[0.5, None], [0.25, 0.75]], ["猫", "b"], ["x", "y"], title="two <tokens>")
+LINES = Lines([Line("dot", [1, 2, 4], [1, 2, 3], [0, 1, 2], [2, 3, 4])], "n", "ms", log_x=True)
+PANEL = Panel([Grid([[0.5, None]], ["b"]), LINES, Bars(["a"], {"s": [1.0]}, "y")], title="all")
+TABLE = Table(["name", "value"], [["a", Estimate(1.0, 0.5, 1.5)]])
+STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "txt": b"all\n", "json": b'{\n "kind": "Panel"'}
+
+
+@pytest.mark.parametrize("form", STARTS)
+def test_the_suffix_names_the_format_and_the_bytes_repeat(tmp_path: Path, form: str) -> None:
+    first, second = tmp_path / f"one.{form}", tmp_path / f"two.{form.upper()}"
+    save(PANEL, first)
+    save(PANEL, str(second))
+    assert first.read_bytes().startswith(STARTS[form])
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([first.name, second.name])
+
+
+def test_one_drawing_gives_the_files_of_several(tmp_path: Path) -> None:
+    paths = [tmp_path / f"once.{form}" for form in ("png", "svg", "pdf")]
+    picture = Panel([Bars(["p", "q"], {"s": [1.0, 2.0]}, "y"), Grid([[0.25, 0.75]])], "both")
+    save_as(picture, paths)
+    for path in paths:
+        save(picture, alone := path.with_stem("alone"))
+        assert path.read_bytes() == alone.read_bytes()
+
+
+def test_text_in_svg_stays_text(tmp_path: Path) -> None:
+    save(GRID, tmp_path / "map.svg")
+    content = (tmp_path / "map.svg").read_text(encoding="utf-8")
+    assert ">猫</text>" in content
+    assert ">two &lt;tokens&gt;</text>" in content
+    assert "<dc:date>" not in content
+
+
+def test_characters_without_a_font_are_one_warning(tmp_path: Path) -> None:
+    rare = Grid([[0.5]], ["\N{LINEAR A SIGN AB001}\N{LINEAR A SIGN AB002}"])
+    with pytest.warns(UserWarning, match="2 characters are in no installed font") as caught:
+        save(rare, tmp_path / "map.png")
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    save(rare, tmp_path / "map.svg")
+
+
+def test_text_files_have_shades_but_no_codes(tmp_path: Path) -> None:
+    save(GRID, tmp_path / "map.txt")
+    text = (tmp_path / "map.txt").read_text(encoding="utf-8")
+    assert "\x1b" not in text
+    assert "█0.75█" in text
+    assert all(line == line.rstrip() for line in text.split("\n"))
+    save(TABLE, tmp_path / "table.txt")
+    assert "1.00 [0.50, 1.50]" in (tmp_path / "table.txt").read_text(encoding="utf-8")
+
+
+def test_unknown_suffixes_and_wrong_records_write_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"one of png, svg, pdf, txt, json, csv; got 'map\.gif'"):
+        save(GRID, tmp_path / "map.gif")
+    with pytest.raises(ValueError, match="got 'map'"):
+        save(GRID, tmp_path / "map")
+    with pytest.raises(ValueError, match="a Table is saved as txt, json or csv, got png"):
+        save(TABLE, tmp_path / "table.png")
+    with pytest.raises(ValueError, match="csv holds a Grid or a Table"):
+        save(LINES, tmp_path / "lines.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "txt", "json", "csv"])
+def test_an_older_file_survives_a_failure(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"map.{form}"
+    path.write_text("older", encoding="utf-8")
+    broken: Any = object()
+    with pytest.raises((TypeError, AttributeError)):
+        save(Grid([[broken]]), path)
+    assert path.read_text(encoding="utf-8") == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_while_writing_leaves_the_older_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "map.json"
+    path.write_text("older", encoding="utf-8")
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save(GRID, path)
+    assert path.read_text(encoding="utf-8") == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions and links of posix")
+def test_links_and_permissions_stay(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    save(GRID, target)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+    target.chmod(0o640)
+    link.symlink_to(target)
+    save(Grid([[1.0]]), link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert '"values"' in target.read_text(encoding="utf-8")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        save(GRID, tmp_path / "nowhere" / "map.json")
