@@ -12,7 +12,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.engine.sdpa_override import Call, accelerating, asked
+from regard.engine.sdpa_override import InterceptedCall, accelerating, calls
 
 attention: Any = scaled_dot_product_attention
 TRACER = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore::torch.jit.TracerWarning")
@@ -28,11 +28,11 @@ def plain(x: Tensor) -> Tensor:
     return out
 
 
-def only(served: Any) -> Call:
+def only(served: Any) -> InterceptedCall:
     """The one kind of call, which was left alone."""
     assert not served.served
     (call,) = served.left_alone
-    assert isinstance(call, Call)
+    assert isinstance(call, InterceptedCall)
     return call
 
 
@@ -75,7 +75,7 @@ def test_masks_that_are_not_plain_tensors() -> None:
 
 
 def test_without_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "library", lambda: None)
+    monkeypatch.setattr(calls, "library", lambda: None)
     x = draw(2, 3, 5, 4)
     with accelerating() as served:
         plain(x)

@@ -10,14 +10,14 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import regard
-from regard.engine.sdpa_override import Call, Report, accelerating
+from regard.engine.sdpa_override import InterceptedCall, Report, accelerating
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "accelerating.md"
 attention: Any = scaled_dot_product_attention
 
 
-def call(function: str = "f", by: str = "native", keys: int = 4, asked: str = "") -> Call:
-    return Call(function, "Layer", (2, 3, 1, 8), (2, 3, keys, 8), "float32", asked, by)
+def call(function: str = "f", by: str = "native", keys: int = 4, asked: str = "") -> InterceptedCall:
+    return InterceptedCall(function, "Layer", (2, 3, 1, 8), (2, 3, keys, 8), "float32", asked, by)
 
 
 def test_the_document_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""accelerating: torch's attention functions, answered by regard's engines while a block runs."""
+"""SDPA override: inside `accelerating()`, regard's engines answer torch's attention functions."""
 
-from regard.engine.sdpa_override.block import accelerating
-from regard.engine.sdpa_override.report import Call, Report
+from regard.engine.sdpa_override.override import accelerating
+from regard.engine.sdpa_override.report import InterceptedCall, Report
 
-__all__ = ["Call", "Report", "accelerating"]
+__all__ = ["InterceptedCall", "Report", "accelerating"]

@@ -1,4 +1,4 @@
-"""Report: the calls that a block answered, and those that it left to torch, with the reason."""
+"""Report: which calls the override answered, and which it left to torch and why."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ NOTHING = (
 
 
 @dataclass(frozen=True)
-class Call:
-    """One kind of call: torch's function, the layer it was called from, sizes, and what was asked for beside plain
-    attention. `by` is the engine that answered, or the reason why none did."""
+class InterceptedCall:
+    """One kind of call: torch's function, the calling layer, shapes, and options beyond plain attention (`asked`).
+    `by` is the engine that answered, or the reason why none did."""
 
     function: str
     layer: str
@@ -28,8 +28,8 @@ class Call:
 class Report:
     """How often each kind of call was answered by regard (`served`) and by torch (`left_alone`)."""
 
-    served: Counter[Call] = field(default_factory=Counter)
-    left_alone: Counter[Call] = field(default_factory=Counter)
+    served: Counter[InterceptedCall] = field(default_factory=Counter)
+    left_alone: Counter[InterceptedCall] = field(default_factory=Counter)
 
     def __repr__(self) -> str:
         return f"<Report: {_calls(self.served)} served, {self.left_alone.total()} left alone>"
@@ -46,12 +46,12 @@ class Report:
         return "\n".join(parts)
 
 
-def _calls(calls: Counter[Call]) -> str:
+def _calls(calls: Counter[InterceptedCall]) -> str:
     return "1 call" if calls.total() == 1 else f"{calls.total()} calls"
 
 
-def _rows(calls: Counter[Call]) -> Iterable[tuple[str, ...]]:
-    alike: dict[tuple[object, ...], list[tuple[Call, int]]] = {}
+def _rows(calls: Counter[InterceptedCall]) -> Iterable[tuple[str, ...]]:
+    alike: dict[tuple[object, ...], list[tuple[InterceptedCall, int]]] = {}
     for call, count in calls.items():
         name = (call.function, call.layer, len(call.query), len(call.key), call.dtype, call.asked, call.by)
         alike.setdefault(name, []).append((call, count))

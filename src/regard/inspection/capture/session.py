@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from regard.engine.sdpa_override.block import _Accelerating
+from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.capture import file
 from regard.inspection.capture.choice import Choice
 from regard.inspection.capture.kept import Kept, Refused
@@ -58,7 +58,7 @@ class Session:
         """Listen from now on."""
         if self._begin is None:
             raise RuntimeError("this capture is open; begin another with capture(model)")
-        if any(isinstance(mode, _Accelerating) for mode in _get_current_function_mode_stack()):
+        if any(isinstance(mode, SdpaOverride) for mode in _get_current_function_mode_stack()):
             raise RuntimeError(
                 "regard.accelerating() leaves attention to torch while it is captured, which would change the output; "
                 "capture outside the block"

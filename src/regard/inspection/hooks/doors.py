@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
 
-from regard.engine.sdpa_override.arguments import Arguments
+from regard.engine.sdpa_override.multihead import MultiHeadArguments
 
 
 class Change(Protocol):
@@ -54,7 +54,7 @@ def eager(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
 
 def multi_head(function: Function, args: Any, kwargs: Any, change: Change) -> tuple[Tensor, Tensor | None]:
     """multi_head_attention_forward as it is, but for the product that its heads' outputs go through at the end."""
-    asked, met = Arguments(*args, **kwargs), False
+    asked, met = MultiHeadArguments(*args, **kwargs), False
 
     def projected(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         nonlocal met

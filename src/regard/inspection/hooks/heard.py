@@ -11,10 +11,8 @@ from torch.nn.functional import layer_norm, linear, pad
 from regard.engine.autocast import lowered
 from regard.engine.pieces import Piece
 from regard.engine.request import Spec
-from regard.engine.sdpa_override.arguments import Arguments
-from regard.engine.sdpa_override.fused import Fused
-from regard.engine.sdpa_override.projections import projected
-from regard.engine.sdpa_override.rules import rules_of
+from regard.engine.sdpa_override.calls import SdpaCall
+from regard.engine.sdpa_override.multihead import MultiHeadArguments, projected, rules_of
 from regard.inspection.hooks.call import Call, copied
 from regard.spec.masks import Causal, Dense, Documents, RowWhere
 from regard.spec.scores import Modified, ScaledDot
@@ -22,7 +20,7 @@ from regard.spec.scores import Modified, ScaledDot
 
 def fused(*args: Any, **kwargs: Any) -> Call:
     """scaled_dot_product_attention."""
-    asked = Fused(*args, **kwargs)
+    asked = SdpaCall(*args, **kwargs)
     query, key = asked.query, asked.key
     spec: Spec = {"score": ScaledDot(asked.scale)}
     if asked.is_causal:
@@ -38,7 +36,7 @@ def fused(*args: Any, **kwargs: Any) -> Call:
 
 def multi_head(*args: Any, **kwargs: Any) -> Call:
     """multi_head_attention_forward: learned and zero keys stand at the end, as in the weights that torch returns."""
-    asked = Arguments(*args, **kwargs)
+    asked = MultiHeadArguments(*args, **kwargs)
     query, key, value = projected(asked)
     rules = rules_of(asked if asked.trusts_causal else replace(asked, need_weights=True), key.shape[-2])
     if asked.add_zero_attn:

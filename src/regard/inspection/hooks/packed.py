@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.engine.sdpa_override.fused import Fused
+from regard.engine.sdpa_override.calls import SdpaCall
 from regard.inspection.hooks import doors, heard
 from regard.inspection.hooks.call import Call
 
@@ -38,7 +38,7 @@ def noting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def fused(*args: Any, **kwargs: Any) -> Call:
     """scaled_dot_product_attention with the heads and queries of the layer."""
-    asked = Fused(*args, **kwargs)
+    asked = SdpaCall(*args, **kwargs)
     if _is_packed(asked.query):
         mask, group = asked.attn_mask, asked.query.shape[2]
         if mask is not None and mask.ndim == 4 and mask.shape[2] == group:
@@ -51,7 +51,9 @@ def door(function: doors.Function, args: Any, kwargs: Any, change: doors.Change)
     """The same for what its heads put out."""
     out = function(*args, **kwargs)
     return (
-        change.out(_unpacked(out)).reshape(out.shape) if _is_packed(Fused(*args, **kwargs).query) else change.out(out)
+        change.out(_unpacked(out)).reshape(out.shape)
+        if _is_packed(SdpaCall(*args, **kwargs).query)
+        else change.out(out)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Self
 from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
-from regard.engine.sdpa_override.block import _Accelerating
+from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.hooks.altered import Wanted
 from regard.inspection.hooks.draft import Draft
 from regard.inspection.hooks.names import Names
@@ -43,7 +43,7 @@ class Intervention:
     def __enter__(self) -> Self:
         if self._begin is None:
             raise RuntimeError("this intervention is done; begin another with intervene(model, ...)")
-        if any(isinstance(mode, _Accelerating) for mode in _get_current_function_mode_stack()):
+        if any(isinstance(mode, SdpaOverride) for mode in _get_current_function_mode_stack()):
             raise RuntimeError(
                 "regard.accelerating() answers calls of attention before they can be changed; intervene outside of it"
             )

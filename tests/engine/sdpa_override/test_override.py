@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.engine import sdpa
 from regard.engine.sdpa_override import accelerating
-from regard.engine.sdpa_override.nested import FAST
+from regard.engine.sdpa_override.override import FAST
 
 attention: Any = scaled_dot_product_attention
 

@@ -1,0 +1,123 @@
+"""Intercepted calls of torch's attention functions as values, and the call of scaled_dot_product_attention."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from regard.engine.autocast import lowered, off
+from regard.engine.native.library import library
+from regard.engine.sdpa import sdpa_on
+
+KINDS = (Tensor, torch.nn.Parameter)
+
+
+class TorchCall(Protocol):
+    """The arguments of a call, in torch's order and with torch's names."""
+
+    function: ClassVar[str]
+
+    @property
+    def query(self) -> Tensor:
+        """The queries."""
+
+    def tensors(self) -> dict[str, Tensor | None]:
+        """The tensors among the arguments, by name."""
+
+    def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of queries and keys, (…, head, length, width)."""
+
+    def words(self) -> str:
+        """Options beyond plain attention, for the report."""
+
+    def run(self, engine: str) -> Any:
+        """What torch's function returns. Raises ValueError or TypeError, with the reason, for what it cannot do."""
+
+
+def why_not(call: TorchCall, engine: str) -> str | None:
+    """None, or why torch must answer: device, active modes and tensor types are checked, not the spec."""
+    if engine == "native" and call.query.device.type != "cpu":
+        return f"the native engine runs on the CPU, query is on {call.query.device}; engine='tiled' runs on any"
+    if engine == "native" and library() is None:
+        return "the package was installed without its C++ core; engine='tiled' needs none"
+    if torch._C._is_tracing():
+        return "torch.jit.trace records torch's operators only"
+    if torch._C._len_torch_dispatch_stack() > 0:
+        mode = torch.utils._python_dispatch._get_current_dispatch_mode_stack()[-1]
+        return f"{type(mode).__name__} listens to torch's operators, and would not see an engine"
+    for name, tensor in call.tensors().items():
+        if tensor is None:
+            continue
+        if type(tensor) not in KINDS:
+            return f"{name} is a {type(tensor).__name__}, not a plain tensor"
+        if tensor.is_nested or tensor.layout != torch.strided:
+            return f"{name} is a sparse or nested tensor"
+    return None
+
+
+def shape_of(tensor: object) -> tuple[int, ...]:
+    """The sizes of what should be a tensor; nothing for a nested one, and while torch.jit.trace follows them."""
+    if not isinstance(tensor, Tensor) or tensor.is_nested or torch._C._is_tracing():
+        return ()
+    return tuple(tensor.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SdpaCall:
+    """Arguments of scaled_dot_product_attention."""
+
+    function: ClassVar[str] = "scaled_dot_product_attention"
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    attn_mask: Tensor | None = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+    def tensors(self) -> dict[str, Tensor | None]:
+        return {"query": self.query, "key": self.key, "value": self.value, "attn_mask": self.attn_mask}
+
+    def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return shape_of(self.query), shape_of(self.key)
+
+    def words(self) -> str:
+        found = ["causal"] if self.is_causal else []
+        if self.attn_mask is not None:
+            found.append("mask" if self.attn_mask.dtype == torch.bool else "bias")
+        if self.dropout_p:
+            found.append(f"dropout {self.dropout_p:g}")
+        return ", ".join(found)
+
+    def run(self, engine: str) -> Tensor:
+        query, key, value = lowered(self.query), lowered(self.key), lowered(self.value)
+        mask = None if self.attn_mask is None else lowered(self.attn_mask)
+        if mask is not None and (mask.dtype not in (torch.bool, query.dtype) or mask.ndim < 2):
+            raise ValueError("torch takes a mask of bools or of the query's dtype, with two axes or more")
+        with off(query.device):
+            rest = (mask, self.dropout_p, self.is_causal, self.scale, self.enable_gqa)
+            out = sdpa_on(engine, query, key, value, *rest)
+            return (
+                out
+                if query.is_contiguous() or not self._follows(query, key, value, mask)
+                else _strided_like(out, query)
+            )
+
+    def _follows(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+        """Whether torch's result would have the query's memory order. Its fused kernel keeps that order, and models
+        that merge heads with `.transpose(1, 2).view(...)` rely on it."""
+        settings = (mask, self.dropout_p, self.is_causal)
+        chosen = torch._fused_sdp_choice(query, key, value, *settings, scale=self.scale, enable_gqa=self.enable_gqa)
+        return bool(chosen == SDPBackend.FLASH_ATTENTION.value)
+
+
+def _strided_like(out: Tensor, query: Tensor) -> Tensor:
+    """`out` with its axes in the query's memory order."""
+    steps = query.stride()
+    order = sorted(range(out.ndim), key=lambda axis: -steps[axis])
+    back = [order.index(axis) for axis in range(out.ndim)]
+    return out.permute(order).contiguous().permute(back)
