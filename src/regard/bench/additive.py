@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.bench.case import Case, Inputs, Shape, Work, attention_inputs
 from regard.spec import scores
-from regard.spec.scores.additive import ACTIVATIONS
+from regard.spec.scores.base import ACTIVATIONS
 
 LARGEST = 4 << 30  # bytes of a (query, key, hidden) tensor that is still tried
 

@@ -13,9 +13,8 @@ from regard.spec.closures import read_tensors
 from regard.spec.masks import Causal, Full, Mask
 from regard.spec.masks import Dense as DenseMask
 from regard.spec.normalizers import Normalizer, Softmax
-from regard.spec.part import Part, inherited
+from regard.spec.part import Part
 from regard.spec.scores import Score, SoftCapped
-from regard.spec.scores.modified import Wrapped
 
 ADDED = "numbers that are added to the logits belong in bias="
 
@@ -159,17 +158,6 @@ def tensors_of(name: str, part: object, functions: bool = False) -> Iterator[tup
             yield from tensors_of(f"{type(part).__name__}'s {field}", value, functions)
     elif functions and callable(part):
         yield from ((name, tensor) for tensor in read_tensors(part))
-
-
-def changed_part(score: Score, mask: Mask, bias: Bias | None) -> str | None:
-    """None, or why an engine that knows parts by their type must not run: it would take one for another."""
-    inner: list[Part] = [score]
-    while isinstance(inner[-1], Wrapped):
-        inner.append(inner[-1].score)
-    for part in (*inner, *mask.leaves(), *(bias.terms() if bias is not None else ())):
-        if (base := inherited(part)) is not None:
-            return f"it knows {base.__name__} by its type, and {type(part).__name__} may change what it does"
-    return None
 
 
 def _made(value: object, kind: type[Part]) -> str | None:

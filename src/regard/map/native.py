@@ -11,7 +11,6 @@ from regard.engine.attend import choose
 from regard.engine.known import Wanted
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import forward_rows
-from regard.engine.native.program import closed
 from regard.engine.native.visit import tile, visited
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.grid import Grid
@@ -29,7 +28,7 @@ CELLS = 1 << 22  # weights that are held at once
 def native_call(matrix: AttentionMatrix) -> Call | None:
     """All heads of a matrix as one call of the native engine; None if its kernels cannot do it."""
     source = matrix._whole.source
-    if not isinstance(source, Computed) or not source.softmax or not closed(source.request.mask):
+    if not isinstance(source, Computed) or not source.softmax or not source.request.mask.closed:
         return None
     with torch.no_grad():
         if choose(source.request) != "native":

@@ -160,6 +160,35 @@ class RelativeProduct(Form):
 
 
 @dataclass(frozen=True, eq=False)
+class FormulaForm(Form):
+    """A score that has its formula alone; `captured` are the tensors it holds that need gradients."""
+
+    formula: Callable[[Tensor, Tensor, Pairs], Tensor]
+    query: Tensor
+    key: Tensor
+    captured: tuple[Tensor, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        captured = (Operand(tensor, "captured") for tensor in self.captured)
+        return Operand(self.query, "query"), Operand(self.key, "key"), *captured
+
+    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return self.formula(cut[0], cut[1], pairs)
+
+    @property
+    def tile_width(self) -> int:
+        return 2
+
+    @property
+    def hides(self) -> bool:
+        return True
+
+    def flops(self, pairs: Pairs) -> int:
+        return 2 * pairs.area * self.key.shape[-1]
+
+
+@dataclass(frozen=True, eq=False)
 class Capped(Form):
     """cap · tanh(form / cap)."""
 
@@ -253,6 +282,17 @@ def rows_times_keys(query: Tensor, key: Tensor) -> Tensor:
 def weights_times_values(weights: Tensor, value: Tensor) -> Tensor:
     """(batch, kv head, group, query, key) · (batch, kv head, 1, key, d_v)."""
     return (weights.flatten(2, 3) @ value.squeeze(2)).reshape(*weights.shape[:4], value.shape[4])
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / ‖x‖ along the width, 0 for a zero vector; huge and tiny vectors neither overflow nor vanish."""
+    if x.shape[-1] == 0:
+        return x
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    scaled = x / torch.where(largest > 0, largest, 1.0)
+    square = scaled.square().sum(-1, keepdim=True)
+    zero = square == 0
+    return torch.where(zero, 0.0, scaled / torch.where(zero, 1.0, square).sqrt())
 
 
 def per_head(tensor: Tensor, axes: int, kv_heads: int, group: int, name: str, kind: str = "query") -> Tensor:

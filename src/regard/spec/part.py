@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,22 @@ class Part:
     Subclasses are `@dataclass(frozen=True, eq=False, repr=False)`. One without the decorator holds what its `__init__`
     sets.
     """
+
+    definitions: ClassVar[tuple[str, ...]] = ()  # methods that say what a part of this kind computes
+    derived: ClassVar[tuple[str, ...]] = ()  # methods that say how; they must follow from the definition
+
+    def __init_subclass__(cls) -> None:
+        """A class with a definition of its own does not inherit what was derived from another: engines would disagree.
+
+        It gets the defaults of its kind (Mask, Score, …) for whatever it does not define itself.
+        """
+        super().__init_subclass__()
+        if "definitions" in vars(cls) or not any(name in vars(cls) for name in cls.definitions):
+            return
+        kind = next(one for one in cls.__mro__ if "definitions" in vars(one))
+        for name in cls.derived:
+            if name not in vars(cls):
+                setattr(cls, name, vars(kind)[name])
 
     @property
     def held(self) -> dict[str, Any]:
@@ -62,15 +78,6 @@ class Part:
             elif not _same(value, known[name].default):
                 shown.append(f"{name}={_text(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def inherited(part: Part) -> type[Part] | None:
-    """The part of regard that a class from elsewhere derives from and may change; engines know such parts by type."""
-    kind = type(part)
-    if kind.__module__.startswith("regard."):
-        return None
-    own = (one for one in kind.__mro__ if one.__module__.startswith("regard.") and "__dataclass_fields__" in vars(one))
-    return next(own, None)
 
 
 def _same(left: Any, right: Any) -> bool:

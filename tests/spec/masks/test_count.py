@@ -104,6 +104,8 @@ def test_runs_that_settle_everything_are_believed() -> None:
     """No pair is looked at: the mask's own answer for pairs would be an error."""
 
     class Silent(masks.Causal):
+        runs = masks.Causal.runs
+
         def visible(self, pairs: Pairs) -> Tensor:
             raise AssertionError("looked at pairs")
 

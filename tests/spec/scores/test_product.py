@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from regard.spec.forms import unit
 from regard.spec.scores import Cosine, Dot, General, ScaledDot
-from regard.spec.scores.product import default_scale, unit
+from regard.spec.steps import default_scale
 
 
 def dot(left: list[float], right: list[float]) -> float:

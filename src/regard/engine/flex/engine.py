@@ -2,10 +2,10 @@
 
 import torch
 
-from regard.engine.arguments import changed_part, tensors_of
-from regard.engine.flex import masks, scores
+from regard.engine.arguments import tensors_of
 from regard.engine.flex.call import has_triton
 from regard.engine.flex.lowering import attention
+from regard.engine.flex.masks import unknown
 from regard.engine.flex.trial import mask_refused, score_refused, tried
 from regard.engine.native.lowering import unknown_bias
 from regard.engine.partial import Partial, merge
@@ -13,6 +13,7 @@ from regard.engine.request import Aux, Request, Result
 from regard.engine.transforms import unanswered
 from regard.spec.closures import captured_tensors
 from regard.spec.normalizers import Softmax
+from regard.spec.steps import DotProduct
 
 NAME = "flex"
 
@@ -22,14 +23,12 @@ def supports(request: Request) -> str | None:
     device, shapes = request.query.device, request.shapes
     if device.type not in ("cuda", "cpu"):
         return f"it runs on CUDA, and on a CPU when asked for; the inputs are on {device}"
-    if not isinstance(scores.innermost(request.score), scores.PRODUCTS):
+    if not (steps := request.score.steps()) or not isinstance(steps[0], DotProduct):
         return f"FlexAttention's scores are q′·k′, and {request.score!r} does not lower to that"
     if (term := unknown_bias(request.bias)) is not None:
         return f"{term!r} has no form that FlexAttention takes"
-    if (leaf := masks.unknown(request.mask)) is not None:
+    if (leaf := unknown(request.mask)) is not None:
         return f"{leaf!r} has no form that FlexAttention takes; masks.Where(function) has one"
-    if (reason := changed_part(request.score, request.mask, request.bias)) is not None:
-        return reason
     if not isinstance(request.normalizer, Softmax):
         return f"FlexAttention has a softmax only, not {request.normalizer!r}"
     if request.dropout is not None:
@@ -54,7 +53,7 @@ def needs_gradients(request: Request) -> bool:
     parts = (request.score, request.bias, request.normalizer, request.temperature)
     tensors = [request.query, request.key, request.value]
     tensors += [tensor for part in parts for _, tensor in tensors_of("", part)]
-    tensors += [tensor for fn in scores.functions(request.score) for tensor in captured_tensors(fn)]
+    tensors += [tensor for fn in request.score.functions for tensor in captured_tensors(fn)]
     return any(tensor.requires_grad for tensor in tensors)
 
 
@@ -65,14 +64,14 @@ def _unasked(request: Request) -> str | None:
 
 def _refused(request: Request) -> str | None:
     device = request.query.device
-    reasons = [mask_refused(fn, device) for fn in masks.functions(request.mask)]
-    reasons += [score_refused(fn, device) for fn in scores.functions(request.score)]
+    reasons = [mask_refused(fn, device) for fn in request.mask.functions]
+    reasons += [score_refused(fn, device) for fn in request.score.functions]
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def _not_compiled(request: Request, failure: Exception) -> str | None:
     """None, or what torch's compiler says of a user's function."""
-    named = [*masks.functions(request.mask), *scores.functions(request.score)]
+    named = [*request.mask.functions, *request.score.functions]
     if not named or not type(failure).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return None
     names = ", ".join(getattr(fn, "__name__", type(fn).__name__) for fn in named)

@@ -13,8 +13,9 @@ from regard.engine.flex.masks import lower_mask
 from regard.engine.flex.mod import Mod, Places
 from regard.engine.flex.scores import lower_score
 from regard.engine.request import Request
-from regard.spec.masks import Full, Mask
+from regard.spec.masks import Mask
 from regard.spec.plane import Plane
+from regard.spec.steps import shows_everything
 
 NARROWEST = 16  # the least width of the kernels; narrower vectors get zeros
 TABLES = 16  # block tables that are kept
@@ -24,7 +25,8 @@ def attention(request: Request, trained: bool) -> Found:
     """The output (batch, head, query, d_v), and the lse where it is asked for or a sink needs it."""
     places = Places.of(request.plane)
     lowered = lower_score(request, places)
-    mask = None if isinstance(request.mask, Full) else lower_mask(request.mask, request.plane, places)
+    steps = request.mask.steps(request.plane)
+    mask = None if shows_everything(steps) else lower_mask(steps, request.plane, places)
     block_mask = None if mask is None else _block_mask(request.mask, request.plane, mask, trained)
     lse = wants_lse(request)
     score_mod = None if lowered.mod is None else lowered.mod.fn

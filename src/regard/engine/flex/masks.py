@@ -6,92 +6,69 @@ import torch
 from torch import Tensor
 
 from regard.engine.flex.mod import NEAR, Mod, Places, Table, signature
-from regard.spec import masks
-from regard.spec.masks.flex import RowBlocks
+from regard.spec import steps
+from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, MIXED
-from regard.spec.masks.tables import four
 from regard.spec.plane import Plane
 
 FAR = 2 * NEAR  # no pair is so far apart
-KNOWN = (
-    masks.Full,
-    masks.Causal,
-    masks.Window,
-    masks.Dilated,
-    masks.Lengths,
-    masks.Prefix,
-    masks.Global,
-    masks.Documents,
-    masks.Blocks,
-    masks.Dense,
-    masks.Where,
-    masks.RowWhere,
-    RowBlocks,
-)
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def lower_mask(mask: masks.Mask, plane: Plane, places: Places) -> Mod:
-    """The mask as a `mask_mod`."""
+def unknown(mask: Mask) -> Mask | None:
+    """The first leaf that has no steps."""
+    return next((leaf for leaf in mask.leaves() if type(leaf).steps is Mask.steps), None)
+
+
+def lower_mask(lowered: tuple[steps.MaskStep, ...], plane: Plane, places: Places) -> Mod:
+    """The steps of a mask as one `mask_mod`."""
+    stack: list[Mod] = []
+    for step in lowered:
+        if not isinstance(step, steps.Combine):
+            stack.append(_mod(step, plane, places))
+        elif step is steps.Combine.NOT:
+            inner = stack.pop()
+            stack.append(Mod(_not(inner.fn), ("not", inner.structure)))
+        else:
+            right, left = stack.pop(), stack.pop()
+            join = _both if step is steps.Combine.AND else _either
+            stack.append(Mod(join(left.fn, right.fn), (join.__name__, left.structure, right.structure)))
+    return stack.pop()
+
+
+def _mod(step: steps.MaskStep, plane: Plane, places: Places) -> Mod:
     device = plane.device
-    match mask:
-        case masks.And() | masks.Or():
-            left, right = lower_mask(mask.left, plane, places), lower_mask(mask.right, plane, places)
-            join = _both if isinstance(mask, masks.And) else _either
-            return Mod(join(left.fn, right.fn), (join.__name__, left.structure, right.structure))
-        case masks.Not():
-            inner = lower_mask(mask.mask, plane, places)
-            return Mod(_not(inner.fn), ("not", inner.structure))
-        case masks.Full():
-            return _band(places, None, None)
-        case masks.Causal():
-            return _band(places, None, 0)
-        case masks.Window():
-            return _band(places, mask.before, mask.after)
-        case masks.Dilated():
-            reach, step = mask.step * (mask.width // 2), mask.step
+    match step:
+        case steps.Band():
+            return _band(places, step.before, step.after)
+        case steps.DilatedBand():
+            reach, apart = step.reach, step.step
             if places.near:
-                reach, step = min(reach, FAR), min(step, FAR)
-            return Mod(_dilated(places.ahead, reach, step), ("dilated", reach, step))
-        case masks.Lengths():
-            return _up_to(mask.lengths, plane)
-        case masks.Prefix():
-            return _up_to(torch.as_tensor(mask.p, device="cpu"), plane)
-        case masks.Global():
-            pairs, chosen = plane.all, mask.positions.to(device)
+                reach, apart = min(reach, FAR), min(apart, FAR)
+            return Mod(_dilated(places.ahead, reach, apart), ("dilated", reach, apart))
+        case steps.Below():
+            return _up_to(step.limits, plane)
+        case steps.Among():
+            pairs, chosen = plane.all, step.positions.to(device)
             rows = torch.isin(pairs.i, chosen).expand(plane.batch, 1, 1, -1, 1)[:, 0, 0, :, 0]
             return Mod(_marked(rows.contiguous(), torch.isin(pairs.j, chosen)), ("marked",))
-        case masks.Documents():
-            keys = _rows(mask.key_ids, plane)[:, plane.key_start : plane.key_start + plane.keys]
-            queries = _rows(mask.query_rows(plane, slice(0, plane.queries)), plane)
-            return Mod(_same(queries, keys), ("same",))
-        case masks.Blocks():
-            table = Table.of(four(mask.layout.to(device)), plane)
-            return Mod(_squares(*table, places.starts, places.base, mask.size), ("squares", table.axes, mask.size))
-        case masks.Dense():
-            table = Table.of(four(mask.tensor.to(device)), plane)
+        case steps.SameId():
+            return Mod(_same(_rows(step.queries, plane), _rows(step.keys, plane)), ("same",))
+        case steps.BlockTable():
+            table = Table.of(step.layout.to(device), plane)
+            return Mod(_squares(*table, places.starts, places.base, step.size), ("squares", table.axes, step.size))
+        case steps.PairTable():
+            table = Table.of(step.tensor.to(device), plane)
             return Mod(_listed(*table), ("listed", table.axes))
-        case masks.Where():
-            return Mod(_where(mask.fn, places.starts, places.base), ("where", *signature(mask.fn)))
-        case masks.RowWhere():
-            return Mod(_row_where(mask.fn), ("row where", *signature(mask.fn)))
-        case RowBlocks():
-            table = Table.of(mask.kinds.to(device), plane)
-            return Mod(
-                _row_blocks(*table, mask.size, _row_where(mask.fn)),
-                ("row blocks", table.axes, mask.size, *signature(mask.fn)),
-            )
-    raise TypeError(f"{type(mask).__name__} has no form that FlexAttention takes")
-
-
-def unknown(mask: masks.Mask) -> masks.Mask | None:
-    """The first leaf that `lower_mask` does not know."""
-    return next((leaf for leaf in mask.leaves() if not isinstance(leaf, KNOWN)), None)
-
-
-def functions(mask: masks.Mask) -> list[MaskMod]:
-    """The users' functions in a mask, each of (b, h, i, j)."""
-    return [leaf.fn for leaf in mask.leaves() if isinstance(leaf, masks.Where | masks.RowWhere | RowBlocks)]
+        case steps.Rule(rows=False):
+            return Mod(_where(step.fn, places.starts, places.base), ("where", *signature(step.fn)))
+        case steps.Rule():
+            return Mod(_row_where(step.fn), ("row where", *signature(step.fn)))
+        case steps.BlockRule():
+            table = Table.of(step.kinds.to(device), plane)
+            structure = ("row blocks", table.axes, step.size, *signature(step.fn))
+            return Mod(_row_blocks(*table, step.size, _row_where(step.fn)), structure)
+    raise TypeError(f"{step!r} is not a step of a mask")
 
 
 def _band(places: Places, before: int | None, after: int | None) -> Mod:

@@ -6,15 +6,15 @@ from regard.engine.flex.blocks import Listing, block_size, blocks_of
 from regard.engine.flex.call import has_kernel
 from regard.engine.flex.lowering import wants_lse
 from regard.engine.request import Request
-from regard.spec.masks import Full
 from regard.spec.plane import Plane
+from regard.spec.steps import shows_everything
 
 
 def planned(request: Request) -> tuple[int, None]:
     """Pairs whose logit is computed; how much memory that takes, only torch knows."""
     plane = request.plane
     every = plane.batch * plane.heads * plane.queries * plane.keys
-    if isinstance(request.mask, Full) or not has_kernel(request.query, wants_lse(request)):
+    if shows_everything(request.mask.steps(plane)) or not has_kernel(request.query, wants_lse(request)):
         return every, None
     size = block_size(plane)
     blocks = blocks_of(request.mask, plane, size)

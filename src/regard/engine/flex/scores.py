@@ -1,7 +1,7 @@
 """Scores, biases and temperature as FlexAttention takes them: q′·k′·scale, then a function of that number."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,11 +9,9 @@ from torch import Tensor
 from regard.engine.flex.mod import Mod, Places, Table, signature
 from regard.engine.native.lowering import Biases, lower_biases
 from regard.engine.request import Request
-from regard.spec.scores import Cosine, Dot, General, Modified, ScaledDot, Score, SoftCapped
-from regard.spec.scores.modified import Wrapped
-from regard.spec.scores.product import unit
+from regard.spec.scores.base import form_of
+from regard.spec.steps import Cap, DotProduct, ScoreRule, ScoreStep
 
-PRODUCTS = (Dot, ScaledDot, General, Cosine)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -28,27 +26,11 @@ class Lowered:
     mod: Mod | None
 
 
-def innermost(score: Score) -> Score:
-    """The score under caps and functions."""
-    while isinstance(score, Wrapped):
-        score = score.score
-    return score
-
-
-def functions(score: Score) -> list[ScoreMod]:
-    """The users' functions in a score, each of (score, b, h, i, j)."""
-    found = []
-    while isinstance(score, Wrapped):
-        if isinstance(score, Modified):
-            found.append(score.fn)
-        score = score.score
-    return found
-
-
 def lower_score(request: Request, places: Places) -> Lowered:
     """Projections and lengths are taken out of the pairs; caps, functions, biases and τ become one `score_mod`."""
-    query, key, value, scale = _product(request)
-    steps = [*_wrapped(request.score, places), *_added(request, places)]
+    first, *rest = request.score.steps()
+    query, key, value, scale = _product(request, first)
+    steps = [*(_changed(step, places) for step in rest), *_added(request, places)]
     temperature = request.temperatures
     if isinstance(temperature, Tensor):
         per_head = temperature.reshape(-1).expand(request.plane.heads).contiguous()
@@ -61,32 +43,23 @@ def lower_score(request: Request, places: Places) -> Lowered:
     return Lowered(query, key, value, scale, mod)
 
 
-def _product(request: Request) -> tuple[Tensor, Tensor, Tensor, float]:
-    score = innermost(request.score)
+def _product(request: Request, step: ScoreStep) -> tuple[Tensor, Tensor, Tensor, float]:
+    assert isinstance(step, DotProduct)
     query, key, value = request.query, request.key, request.value
-    scale = 1.0
-    if isinstance(score, ScaledDot):
-        scale = score.factor(query.shape[-1])
-    elif not isinstance(score, Dot):  # q′ and k′ are made in the accumulating precision, and stay there
+    scale = step.factor(query.shape[-1])
+    if not step.plain:  # q′ and k′ are made in the accumulating precision, and stay there
         query, key, value = (tensor.to(request.dtype) for tensor in (query, key, value))
-        if isinstance(score, Cosine):
-            query, key, scale = unit(query), unit(key), score.scale
-        else:
-            query, key = (operand.tensor for operand in score.lower(query, key).operands)
-    return query.flatten(1, 2), key.squeeze(2), value.squeeze(2), float(scale)
+        projected = form_of(replace(step, scale=1.0), query, key)
+        query, key = (operand.tensor for operand in projected.operands)
+    return query.flatten(1, 2), key.squeeze(2), value.squeeze(2), scale
 
 
-def _wrapped(score: Score, places: Places) -> list[Mod]:
-    """What is done to q′·k′, the innermost first."""
-    found: list[Mod] = []
-    while isinstance(score, Wrapped):
-        if isinstance(score, SoftCapped):
-            found.append(Mod(_capped(float(score.cap)), ("capped", float(score.cap))))
-        else:
-            assert isinstance(score, Modified)
-            found.append(Mod(_modified(score.fn, places.starts, places.base), ("modified", *signature(score.fn))))
-        score = score.score
-    return found[::-1]
+def _changed(step: ScoreStep, places: Places) -> Mod:
+    """What is done to q′·k′."""
+    if isinstance(step, Cap):
+        return Mod(_capped(step.cap), ("capped", step.cap))
+    assert isinstance(step, ScoreRule)
+    return Mod(_modified(step.fn, places.starts, places.base), ("modified", *signature(step.fn)))
 
 
 def _added(request: Request, places: Places) -> list[Mod]:

@@ -7,27 +7,24 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
-from regard.spec import masks
-from regard.spec.masks.flex import RowBlocks
+from regard.spec.forms import called
+from regard.spec.masks import Mask
 from regard.spec.plane import Plane
 from regard.spec.scores import Score
-from regard.spec.scores.modified import Modified, Wrapped
 
 SIDE = 8  # rows and columns that functions are tried on
 
 
-def tried(score: Score, mask: masks.Mask, plane: Plane, precision: torch.dtype) -> None:
+def tried(score: Score, mask: Mask, plane: Plane, precision: torch.dtype) -> None:
     """Refuse functions whose answers no engine takes, with the words of the others: torch would take some of them."""
     pairs = plane.pairs(slice(0, min(SIDE, plane.queries)), slice(0, min(SIDE, plane.keys)))
     with torch.no_grad():
         for leaf in mask.leaves():
-            if isinstance(leaf, masks.Where | masks.RowWhere | RowBlocks):
+            if leaf.functions:
                 leaf.visible(pairs)
         size = (plane.batch, plane.kv_heads, plane.group, pairs.rows.stop, pairs.columns.stop)
-        while isinstance(score, Wrapped):
-            if isinstance(score, Modified):
-                score.change(torch.zeros(size, dtype=precision, device=plane.device), pairs)
-            score = score.score
+        for fn in score.functions:
+            called(fn, torch.zeros(size, dtype=precision, device=plane.device), pairs)
 
 
 def mask_refused(fn: Callable[..., Any], device: torch.device) -> str | None:

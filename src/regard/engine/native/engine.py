@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor
 
-from regard.engine.arguments import changed_part
 from regard.engine.known import Wanted
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.library import library, plain
-from regard.engine.native.lowering import SCORES, Biases, LoweredScore, inner, lower_biases, lower_score, unknown_bias
+from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_biases, lower_score, unknown_bias
 from regard.engine.native.poison import cleaned
-from regard.engine.native.program import closed, program
+from regard.engine.native.program import program
 from regard.engine.native.strips import by_strips
 from regard.engine.native.visit import visited
 from regard.engine.request import Aux, Request, Result
@@ -18,7 +17,8 @@ from regard.engine.tiled import ready, received, row_states
 from regard.engine.transforms import unanswered
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
-from regard.spec.scores import Dot, ScaledDot, Score
+from regard.spec.scores import Score
+from regard.spec.steps import DotProduct
 
 NAME = "native"
 
@@ -29,24 +29,24 @@ def supports(request: Request) -> str | None:
         return f"it runs on the CPU, the inputs are on {request.query.device}"
     if library() is None:
         return "the package was installed without its C++ core; install it where a compiler is found"
-    if not isinstance(inner(request.score), SCORES):
+    if kernel_step(request.score) is None:
         return f"its kernels compute q′·k′ and v·φ(a + b), and {request.score!r} does not lower to these"
     if not isinstance(request.normalizer, Softmax):
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
     if (term := unknown_bias(request.bias)) is not None:
         return f"its kernels add slopes and tables, and {term!r} does not lower to these"
-    return changed_part(request.score, request.mask, request.bias) or unanswered()
+    return unanswered()
 
 
 def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
     """Whether one call of the kernels does it, going by types alone. A mask may still be a tensor or a name."""
-    known = closed(mask) if isinstance(mask, Mask) else True
-    return known and isinstance(inner(score), SCORES) and isinstance(normalizer, Softmax)
+    closed = mask.closed if isinstance(mask, Mask) else True
+    return closed and kernel_step(score) is not None and isinstance(normalizer, Softmax)
 
 
 def run(request: Request) -> Result:
     """Lower and call the kernels."""
-    if not closed(request.mask):
+    if not request.mask.closed:
         return _finished(by_strips(request, _rows), request)
     return _with_received(request) if "received" in request.aux else _finished(_rows(request), request)
 
@@ -147,12 +147,10 @@ def _unseen_could_show(request: Request) -> bool:
 
     A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
     """
-    score = inner(request.score)
-    if isinstance(score, Dot | ScaledDot) or not torch.is_grad_enabled():
+    step = kernel_step(request.score)
+    if (isinstance(step, DotProduct) and step.plain) or not torch.is_grad_enabled():
         return False
-    if not any(
-        part.requires_grad for part in (request.query, request.key, *vars(score).values()) if isinstance(part, Tensor)
-    ):
+    if not any(part.requires_grad for part in (request.query, request.key, *request.score.parameters.values())):
         return False
     return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
 

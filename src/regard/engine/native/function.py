@@ -14,14 +14,13 @@ from regard.engine.native.strips import Strip
 from regard.engine.schedule import Schedule
 from regard.engine.strip import Kernel, Rows
 from regard.engine.tiled import differentiable
-from regard.spec.biases.base import DenseForm
-from regard.spec.biases.distance import OffsetForm, SlopeForm
+from regard.spec.biases.base import DenseForm, OffsetForm, SlopeForm
 from regard.spec.dropout import Dropout
 from regard.spec.forms import Capped, Form, Product, Sum
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Plane
-from regard.spec.scores.additive import ACTIVATIONS
+from regard.spec.scores.base import ACTIVATIONS
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 # query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head

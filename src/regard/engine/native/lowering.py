@@ -8,13 +8,12 @@ from torch import Tensor
 
 from regard.engine.native.projection import project
 from regard.engine.request import Request
-from regard.spec.biases import T5, ALiBi, Bias, Dense, Distance
+from regard.spec.biases import Bias
+from regard.spec.forms import unit
 from regard.spec.plane import Plane
-from regard.spec.scores import Cosine, Dot, General, ScaledDot, Score, SoftCapped
-from regard.spec.scores.additive import SumScore
-from regard.spec.scores.product import unit
+from regard.spec.scores import Score
+from regard.spec.steps import Cap, DotProduct, HiddenLayer, OffsetTable, PairTable, Slopes
 
-SCORES = (Dot, ScaledDot, General, Cosine, SumScore)
 UNITS = 4  # hidden units are computed by fours
 
 
@@ -34,9 +33,12 @@ class LoweredScore:
     v: Tensor | None = None
 
 
-def inner(score: Score) -> Score:
-    """The score under a cap."""
-    return score.score if isinstance(score, SoftCapped) else score
+def kernel_step(score: Score) -> DotProduct | HiddenLayer | None:
+    """The step that a kernel computes, with a cap behind it or nothing; None if the score does not lower to one."""
+    match score.steps():
+        case (DotProduct() | HiddenLayer() as first,) | (DotProduct() | HiddenLayer() as first, Cap()):
+            return first
+    return None
 
 
 def lower_score(request: Request) -> LoweredScore:
@@ -52,39 +54,37 @@ def lower_score(request: Request) -> LoweredScore:
 
 
 def _lower_score(request: Request) -> LoweredScore:
-    score = inner(request.score)
-    cap = float(request.score.cap) if isinstance(request.score, SoftCapped) else 0.0
+    first, *capped = request.score.steps()
+    cap = capped[0].cap if capped and isinstance(capped[0], Cap) else 0.0
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
-    match score:
-        case ScaledDot():
-            return LoweredScore(query, key, value, score.factor(query.shape[-1]), cap)
-        case Dot():
-            return LoweredScore(query, key, value, 1.0, cap)
-    value = value.to(request.dtype)
-    if isinstance(score, Cosine):
-        return LoweredScore(unit(query.to(request.dtype)), unit(key.to(request.dtype)), value, float(score.scale), cap)
-    if isinstance(score, SumScore):
-        plane = request.plane
-        return lower_sum(score, query, key, value, (plane.heads, plane.kv_heads), cap)
-    assert isinstance(score, General)
-    projected = project(query.to(request.dtype), _matrices(score.weight, request.plane.heads, request.dtype))
-    return LoweredScore(projected, key.to(request.dtype), value, 1.0, cap)
+    plane, dtype = request.plane, request.dtype
+    if isinstance(first, HiddenLayer):
+        return lower_hidden(first, query, key, value.to(dtype), (plane.heads, plane.kv_heads), cap)
+    assert isinstance(first, DotProduct)
+    scale = first.factor(query.shape[-1])
+    if not first.plain:
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        if first.weight is not None:
+            query = project(query, _matrices(first.weight, plane.heads, dtype))
+        if first.unit:
+            query, key = unit(query), unit(key)
+    return LoweredScore(query, key, value, scale, cap)
 
 
-def lower_sum(
-    score: SumScore, query: Tensor, key: Tensor, value: Tensor, heads: tuple[int, int], cap: float
+def lower_hidden(
+    step: HiddenLayer, query: Tensor, key: Tensor, value: Tensor, heads: tuple[int, int], cap: float
 ) -> LoweredScore:
     """The sum form of 4-D inputs, in the value's dtype; `heads` are the query's and the key's."""
     dtype = value.dtype
-    a = project(query.to(dtype), _matrices(score.w_query, heads[0], dtype).mT)
-    b = project(key.to(dtype), _matrices(score.w_key, heads[1], dtype).mT)
-    if score.offset is not None:
-        a = a + score.offset.to(dtype).unsqueeze(-2)
-    v = score.v.to(dtype).expand(heads[0], -1)
+    a = project(query.to(dtype), _matrices(step.w_query, heads[0], dtype).mT)
+    b = project(key.to(dtype), _matrices(step.w_key, heads[1], dtype).mT)
+    if step.b is not None:
+        a = a + step.b.to(dtype).unsqueeze(-2)
+    v = step.v.to(dtype).expand(heads[0], -1)
     if missing := -a.shape[-1] % UNITS:  # units of weight 0
         a, b, v = (torch.nn.functional.pad(part, (0, missing)) for part in (a, b, v))
     scale = _power_of_two(v)
-    return LoweredScore(a, b, value, scale, cap, score.phi, v / scale)
+    return LoweredScore(a, b, value, scale, cap, step.phi, v / scale)
 
 
 def _matrices(matrix: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
@@ -111,32 +111,27 @@ class Biases:
 
 
 def unknown_bias(bias: Bias | None) -> Bias | None:
-    """The first term that `lower_biases` does not know."""
+    """The first term that has no steps."""
     terms = bias.terms() if bias is not None else ()
-    return next((term for term in terms if not isinstance(term, ALiBi | Distance | T5 | Dense)), None)
+    return next((term for term in terms if type(term).steps is Bias.steps), None)
 
 
 def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
-    """Join the terms; gradients flow back through the joining."""
-    if bias is None:
-        return Biases()
+    """Join the steps; gradients flow back through the joining."""
     slopes: Tensor | None = None
     dense: Tensor | None = None
     tables: list[Tensor] = []
-    for term in bias.terms():
-        if isinstance(term, ALiBi):
-            slopes = term.slopes.to(dtype) if slopes is None else slopes + term.slopes.to(dtype)
-        elif isinstance(term, Distance):
-            tables.append(term.table.to(dtype).reshape(-1, term.table.shape[-1]))
-        elif isinstance(term, T5):
-            reach = term.max_distance
-            buckets = term.bucket(torch.arange(-reach, reach + 1, device="cpu"))
-            tables.append(term.table.to(dtype).mT[:, buckets])
-        else:
-            assert isinstance(term, Dense)
-            tensor = term.tensor.to(dtype)
-            tensor = tensor[(None,) * (4 - tensor.ndim)]
-            dense = tensor if dense is None else _both(dense, tensor)
+    for step in () if bias is None else bias.steps():
+        match step:
+            case Slopes():
+                own = step.slopes.to(dtype)
+                slopes = own if slopes is None else slopes + own
+            case OffsetTable():
+                table = step.table.to(dtype)
+                tables.append(table if step.index is None else table[:, step.index])
+            case PairTable():
+                tensor = step.tensor.to(dtype)
+                dense = tensor if dense is None else _both(dense, tensor)
     return Biases(slopes, _joined(tables), dense)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from regard.engine.memory import Memory
 from regard.engine.native.engine import lowered
 from regard.engine.native.library import library
-from regard.engine.native.program import closed
 from regard.engine.native.strips import LOOK, height_of
 from regard.engine.request import Request
 from regard.spec.masks import Full
@@ -22,7 +21,7 @@ def planned(request: Request) -> tuple[int, int]:
     """
     core = library()
     assert core is not None
-    open_mask = not closed(request.mask)
+    open_mask = not request.mask.closed
     asked = replace(request, mask=Full()) if open_mask else request
     core.regard_asked()  # what was needed before this plan
     with Memory() as held:

@@ -14,13 +14,11 @@ from regard.engine.native.engine import native_of, temperatures
 from regard.engine.native.execute import LONG, run, work_of
 from regard.engine.native.function import NotFiniteError, higher
 from regard.engine.native.library import NOT_FINITE, Call, Strided, address, lazy, library, plain
-from regard.engine.native.lowering import inner, lower_biases, lower_score, lower_sum
-from regard.engine.native.program import closed
+from regard.engine.native.lowering import kernel_step, lower_biases, lower_hidden, lower_score
 from regard.engine.request import Request
-from regard.spec.biases import ALiBi
 from regard.spec.part import Part
-from regard.spec.scores import Dot, ScaledDot, Score
-from regard.spec.scores.additive import SumScore
+from regard.spec.scores import Score
+from regard.spec.steps import DotProduct, HiddenLayer, Slopes
 
 MOST = 512  # calls that are remembered
 KINDS = (Tensor, torch.nn.Parameter)
@@ -62,7 +60,7 @@ class Quick:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
         """The output."""
-        if isinstance(score, SumScore):
+        if self.native.phi is not None:
             return self.summed(query, key, value, score)
         if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
             out: Tensor = _apply(self, query, key, value)
@@ -78,10 +76,12 @@ class Quick:
             raise NotFiniteError
         return out
 
-    def summed(self, query: Tensor, key: Tensor, value: Tensor, score: SumScore) -> Tensor:
+    def summed(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
         """The output of an additive score."""
         plane = self.native.plane
-        low = lower_sum(score, query, key, value.to(self.dtype), (plane.heads, plane.kv_heads), 0.0)
+        step = score.steps()[0]
+        assert isinstance(step, HiddenLayer)
+        low = lower_hidden(step, query, key, value.to(self.dtype), (plane.heads, plane.kv_heads), 0.0)
         weights = low.v.contiguous()  # type: ignore[union-attr]
         out = torch.empty(self.size, dtype=self.dtype, device="cpu")
         call = self._filled(low.query, low.key, low.value, out, None)
@@ -168,7 +168,7 @@ def key_of(query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], se
             names.append(part)
         elif isinstance(part, Part) and part.contents is not None:
             names.append(part.contents)
-        elif isinstance(part, SumScore) and not _learning(query, key, value, *vars(part).values()):
+        elif getattr(part, "form", "") == "sum" and not _learning(query, key, value, *vars(part).values()):
             names.append(type(part))
             names += map(_form_of, vars(part).values())
         else:
@@ -215,18 +215,19 @@ def recalled(name: Key, query: Tensor, key: Tensor, value: Tensor, score: Score)
 
 def _by_address(request: Request) -> bool:
     """Whether the kernels read the tensors where they lie, or an additive score's projections, which are made anew."""
-    if isinstance(inner(request.score), Dot | ScaledDot):
-        return lower_score(request).query.data_ptr() == request.query.data_ptr()
-    return isinstance(request.score, SumScore)
+    step = kernel_step(request.score)
+    if isinstance(step, DotProduct):
+        return step.plain and lower_score(request).query.data_ptr() == request.query.data_ptr()
+    return isinstance(step, HiddenLayer) and len(request.score.steps()) == 1
 
 
 def remember(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> None:
     """Keep a call that needs nothing but its tensors' addresses."""
-    terms = request.bias.terms() if request.bias is not None else ()
+    slopes = request.bias.steps() if request.bias is not None else ()
     plain = (
         _by_address(request)
-        and closed(request.mask)
-        and all(isinstance(term, ALiBi) for term in terms)
+        and request.mask.closed
+        and all(isinstance(step, Slopes) for step in slopes)
         and not request.aux
         and request.sink is None
         and request.dropout is None

@@ -8,7 +8,6 @@ from torch import Tensor
 from regard.engine.known import Known, Wanted
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import Inputs, Native, NotFiniteError, forward_rows
-from regard.engine.native.program import closed
 from regard.engine.native.visit import tile, visited
 from regard.engine.request import Request
 
@@ -38,7 +37,7 @@ class Second:
 
 def native_known(request: Request) -> Known | None:
     """None if the kernels cannot do it in one call, or something is not finite."""
-    if not closed(request.mask):
+    if not request.mask.closed:
         return None
     try:
         native, inputs, _ = lowered(request, finite=False)

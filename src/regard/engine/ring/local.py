@@ -9,7 +9,6 @@ from regard.engine.attend import choose, module
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
 from regard.engine.native.poison import cleaned
-from regard.engine.native.program import closed
 from regard.engine.request import Request, Result
 from regard.engine.strip import Rows
 from regard.engine.tiled import ready, rows_of
@@ -32,7 +31,7 @@ def computed(request: Request, engine: str) -> Local:
     """The rows of a rectangle; `engine` is a name or auto."""
     asked = replace(request, aux=tuple({*request.aux, "lse"}))
     name = choose(asked, engine)
-    if name == "native" and closed(request.mask):
+    if name == "native" and request.mask.closed:
         return _native(request)
     return _tiled(request) if name == "tiled" else _any(module(name).run(asked), request)
 

@@ -9,7 +9,6 @@ from regard.engine.attend import choose
 from regard.engine.known import Wanted
 from regard.engine.native.engine import lowered
 from regard.engine.native.function import NotFiniteError
-from regard.engine.native.program import closed
 from regard.engine.native.visit import visited
 from regard.engine.request import Request
 from regard.engine.strip import empty_rows
@@ -19,7 +18,7 @@ from regard.engine.tiled import ready, received
 def received_in(request: Request, lse: Tensor, engine: str) -> Tensor:
     """Σ over the rows of the weights, (batch, kv head, group, key); `lse` is float64, (batch, kv head, group, row)."""
     with torch.no_grad():
-        if choose(replace(request, aux=("lse",)), engine) == "native" and closed(request.mask):
+        if choose(replace(request, aux=("lse",)), engine) == "native" and request.mask.closed:
             finite = bool(lse.isnan().logical_not().all())
             found = _native(request, lse) if finite else None
             if found is not None:

@@ -5,7 +5,8 @@ from torch import Tensor
 from regard.inspection.explanation.case import MOST_KEYS, Case
 from regard.inspection.explanation.notation import Math, call, dot, equals, plus, word
 from regard.inspection.explanation.record import Step, Worked
-from regard.spec.scores.additive import ACTIVATIONS, SumScore
+from regard.spec.scores.additive import SumScore
+from regard.spec.scores.base import ACTIVATIONS
 
 
 def sum_steps(case: Case, score: SumScore, name: Math) -> list[Step]:

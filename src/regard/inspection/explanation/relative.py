@@ -6,8 +6,8 @@ from torch import Tensor
 from regard.inspection.explanation.case import Case
 from regard.inspection.explanation.notation import Math, equals, integer, plus, times, word
 from regard.inspection.explanation.record import Matrix, Step, Worked
-from regard.spec.scores.product import default_scale
 from regard.spec.scores.relative import Relative
+from regard.spec.steps import default_scale
 
 
 def relative_steps(case: Case, score: Relative, name: Math) -> list[Step]:

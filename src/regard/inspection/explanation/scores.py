@@ -23,6 +23,7 @@ from regard.inspection.explanation.notation import (
 )
 from regard.inspection.explanation.record import Step, Worked
 from regard.inspection.explanation.relative import relative_steps
+from regard.spec.forms import unit
 from regard.spec.scores import (
     Additive,
     ConcatMLP,
@@ -35,7 +36,6 @@ from regard.spec.scores import (
     Score,
     SoftCapped,
 )
-from regard.spec.scores.product import unit
 
 _DOT = word("q·k", r"q \cdot k")
 

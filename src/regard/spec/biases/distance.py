@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from regard.checks import is_float, is_tensor, shape, whole
-from regard.spec.biases.base import Bias, head_table
+from regard.spec.biases.base import Bias, gather_heads, head_table
 from regard.spec.forms import Form, Operand
 from regard.spec.plane import Pairs, Plane
+from regard.spec.steps import BiasStep, OffsetTable, Slopes
 
 COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distances apart up to here
 
@@ -44,22 +46,8 @@ class ALiBi(Bias):
     def values(self, pairs: Pairs) -> Tensor:
         return -self._slopes(pairs.plane) * (pairs.i - pairs.j).abs()
 
-    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
-        return SlopeForm(self._slopes(plane).to(precision))
-
-
-@dataclass(frozen=True, eq=False)
-class SlopeForm(Form):
-    """−slope · |i − j|."""
-
-    slopes: Tensor
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (Operand(self.slopes, "whole"),)
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        return -cut[0] * (pairs.i - pairs.j).abs()
+    def steps(self) -> tuple[BiasStep, ...]:
+        return (Slopes(self.slopes),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,10 +67,6 @@ class Distance(Bias):
                 f"Distance's table must be (2R + 1,) or (heads, 2R + 1), offsets −R to R, got shape {shape(table)}"
             )
 
-    @property
-    def hides(self) -> bool:
-        return bool(self.table.isneginf().any())
-
     def _table(self, plane: Plane) -> Tensor:
         return head_table(self.table.reshape(-1, self.table.shape[-1]), plane, "Distance's table")
 
@@ -93,24 +77,8 @@ class Distance(Bias):
         reach = self.table.shape[-1] // 2
         return gather_heads(self._table(pairs.plane), (pairs.i - pairs.j).clamp(-reach, reach) + reach)
 
-    def lower(self, plane: Plane, precision: torch.dtype) -> Form:
-        return OffsetForm(self._table(plane).unsqueeze(-1))
-
-
-@dataclass(frozen=True, eq=False)
-class OffsetForm(Form):
-    """table[clip(i − j) + reach]; the table is (…, 2·reach + 1, 1)."""
-
-    table: Tensor
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (Operand(self.table, "offset"),)
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        reach = (self.table.shape[-2] - 1) // 2
-        index = (pairs.i - pairs.j).clamp(-reach, reach) + (reach - pairs.offset_span(reach)[0])
-        return gather_heads(cut[0].squeeze(-1), index)
+    def steps(self) -> tuple[BiasStep, ...]:
+        return (OffsetTable(self.table.reshape(-1, self.table.shape[-1])),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,6 +137,14 @@ class T5(Bias):
         table = head_table(self.table.mT, pairs.plane, "T5's table")
         return gather_heads(table, self.bucket(pairs.i - pairs.j))
 
+    def steps(self) -> tuple[BiasStep, ...]:
+        return (OffsetTable(self.table.mT, self._buckets),)
+
+    @cached_property
+    def _buckets(self) -> Tensor:
+        """The bucket of every offset from −max_distance to max_distance."""
+        return self.bucket(torch.arange(-self.max_distance, self.max_distance + 1, device="cpu"))
+
     def lower(self, plane: Plane, precision: torch.dtype) -> Form:
         return BucketForm(head_table(self.table.mT, plane, "T5's table"), self)
 
@@ -186,10 +162,3 @@ class BucketForm(Form):
 
     def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         return gather_heads(cut[0], self.bias.bucket(pairs.i - pairs.j))
-
-
-def gather_heads(table: Tensor, index: Tensor) -> Tensor:
-    """(kv head or 1, group or 1, entries) at (query, key) or (batch, 1, 1, query, key) indices."""
-    if index.ndim == 2:
-        return table[:, :, index]
-    return table[:, :, index[:, 0, 0]].movedim(2, 0)

@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.checks import whole, written
 from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
-from regard.spec.plane import Pairs, Strips
+from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.steps import FULL_STEPS, Band, DilatedBand, MaskStep
 
 WIDEST = 1 << 61  # positions reach to ±2**62, and their sum with a width must stay an int64
 
@@ -27,6 +28,9 @@ class Full(Mask):
     def runs(self, strips: Strips) -> Runs:
         return cut(strips, (FULL,))
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return FULL_STEPS
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Causal(Mask):
@@ -37,6 +41,9 @@ class Causal(Mask):
 
     def runs(self, strips: Strips) -> Runs:
         return cut(strips, (FULL, MIXED, EMPTY), strips.first + 1, strips.last + 1)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Band(None, 0),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +81,9 @@ class Window(Mask):
     def runs(self, strips: Strips) -> Runs:
         return _band(strips, self.before, self.after, FULL)
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Band(self.before, self.after),)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dilated(Mask):
@@ -102,6 +112,9 @@ class Dilated(Mask):
     def runs(self, strips: Strips) -> Runs:
         reach = self.step * (self.width // 2)
         return _band(strips, reach, reach, FULL if self.step == 1 or reach == 0 else MIXED)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (DilatedBand(self.step * (self.width // 2), self.step),)
 
 
 def _band(strips: Strips, before: int | None, after: int | None, core: int) -> Runs:

@@ -11,13 +11,20 @@ from regard.spec.masks.extent import Extent, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
 from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.steps import Combine, Function, MaskStep
 
 __all__ = ["And", "Mask", "Not", "Or", "plane_of"]
 
 
 class Mask(Part):
-    """A set of visible pairs over absolute positions i (query) and j (key)."""
+    """A set of visible pairs over absolute positions i (query) and j (key).
 
+    A mask of one's own defines `visible`; `runs` lets engines skip what is hidden, `steps` lets the native engine and
+    FlexAttention run it without asking pair by pair.
+    """
+
+    definitions = ("visible",)
+    derived = ("runs", "steps")
     ragged: ClassVar[bool] = False  # whether the keys end at different places, so that no default start fits
 
     @property
@@ -41,6 +48,20 @@ class Mask(Part):
     def runs(self, strips: Strips) -> Runs:
         """The same in closed form: intervals of keys per strip of queries."""
         return cut(strips, (MIXED,))
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        """The same as primitive steps in postfix order; none where it has only `visible`."""
+        return ()
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The users' functions that its steps hold."""
+        return ()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it lowers to steps without a user's function, which kernels can compute."""
+        return all(type(leaf).steps is not Mask.steps and not leaf.functions for leaf in self.leaves())
 
     def check(self, plane: Plane) -> None:
         """Raise if this mask does not fit the sizes of the call."""
@@ -120,6 +141,10 @@ class _Two(Mask):
         yield from self.left.leaves()
         yield from self.right.leaves()
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return self.left.functions + self.right.functions
+
     def _joined(self, sign: str) -> str:
         """Brackets wherever a reader could doubt, and where `eval` would group differently."""
         left = _bracketed(self.left) if type(self.left) is not type(self) else repr(self.left)
@@ -136,6 +161,9 @@ class And(_Two):
     def runs(self, strips: Strips) -> Runs:
         return self.left.runs(strips) & self.right.runs(strips)
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return _combined(plane, Combine.AND, self.left, self.right)
+
     def __repr__(self) -> str:
         return self._joined("&")
 
@@ -149,6 +177,9 @@ class Or(_Two):
 
     def runs(self, strips: Strips) -> Runs:
         return self.left.runs(strips) | self.right.runs(strips)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return _combined(plane, Combine.OR, self.left, self.right)
 
     def __repr__(self) -> str:
         return self._joined("|")
@@ -177,14 +208,27 @@ class Not(Mask):
     def runs(self, strips: Strips) -> Runs:
         return ~self.mask.runs(strips)
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return _combined(plane, Combine.NOT, self.mask)
+
     def check(self, plane: Plane) -> None:
         self.mask.check(plane)
 
     def leaves(self) -> Iterator[Mask]:
         yield from self.mask.leaves()
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return self.mask.functions
+
     def __repr__(self) -> str:
         return f"~{_bracketed(self.mask)}"
+
+
+def _combined(plane: Plane, how: Combine, *masks: Mask) -> tuple[MaskStep, ...]:
+    """The steps of all masks and how they combine; none if one of them has none."""
+    each = [mask.steps(plane) for mask in masks]
+    return (*(step for steps in each for step in steps), how) if all(each) else ()
 
 
 def _mask(other: object) -> Mask:

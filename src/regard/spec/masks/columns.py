@@ -12,6 +12,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
 from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.steps import Among, Below, MaskStep
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 GROUPS = 64  # most groups of global positions that high strips tell apart; nearer ones are joined as MIXED
@@ -85,6 +86,9 @@ class Lengths(Mask):
     def runs(self, strips: Strips) -> Runs:
         return cut(strips, (FULL, EMPTY), self.lengths.cpu().view(-1, 1, 1))
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Below(self.lengths),)
+
     def check(self, plane: Plane) -> None:
         _per_batch_row("Lengths", self.lengths, plane)
         stop = plane.key_start + plane.keys
@@ -120,6 +124,9 @@ class Prefix(Mask):
     def runs(self, strips: Strips) -> Runs:
         return cut(strips, (FULL, EMPTY), torch.as_tensor(self.p, device="cpu").cpu().view(-1, 1, 1))
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Below(torch.as_tensor(self.p, device="cpu").reshape(-1)),)
+
     def check(self, plane: Plane) -> None:
         if isinstance(self.p, Tensor):
             _per_batch_row("Prefix", self.p, plane)
@@ -151,6 +158,9 @@ class Global(Mask):
         kinds = torch.arange(3, device="cpu").view(-1, 1).repeat(1, len(edges) + 1)
         kinds[:, 1::2] = torch.maximum(kinds[:, 1::2], own)
         return tabled(strips, kinds[None, None], edges, others[:, 0])
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Among(self.positions),)
 
 
 def _groups(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:

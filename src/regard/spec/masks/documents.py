@@ -12,6 +12,7 @@ from regard.spec.masks.columns import integers
 from regard.spec.masks.extent import Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.steps import MaskStep, SameId
 
 Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
@@ -95,42 +96,52 @@ class Documents(Mask):
         queries = self.query_rows(strips.plane, slice(strips.start, strips.stop)).cpu()
         if keys.numel() == 0:
             return cut(strips, (EMPTY,))
-        find = _packed if _rising(keys) and _rising(queries) else _scattered
-        start, stop, one = (part.unsqueeze(1) for part in find(keys, queries, strips))
-        kind = torch.where(one, FULL, MIXED)
+        start, stop, solid = (part.unsqueeze(1) for part in id_spans(keys, queries, strips.height))
+        kind = torch.where(solid, FULL, MIXED)
         return cut(strips, (EMPTY, kind, EMPTY), start + low, torch.maximum(start, stop) + low)
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        keys = _rows(self.key_ids)[:, plane.key_start : plane.key_start + plane.keys]
+        return (SameId(keys, self.query_rows(plane, slice(0, plane.queries))),)
 
-class _Spans(NamedTuple):
-    """First key and one past the last that a strip may see; whether it sees them all. (batch or 1, strips) each."""
+
+class Spans(NamedTuple):
+    """First key and one past the last that a block of rows may see, and whether it sees them all; (batch or 1, blocks)
+    each."""
 
     start: Tensor
     stop: Tensor
-    one: Tensor
+    solid: Tensor
 
 
 def _rows(ids: Tensor) -> Tensor:
     return ids if ids.ndim == 2 else ids.unsqueeze(0)
 
 
+def id_spans(keys: Tensor, queries: Tensor, height: int) -> Spans:
+    """The spans of keys whose id is one of those of `height` queries; (batch or 1, key) and (batch or 1, query)."""
+    return (_rising_spans if _rising(keys) and _rising(queries) else _scattered_spans)(keys, queries, height)
+
+
 def _rising(ids: Tensor) -> bool:
     return bool((ids[:, 1:] >= ids[:, :-1]).all())
 
 
-def _packed(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
-    """Ids that rise: a strip sees from its first row's document to its last row's."""
-    first = queries[:, strips.first_row - strips.start]
-    last = queries[:, strips.last_row - strips.start]
-    one = first == last
+def _rising_spans(keys: Tensor, queries: Tensor, height: int) -> Spans:
+    """From the first row's document to the last row's."""
+    top = torch.arange(0, queries.shape[1], height, device="cpu")
+    first = queries[:, top]
+    last = queries[:, (top + height - 1).clamp(max=queries.shape[1] - 1)]
+    solid = first == last
     if len(keys) > 1:
         first, last = (ids.expand(len(keys), -1).contiguous() for ids in (first, last))
     else:
         keys = keys[0]
-    return _Spans(torch.searchsorted(keys, first), torch.searchsorted(keys, last, right=True), one)
+    return Spans(torch.searchsorted(keys, first), torch.searchsorted(keys, last, right=True), solid)
 
 
-def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
-    """Any order: from the first key of any document in the strip to the last of any."""
+def _scattered_spans(keys: Tensor, queries: Tensor, height: int) -> Spans:
+    """From the first key of any document in the block of rows to the last of any."""
     if len(keys) > 1:
         queries = queries.expand(len(keys), -1)
     row, start, stop, name = _segments(keys, keys.shape[1])
@@ -141,24 +152,24 @@ def _scattered(keys: Tensor, queries: Tensor, strips: Strips) -> _Spans:
     held = torch.zeros(size, dtype=torch.int64, device="cpu").index_put_((row, number), stop - start, accumulate=True)
     solid = last - first == held
 
-    row, begin, _, name = _segments(queries, strips.height)
-    strip = begin // strips.height
+    row, begin, _, name = _segments(queries, height)
+    block = begin // height
     number = torch.searchsorted(names, name)
     number[names[number.clamp(max=len(names) - 1)] != name] = len(names)
     at = (row if len(keys) > 1 else torch.zeros_like(row), number)
-    size = (len(queries), strips.count)
-    least = _extreme("amin", size, len(names), row, strip, number)
-    most = _extreme("amax", size, 0, row, strip, number)
-    broken = _extreme("amax", size, 0, row, strip, (~solid[at]).to(torch.int64))
-    return _Spans(
-        _extreme("amin", size, keys.shape[1], row, strip, first[at]),
-        _extreme("amax", size, 0, row, strip, last[at]),
+    size = (len(queries), -(-queries.shape[1] // height))
+    least = _extreme("amin", size, len(names), row, block, number)
+    most = _extreme("amax", size, 0, row, block, number)
+    broken = _extreme("amax", size, 0, row, block, (~solid[at]).to(torch.int64))
+    return Spans(
+        _extreme("amin", size, keys.shape[1], row, block, first[at]),
+        _extreme("amax", size, 0, row, block, last[at]),
         (least == most) & (broken == 0),
     )
 
 
 def _segments(ids: Tensor, height: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Stretches of one id, also cut at multiples of `height`: batch row, first place, one past the last, id."""
+    """Stretches of one id, also split at multiples of `height`: batch row, first place, one past the last, id."""
     breaks = torch.ones(ids.shape, dtype=torch.bool, device="cpu")
     torch.ne(ids[:, 1:], ids[:, :-1], out=breaks[:, 1:])
     breaks[:, ::height] = True

@@ -12,6 +12,7 @@ from regard.spec.masks.functions import Indices, RowWhere
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs
 from regard.spec.masks.tables import at_blocks, block_runs, fits_lanes, four
 from regard.spec.plane import Pairs, Plane, Strips, split_heads
+from regard.spec.steps import BlockRule, MaskStep
 
 
 def from_flex(mask_mod: Any) -> Mask:
@@ -52,6 +53,10 @@ class RowBlocks(Mask):
     def extent(self) -> Extent:
         return Extent(self.kinds.shape[0], self.kinds.shape[1], *self.lengths)
 
+    @property
+    def functions(self) -> tuple[Indices, ...]:
+        return (self.fn,)
+
     def visible(self, pairs: Pairs) -> Tensor:
         layout = split_heads(self.kinds.to(pairs.plane.device), pairs.plane)
         kinds = at_blocks(layout, pairs.row // self.size[0], pairs.column // self.size[1])
@@ -62,6 +67,9 @@ class RowBlocks(Mask):
         top, bottom = strips.first_row // self.size[0], strips.last_row // self.size[0] + 1
         edges = strips.key_span[0] + torch.arange(1, kinds.shape[3], device="cpu") * self.size[1]
         return block_runs(strips, kinds != EMPTY, kinds == FULL, top.view(1, 1, -1), bottom.view(1, 1, -1), edges)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (BlockRule(self.size, self.kinds, self.fn),)
 
     def check(self, plane: Plane) -> None:
         if (plane.queries, plane.keys) != self.lengths:

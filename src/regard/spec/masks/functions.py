@@ -9,7 +9,8 @@ from torch import Tensor
 from regard.checks import dtype, shape
 from regard.spec.forms import answer
 from regard.spec.masks.base import Mask
-from regard.spec.plane import Pairs
+from regard.spec.plane import Pairs, Plane
+from regard.spec.steps import MaskStep, Rule
 
 Indices = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -26,6 +27,10 @@ class _Function(Mask):
                 f"{type(self).__name__} takes a function of (b, h, i, j), got {type(self.fn).__name__}; "
                 "a bool tensor is masks.Dense(tensor)"
             )
+
+    @property
+    def functions(self) -> tuple[Indices, ...]:
+        return (self.fn,)
 
     def _bools(self, seen: object, pairs: Pairs) -> Tensor:
         plane = pairs.plane
@@ -62,6 +67,9 @@ class Where(_Function):
     def visible(self, pairs: Pairs) -> Tensor:
         return self._bools(self.fn(pairs.b, pairs.h, pairs.i, pairs.j), pairs)
 
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Rule(self.fn),)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowWhere(_Function):
@@ -73,3 +81,6 @@ class RowWhere(_Function):
 
     def visible(self, pairs: Pairs) -> Tensor:
         return self._bools(self.fn(pairs.b, pairs.h, pairs.row, pairs.column), pairs)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (Rule(self.fn, rows=True),)

@@ -12,6 +12,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
 from regard.spec.plane import Pairs, Plane, Strips, split_heads
+from regard.spec.steps import BlockTable, MaskStep, PairTable
 
 COLUMNS = 64  # keys that a dense mask is classified by
 
@@ -45,6 +46,9 @@ class Blocks(Mask):
         layout = four(self.layout.cpu())
         edges = torch.arange(1, layout.shape[3], device="cpu") * self.size
         return block_runs(strips, layout, layout, strips.first // self.size, strips.last // self.size + 1, edges)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (BlockTable(self.size, four(self.layout)),)
 
     def check(self, plane: Plane) -> None:
         rows, columns = (side * self.size for side in self.layout.shape[-2:])
@@ -91,6 +95,9 @@ class Dense(Mask):
             grouped(grouped(table, 2, strips.height, reduce), 3, COLUMNS, reduce) for reduce in (torch.amax, torch.amin)
         )
         return tabled(strips, some + every, strips.key_span[0] + torch.arange(1, some.shape[3], device="cpu") * COLUMNS)
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        return (PairTable(four(self.tensor)),)
 
     def check(self, plane: Plane) -> None:
         fits_plane("mask", self.tensor, plane)

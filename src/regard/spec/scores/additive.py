@@ -1,22 +1,14 @@
 """Scores that are a sum before a nonlinearity: v · φ(a + b)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from regard.checks import float_tensors
-from regard.spec.forms import Form, Sum, per_head
+from regard.spec.forms import per_head
 from regard.spec.plane import Pairs
-from regard.spec.scores.base import Score
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "sigmoid": torch.sigmoid,
-}
+from regard.spec.scores.base import ACTIVATIONS, Score, hidden_inputs
+from regard.spec.steps import HiddenLayer
 
 
 class SumScore(Score):
@@ -51,33 +43,18 @@ class SumScore(Score):
             if tuple(tensor.shape[-len(wanted) :]) != wanted:
                 raise ValueError(f"{name}'s {what} must end in {wanted}, got shape {tuple(tensor.shape)}")
 
-    def _projected(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        kv_heads, group = query.shape[1:3]
-        dtype = query.dtype
-        a = query @ _shared(self.w_query.to(dtype), kv_heads, group, "w_query").mT
-        b = key @ _shared(self.w_key.to(dtype), kv_heads, 1, "w_key").mT
-        if self.offset is not None:
-            a = a + per_head(self.offset.to(dtype), 1, kv_heads, group, "b").unsqueeze(-2)
-        return a, b, per_head(self.v.to(dtype), 1, kv_heads, group, "v")
-
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        a, b, v = self._projected(query, key)
+        a, b, v = hidden_inputs(self.steps()[0], query, key)
         return (ACTIVATIONS[self.phi](a.unsqueeze(-2) + b.unsqueeze(-3)) * v[..., None, None, :]).sum(-1)
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        a, b, v = self._projected(query, key)
-        return Sum(a, b, v, ACTIVATIONS[self.phi])
+    def steps(self) -> tuple[HiddenLayer]:
+        return (HiddenLayer(self.w_query, self.w_key, self.v, self.phi, self.offset),)
 
     def flops(self, d_query: int, d_key: int) -> int:
         return 2 * int(self.v.shape[-1])
 
     def prepare_flops(self, queries: int, keys: int, d_query: int, d_key: int) -> int:
         return 2 * int(self.v.shape[-1]) * (queries * d_query + keys * d_key)
-
-
-def _shared(matrix: Tensor, kv_heads: int, group: int, name: str) -> Tensor:
-    """One matrix for all heads stays one: torch then multiplies once, and not head by head."""
-    return matrix if matrix.ndim == 2 else per_head(matrix, 2, kv_heads, group, name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

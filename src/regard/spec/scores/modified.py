@@ -11,6 +11,7 @@ from regard.spec.closures import captured_tensors
 from regard.spec.forms import Capped, Form, Function, called
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
+from regard.spec.steps import Cap, ScoreRule, ScoreStep
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -27,6 +28,15 @@ class Wrapped(Score):
     def change(self, score: Tensor, pairs: Pairs) -> Tensor:
         """The scores made from the inner ones."""
         raise NotImplementedError(f"{type(self).__name__} must define change(score, pairs)")
+
+    def followed_by(self, step: ScoreStep) -> tuple[ScoreStep, ...]:
+        """The steps of the inner score and this one; none if it has none."""
+        inner = self.score.steps()
+        return (*inner, step) if inner else ()
+
+    @property
+    def functions(self) -> tuple[ScoreMod, ...]:
+        return self.score.functions
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return self.change(self.score.formula(query, key, pairs), pairs)
@@ -66,6 +76,9 @@ class SoftCapped(Wrapped):
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Capped(self.score.lower(query, key), float(self.cap))
 
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return self.followed_by(Cap(float(self.cap)))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Modified(Wrapped):
@@ -95,6 +108,13 @@ class Modified(Wrapped):
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Function(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
+
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return self.followed_by(ScoreRule(self.fn))
+
+    @property
+    def functions(self) -> tuple[ScoreMod, ...]:
+        return (*self.score.functions, self.fn)
 
 
 def _inner(name: str, score: object) -> None:

@@ -1,15 +1,14 @@
 """Scores that are a dot product after one step per query and per key."""
 
-import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from regard.checks import float_tensors, number
-from regard.spec.forms import Form, Product, per_head
+from regard.spec.forms import per_head, unit
 from regard.spec.plane import Pairs
 from regard.spec.scores.base import Score
+from regard.spec.steps import DotProduct, ScoreStep, default_scale
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,8 +18,8 @@ class Dot(Score):
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return query @ key.mT
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Product(query, key)
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return (DotProduct(),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,8 +39,8 @@ class ScaledDot(Score):
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return (query @ key.mT) * self.factor(query.shape[-1])
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Product(query * self.factor(query.shape[-1]), key)
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return (DotProduct(self.scale),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,8 +66,8 @@ class General(Score):
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return query @ self._weight(query) @ key.mT
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Product(query @ self._weight(query), key)
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return (DotProduct(weight=self.weight),)
 
     def prepare_flops(self, queries: int, keys: int, d_query: int, d_key: int) -> int:
         return 2 * queries * d_query * d_key
@@ -86,21 +85,5 @@ class Cosine(Score):
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return float(self.scale) * (unit(query) @ unit(key).mT)
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Product(unit(query) * float(self.scale), unit(key))
-
-
-def unit(x: Tensor) -> Tensor:
-    """x / ‖x‖ along the width, 0 for a zero vector; huge and tiny vectors neither overflow nor vanish."""
-    if x.shape[-1] == 0:
-        return x
-    largest = x.detach().abs().amax(-1, keepdim=True)
-    scaled = x / torch.where(largest > 0, largest, 1.0)
-    square = scaled.square().sum(-1, keepdim=True)
-    zero = square == 0
-    return torch.where(zero, 0.0, scaled / torch.where(zero, 1.0, square).sqrt())
-
-
-def default_scale(width: int) -> float:
-    """1/√d, and 1 for d = 0."""
-    return 1.0 / math.sqrt(width) if width else 1.0
+    def steps(self) -> tuple[ScoreStep, ...]:
+        return (DotProduct(self.scale, unit=True),)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.checks import float_tensors, number
-from regard.spec.forms import Form, RelativeProduct, per_head
+from regard.spec.forms import per_head
 from regard.spec.plane import Pairs
-from regard.spec.scores.base import Score, same_width
-from regard.spec.scores.product import default_scale
+from regard.spec.scores.base import Score, relative_inputs, same_width
+from regard.spec.steps import RelativeDot
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,21 +53,8 @@ class Relative(Score):
                 "the middle row belongs to offset 0"
             )
 
-    def _parts(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(q + u) · scale, (q + v) · scale and the table with its head axes."""
-        kv_heads, group = query.shape[1:3]
-
-        def shifted(by: Tensor | None) -> Tensor:
-            if by is None:
-                return query
-            return query + per_head(by.to(query.dtype), 1, kv_heads, group, "u").unsqueeze(-2)
-
-        factor = default_scale(query.shape[-1]) if self.scale is None else float(self.scale)
-        table = per_head(self.keys.to(query.dtype), 2, kv_heads, group, "keys")
-        return shifted(self.u) * factor, shifted(self.v) * factor, table
-
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        content, place, table = self._parts(query)
+        content, place, table = relative_inputs(self.steps()[0], query)
         reach = (table.shape[-2] - 1) // 2
         index = (pairs.i - pairs.j).clamp(-reach, reach) + reach
         vectors: Tensor = table[..., index.reshape(-1), :].unflatten(-2, index.shape)
@@ -75,9 +62,8 @@ class Relative(Score):
             vectors = vectors[:, :, :, 0, 0].movedim(2, 0)
         return content @ key.mT + (place.unsqueeze(-2) * vectors).sum(-1)
 
-    def lower(self, query: Tensor, key: Tensor) -> Form:
-        content, place, table = self._parts(query)
-        return RelativeProduct(content, place, key, table)
+    def steps(self) -> tuple[RelativeDot]:
+        return (RelativeDot(self.keys, self.u, self.v, self.scale),)
 
     def flops(self, d_query: int, d_key: int) -> int:
         return 4 * d_key
