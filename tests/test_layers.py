@@ -19,6 +19,7 @@ LAYERS = (
     ("lab", "hf", "models", "bench"),
     ("cli",),
 )
+LEAVES = {"checks", "progress"}  # all may import them; they import no other part
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
 # `.show()`, `.save()` and what a notebook calls may import `regard.plot` inside the method. These (file, method) do,
@@ -99,14 +100,14 @@ def place_of_file(file: str) -> str:
 def place_of_module(module: str) -> str:
     """The folder a module name leads to; `regard` itself and the names it exports are the root."""
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 and (parts[1] in RANK or parts[1] in {"checks", "testing"}) else "root"
+    return parts[1] if len(parts) > 1 and (parts[1] in RANK or parts[1] in {*LEAVES, "testing"}) else "root"
 
 
 def may_import(source: str, target: str) -> bool:
     """Whether a file of one place may import from another."""
-    if target == "checks":
+    if target in LEAVES:
         return True
-    if source == "checks":
+    if source in LEAVES:
         return False
     if target == "testing":
         return source in {"testing", "bench"}
@@ -148,12 +149,12 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def test_every_file_has_a_place() -> None:
-    known = {*RANK, "root", "checks", "testing"}
+    known = {*RANK, *LEAVES, "root", "testing"}
     assert [file for file, _ in sources() if place_of_file(file) not in known] == []
 
 
 def test_imports_point_left() -> None:
-    known = {*RANK, "root", "checks", "testing"}
+    known = {*RANK, *LEAVES, "root", "testing"}
     wrong = [line for file, text in sources() if place_of_file(file) in known for line in wrong_imports(file, text)]
     assert wrong == []
 
@@ -189,6 +190,7 @@ def test_conveniences_are_exactly_those_listed() -> None:
         ("lab/rows.py", "from regard.testing import cases"),
         ("lab/rows.py", "from regard.cli import main"),
         ("checks.py", "from regard.spec import Score"),
+        ("progress.py", "from regard.engine import attend"),
         ("testing.py", "from regard.nn import Block"),
         ("__init__.py", "from regard.testing import cases"),
     ],
@@ -210,6 +212,7 @@ def test_a_wrong_import_is_caught(file: str, text: str) -> None:
         ("plot/terminal.py", "from regard.inspection.records import Map\nfrom regard.nn import Block"),
         ("bench/speed.py", "from regard.testing import cases\nfrom regard.engine import attend"),
         ("testing.py", "from regard.spec import masks\nfrom regard.engine import attend"),
+        ("engine/tiled.py", "from regard.progress import report"),
         ("cli/main.py", "import regard\nimport importlib\nimportlib.import_module(f'regard.cli.{name}')"),
         ("__init__.py", "from regard.engine import attend\nimport importlib\nimportlib.import_module('regard.lab')"),
         ("__main__.py", "from regard.cli import main"),

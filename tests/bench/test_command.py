@@ -57,7 +57,7 @@ def test_reasons_stand_below_the_table(capsys: pytest.CaptureFixture[str]) -> No
 def test_wrong_numbers_end_in_failure_after_the_other_cases(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def wrong_once(case: Case, settings: Settings, told: object) -> Result:
+    def wrong_once(case: Case, settings: Settings) -> Result:
         if case.family == "tiny":
             raise DisagreementError("somebody is wrong on tiny-16-16")
         return measure(case, settings)
@@ -73,7 +73,7 @@ def test_wrong_numbers_end_in_failure_after_the_other_cases(
 def test_ctrl_c_ends_with_the_results_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(case: Case, settings: Settings, told: object) -> Result:
+    def stopped(case: Case, settings: Settings) -> Result:
         if case.family == "tiny-train":
             raise KeyboardInterrupt
         return measure(case, settings)
@@ -142,7 +142,7 @@ def test_both_sides_of_the_cache_bench_are_the_same_model() -> None:
     )
     peer = transformers.LlamaForCausalLM(config).eval()
     model = LanguageModel(50, layers=2, d_model=32, heads=4, position=Rotary(8)).eval()
-    (point,) = measure_cache(Contest("small", model, peer), [12], 1.0, 2, lambda step: None)
+    (point,) = measure_cache(Contest("small", model, peer), [12], 1.0, 2)
     assert point.peer_prefill
     assert point.peer_cached
     assert "×" in str(table_of_cache([point]).rows[0][4])

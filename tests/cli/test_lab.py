@@ -7,7 +7,6 @@ import pytest
 
 from regard import lab
 from regard.cli import main
-from regard.cli.progress import Progress
 
 
 def test_alone_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,14 +53,3 @@ def test_out_writes_files_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", *arguments]) == 1
     assert capsys.readouterr().err.strip() == message
-
-
-def test_progress_waits_before_it_speaks(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
-        progress("d = 8", 0, 2)
-        assert capsys.readouterr().err == ""
-        progress.start -= 10
-        progress.shown -= 10
-        progress("d = 16", 1, 2)
-        progress("d = 32", 1, 2)
-    assert capsys.readouterr().err == "d = 16 (2 of 2)\n"

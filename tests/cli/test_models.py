@@ -60,7 +60,7 @@ def test_a_model_is_got_found_and_removed(tiny: Model, cache: Path, capsys: pyte
     assert main(["models", "get", "tiny"]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"tiny is in {cache / 'tiny'}\n"
-    assert captured.err.startswith("downloading (2.5 MB)\nunpacking (")
+    assert captured.err.startswith("downloading: 0.0 of 2.5 MB\nunpacking: ")
     assert main(["models", "get", "tiny"]) == 0
     assert capsys.readouterr().out == f"tiny is here already, and whole: {cache / 'tiny'}\n"
     assert main(["models", "path", "tiny"]) == 0

@@ -92,6 +92,7 @@ SCENARIOS = {
     """,
     "trainings": """
         from regard.lab.training import run, shelf, train
+        from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
         os.environ["REGARD_CACHE"] = "cache"
@@ -102,7 +103,8 @@ SCENARIOS = {
                 raise RuntimeError("stop")
         run.EVERY = 0.0
         try:
-            train(task, stop)
+            with reporting_to_user(stop, "steps"):
+                train(task)
         except RuntimeError:
             pass
         run.EVERY = 60.0

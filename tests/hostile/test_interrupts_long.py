@@ -16,7 +16,7 @@ import os, random, signal, sys, threading, time
 from pathlib import Path
 import torch
 import regard
-from regard.engine.watch import WATCH
+from regard.progress import CALLBACK
 from regard.inspection.hooks import taps
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,7 +25,7 @@ SOON = 10.0  # seconds, on a machine that may have much else to do
 def state():
     return {
         "handler": signal.getsignal(signal.SIGINT), "threads": torch.get_num_threads(),
-        "gradients": torch.is_grad_enabled(), "progress": WATCH.get(), "mode": _get_current_dispatch_mode(),
+        "gradients": torch.is_grad_enabled(), "progress": CALLBACK.get(), "mode": _get_current_dispatch_mode(),
         "taps": (taps._open, len(taps._set), taps._local.muted, len(taps._local.listening), len(taps._local.altering)),
         "function": torch.nn.functional.multi_head_attention_forward, "attend": regard.attend,
     }

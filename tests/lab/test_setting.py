@@ -1,9 +1,10 @@
-"""A setting hands out the same randomness for the same seed, and tells about progress."""
+"""A setting hands out the same randomness for the same seed, and reports progress."""
 
 import pytest
 import torch
 
 from regard.lab.setting import Setting
+from regard.progress import reporting_to_user
 
 
 def test_one_seed_one_stream() -> None:
@@ -17,11 +18,11 @@ def test_choose() -> None:
     assert Setting(quick=True).choose(full=9, quick=1) == 1
 
 
-def test_each_tells_before_every_step() -> None:
-    told: list[tuple[str, int, int]] = []
-    setting = Setting(progress=lambda what, done, total: told.append((what, done, total)))
-    assert list(setting.each("d =", (8, 32))) == [8, 32]
-    assert told == [("d = 8", 0, 2), ("d = 32", 1, 2)]
+def test_each_reports_before_every_step() -> None:
+    reports: list[tuple[str, int, int]] = []
+    with reporting_to_user(lambda *step: reports.append(step), ""):
+        assert list(Setting().each("d =", (8, 32))) == [8, 32]
+    assert reports == [("d = 8", 0, 2), ("d = 32", 1, 2)]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])

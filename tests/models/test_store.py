@@ -20,8 +20,8 @@ import regard
 from regard import models
 from regard.models import catalog, fetch, store
 from regard.models.catalog import Model
-from regard.models.progress import Progress, silent
 from regard.models.recipes import Converted, Unpacked
+from regard.progress import reporting_to_user
 
 MakeModel = Callable[..., Model]
 
@@ -42,7 +42,7 @@ def stop(*_):
     print("ready", flush=True)
     sys.stdin.read()
 exec(sys.argv[2])
-print(store.ensure(model, lambda *_: None)[1])
+print(store.ensure(model)[1])
 """
 
 
@@ -84,10 +84,10 @@ def test_get_path_and_remove(tiny: Model, cache: Path) -> None:
 
 
 def test_a_good_one_is_left_alone(tiny: Model, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert store.ensure(tiny, silent) == (cache / "tiny", True)
+    assert store.ensure(tiny) == (cache / "tiny", True)
     before = (cache / "tiny" / "config.json").stat().st_ino
     monkeypatch.setattr(fetch, "download", None)
-    assert store.ensure(tiny, silent) == (cache / "tiny", False)
+    assert store.ensure(tiny) == (cache / "tiny", False)
     assert (cache / "tiny" / "config.json").stat().st_ino == before
 
 
@@ -120,7 +120,7 @@ def test_a_wheel_without_the_file(make_model: MakeModel, cache: Path) -> None:
     model = make_model({"other.json": b""}, recipe=Unpacked("tiny_model/data", ("config.json",)))
     text = "tiny_model-1.0-py3-none-any.whl has no file tiny_model/data/config.json; its hash is right, so this regard"
     with pytest.raises(ValueError, match=re.escape(text)):
-        store.ensure(model, silent)
+        store.ensure(model)
     assert not (cache / "tiny").exists()
     assert hidden(cache) == []
 
@@ -148,7 +148,7 @@ class Overflowing:
 
     def check(self) -> None: ...
 
-    def build(self, wheel: Path, folder: Path, progress: Progress) -> None:
+    def build(self, wheel: Path, folder: Path) -> None:
         folder.mkdir()
         (folder / "config.json").write_text("{")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "model.safetensors"))
@@ -156,7 +156,7 @@ class Overflowing:
 
 def test_a_disk_that_fills_up_leaves_nothing(make_model: MakeModel, cache: Path) -> None:
     with pytest.raises(OSError, match=re.escape(f"the disk of {cache} is full: tiny needs")):
-        store.ensure(make_model(recipe=Overflowing()), silent)
+        store.ensure(make_model(recipe=Overflowing()))
     assert not (cache / "tiny").exists()
     assert hidden(cache) == []
 
@@ -168,7 +168,7 @@ def test_missing_packages_are_told_before_the_download(
     monkeypatch.setattr(fetch, "download", None)
     model = make_model(recipe=Converted("x.gguf"))
     with pytest.raises(ImportError, match=re.escape("this model needs the package gguf: pip install 'regard[models]'")):
-        store.ensure(model, silent)
+        store.ensure(model)
 
 
 def test_two_processes_at_once(tiny: Model, cache: Path) -> None:
@@ -190,7 +190,8 @@ def test_one_who_waits_says_so(tiny: Model, cache: Path) -> None:
         if what.startswith("waiting"):
             other.kill()
 
-    assert store.ensure(tiny, waited) == (cache / "tiny", True)
+    with reporting_to_user(waited, "bytes"):
+        assert store.ensure(tiny) == (cache / "tiny", True)
     other.communicate(timeout=300)
     assert told[0] == "waiting for another process"
 
@@ -208,7 +209,7 @@ def test_a_run_that_is_stopped_leaves_nothing_to_see(tiny: Model, cache: Path, s
     assert store.state(tiny) == "no"
     if sent == signal.SIGINT:
         assert hidden(cache) == []
-    assert store.ensure(tiny, silent) == (cache / "tiny", True)
+    assert store.ensure(tiny) == (cache / "tiny", True)
     assert hidden(cache) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from regard.models import weights
-from regard.models.progress import silent
+from regard.progress import reporting_to_user
 
 
 def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
@@ -17,19 +17,20 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
     tensors["a"] = numpy.asfortranarray(tensors["a"])
     tensors["b.weight"][:3] = [numpy.nan, numpy.inf, -0.0]
     slots = [weights.Slot(name, shape) for name, shape in shapes.items()]
-    told: list[tuple[str, int, int]] = []
-    weights.write(tmp_path / "w", slots, tensors.values(), lambda *step: told.append(step))
+    reports: list[tuple[str, int, int]] = []
+    with reporting_to_user(lambda *step: reports.append(step), "bytes"):
+        weights.write(tmp_path / "w", slots, tensors.values())
     found = load_file(tmp_path / "w")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
         assert found[name].shape == tensor.shape
         assert found[name].tobytes() == tensor.tobytes()
     total = 4 * (15 + 7 + 24)
-    assert [done for _, done, _ in told] == [0, 60, 88, 88, total]
-    assert {(what, of) for what, _, of in told} == {("converting", total)}
+    assert [done for _, done, _ in reports] == [0, 60, 88, 88, total]
+    assert {(what, of) for what, _, of in reports} == {("converting", total)}
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
     tensor = numpy.zeros((2, 3), numpy.float32)
     with pytest.raises(ValueError, match=r"x should have the shape \(3, 2\), got \(2, 3\)"):
-        weights.write(tmp_path / "w", [weights.Slot("x", (3, 2))], [tensor], silent)
+        weights.write(tmp_path / "w", [weights.Slot("x", (3, 2))], [tensor])

@@ -11,10 +11,10 @@ from torch import Tensor
 from regard.bench.turns import in_turns
 from regard.inspection.records import Cell, Line, Lines, Panel, Table
 from regard.nn import KVCache, LanguageModel, Rotary
+from regard.progress import report
 
 LENGTHS = (128, 256, 512, 1024, 2048)
 WRITTEN = 8  # tokens of one sample
-Told = Callable[[str], None]
 Best = dict[str, float]
 
 
@@ -48,28 +48,28 @@ def shaped() -> LanguageModel:
 
 
 @torch.no_grad()
-def measure(contest: Contest, lengths: Sequence[int], budget: float, rounds: int | None, told: Told) -> list[Point]:
+def measure(contest: Contest, lengths: Sequence[int], budget: float, rounds: int | None) -> list[Point]:
     """One point per length, contenders in turns, the best of each."""
-    return [_point(contest, length, budget, rounds, told) for length in lengths]
+    return [_point(contest, length, budget, rounds) for length in lengths]
 
 
-def _point(contest: Contest, length: int, budget: float, rounds: int | None, told: Told) -> Point:
+def _point(contest: Contest, length: int, budget: float, rounds: int | None) -> Point:
     draw = torch.Generator().manual_seed(length)
     vocabulary = contest.model.head.weight.shape[0]
     prompt = torch.randint(vocabulary, (1, length), generator=draw)
     more = torch.randint(vocabulary, (1, WRITTEN), generator=draw)
     whole = torch.cat([prompt, more[:, :1]], 1)
-    told(f"{length} tokens, reading")
+    report("reading", 0, 0, "step")
     readers: dict[str, Callable[[], object]] = {"ours": partial(_read, contest.model, prompt)}
     if contest.peer is not None:
         readers["peer"] = partial(_peer_read, contest.peer, prompt)
     reading = _best(readers, budget / 2, rounds)
-    told(f"{length} tokens, writing")
+    report("writing", 0, 0, "step")
     writers: dict[str, Callable[[], object]] = {"ours": _writer(contest.model, prompt, more)}
     if contest.peer is not None:
         writers["peer"] = _peer_writer(contest.peer, prompt, more)
     writing = _best(writers, budget / 2, rounds)
-    told(f"{length} tokens, without a cache")
+    report("without a cache", 0, 0, "step")
     again = _best({"ours": lambda: contest.model(whole, at=torch.tensor([length]))}, budget / 4, rounds)
     each = {name: seconds / WRITTEN for name, seconds in writing.items()}
     return Point(length, reading["ours"], each["ours"], again["ours"], reading.get("peer"), each.get("peer"))

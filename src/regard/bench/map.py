@@ -31,10 +31,10 @@ from regard.map.pyramid import BASE, STRIP, Build
 from regard.map.serve import listening
 from regard.map.stop import Stop
 from regard.map.viewer import Viewer
+from regard.progress import report
 
 WIDTH = 64
 SCREEN = (4, 6)  # tiles down and across that 1280 × 800 pixels touch
-Told = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -81,29 +81,29 @@ class Figures:
         return self.coarse / self.forward
 
 
-def measure(n: int, views: int, heads: int, visitors: int, seconds: float, told: Told) -> Figures:
+def measure(n: int, views: int, heads: int, visitors: int, seconds: float) -> Figures:
     """All of it; `views` screens at each scale."""
     query, key = drawn(1, n)
-    told("forward pass")
+    report("forward pass", 0, 0, "step")
     forward = min(_timed(lambda: attend(query, key, key, mask="causal")) for _ in range(3))
     with tempfile.TemporaryDirectory() as folder:
-        told("first picture")
+        report("first picture", 0, 0, "step")
         picture = min(_timed(lambda: _first(query, key, folder)) for _ in range(3))
-        told("rows")
+        report("rows", 0, 0, "step")
         viewer = Viewer(_atlas(query, key, folder))
         lane, levels = viewer.found((0, 0, 0))
         known = _timed(lambda: lane.seen(slice(0, n)))
-        told("coarse levels")
+        report("coarse levels", 0, 0, "step")
         coarse = min(_timed(lambda: _built(viewer)) for _ in range(2))
         screens = []
         for side in (1, 2, 4, 8, 16):
-            told(f"screens of {side} × {side} weights a pixel")
+            report(f"screens of {side} × {side} weights a pixel", 0, 0, "step")
             if n >= side * TILE * max(SCREEN):
                 screens.append(_screen(viewer, levels, side, views))
         viewer.close()
-        told(f"{heads} heads")
+        report(f"{heads} heads", 0, 0, "step")
         held, most = _weighed(n, heads, folder)
-        told(f"{visitors} visitors")
+        report(f"{visitors} visitors", 0, 0, "step")
         many = _visited(n, visitors, seconds, folder) if visitors else None
     return Figures(n, forward, picture, known, coarse, tuple(screens), heads, held, most, many)
 

@@ -13,6 +13,7 @@ from regard.bench.contenders import PEERS, Contender, contenders
 from regard.bench.device import Device
 from regard.bench.machine import fma_peak, read_bandwidth
 from regard.bench.turns import in_turns
+from regard.progress import report
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ class _Yardsticks:
             self.bytes.append(found)
 
 
-def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], None] = lambda step: None) -> Result:
+def measure(case: Case, settings: Settings = Settings()) -> Result:
     """Time and weigh everybody on one case; raises DisagreementError if somebody's numbers are wrong."""
-    told("comparing")
+    report("comparing", 0, 0, "step")
     sets = [case.inputs(seed) for seed in range(case.sets(settings.device.cache_bytes()))]
     right = truth(case, sets[0])
     back = direction(case) if case.backward else None
@@ -99,7 +100,7 @@ def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], N
         name = contender.name
         reason = contender.refuses(case)
         if reason is None:
-            told(f"comparing {name}")
+            report(f"comparing {name}", 0, 0, "step")
             start = time.perf_counter()
             try:
                 work = contender.prepare(case, sets[0])
@@ -117,7 +118,7 @@ def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], N
         if reason is not None:
             scores[name] = Score(name, contender.ours, reason=reason)
     del right
-    told("timing")
+    report("timing", 0, 0, "step")
     yardsticks = _Yardsticks(case.cold)
     between = yardsticks if settings.device.kind == "cpu" else lambda: None
     best = in_turns(works, settings.budget, settings.rounds, between, settings.device.settle)
@@ -126,7 +127,7 @@ def measure(case: Case, settings: Settings = Settings(), told: Callable[[str], N
         score = scores[contender.name]
         if contender.name in best:
             if settings.memory:
-                told(f"weighing {contender.name}")
+                report(f"weighing {contender.name}", 0, 0, "step")
             weight = settings.device.weigh(case, contender, settings.engines) if settings.memory else None
             timed = best[contender.name]
             score = replace(score, seconds=timed.seconds, samples=timed.samples, extra_bytes=weight)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from regard.progress import reporting
+
 SAMPLE = 0.002  # seconds that one sample takes at least: short calls are repeated within it
 SHORT = 0.05  # a call below this is run once untimed in each turn, so that nobody pays for the one before
 MOST = 200  # rounds
@@ -34,16 +36,17 @@ def in_turns(
     best = dict.fromkeys(works, Best(float("inf"), 0))
     spent = dict.fromkeys(works, 0.0)
     share = budget / len(works)
-    for _ in range(rounds or MOST):
-        active = [name for name in works if rounds or best[name].samples < LEAST or spent[name] < share]
-        if not active:
-            break
-        for name in active:
-            start = time.perf_counter()
-            seconds = _sample(works[name], best[name].seconds, settle)
-            spent[name] += time.perf_counter() - start
-            best[name] = Best(min(best[name].seconds, seconds), best[name].samples + 1)
-        between()
+    with reporting(None):
+        for _ in range(rounds or MOST):
+            active = [name for name in works if rounds or best[name].samples < LEAST or spent[name] < share]
+            if not active:
+                break
+            for name in active:
+                start = time.perf_counter()
+                seconds = _sample(works[name], best[name].seconds, settle)
+                spent[name] += time.perf_counter() - start
+                best[name] = Best(min(best[name].seconds, seconds), best[name].samples + 1)
+            between()
     return best
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from regard.bench import report
+from regard.bench import report as reports
 from regard.bench.agree import DisagreementError
 from regard.bench.case import Case
 from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
@@ -17,11 +17,11 @@ from regard.bench.device import Device, device
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
 from regard.cli import bench_cache, bench_map
-from regard.cli.progress import Progress
 from regard.engine.native.library import DTYPES
 from regard.inspection.files import replace
 from regard.inspection.records import Table
 from regard.plot import save, table
+from regard.progress import display, report
 
 QUICK = 2.0  # seconds of timing per case
 BUDGET = 15.0
@@ -80,49 +80,39 @@ def run(args: argparse.Namespace) -> int:
     results: list[Result] = []
     failures: list[str] = []
     interrupted = False
-    with Progress() as progress:
+    with display(lines=True) as shown:
         try:
             for number, case in enumerate(cases):
-                _measure(case, settings, results, failures, progress, number, len(cases))
+                report(case.name, number, len(cases), "cases")
+                try:
+                    results.append(measure(case, settings))
+                except DisagreementError as wrong:
+                    shown.clear()
+                    print(f"regard bench: {wrong}", file=sys.stderr)
+                    failures.append(str(wrong))
         except KeyboardInterrupt:
             interrupted = True
     _show(args, results, failures, interrupted, place)
     return 130 if interrupted else 1 if failures else 0
 
 
-def _measure(
-    case: Case,
-    settings: Settings,
-    results: list[Result],
-    failures: list[str],
-    progress: Progress,
-    number: int,
-    total: int,
-) -> None:
-    try:
-        results.append(measure(case, settings, lambda step: progress(f"{case.name}: {step}", number, total)))
-    except DisagreementError as wrong:
-        print(f"\nregard bench: {wrong}", file=sys.stderr)
-        failures.append(str(wrong))
-
-
 def _show(
     args: argparse.Namespace, results: Sequence[Result], failures: Sequence[str], interrupted: bool, place: Device
 ) -> None:
     here, results = machine(place.name), against_one_best(results)
-    notes = report.notes(results, failures, here)
+    notes = reports.notes(results, failures, here)
     if interrupted:
         notes.insert(0, f"interrupted: {len(results)} cases were complete")
-    text = json.dumps(report.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(reports.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
     if args.json == "-":
         print(text, end="")
     else:
-        shown = report.markdown(results) if args.markdown else table(report.table(results))
+        shown = reports.markdown(results) if args.markdown else table(reports.table(results))
         print("\n".join([shown, "", *notes]), flush=True)
     if args.json not in (None, "-"):  # after the table: if it cannot be written, the numbers are not lost
         replace(Path(args.json), text.encode())
     if args.plot is not None and results:
-        save(report.picture(results), args.plot)
+        save(reports.picture(results), args.plot)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from regard import models
 from regard.bench import cache
 from regard.bench.machine import machine
-from regard.cli.progress import Progress
 from regard.inspection.files import replace
 from regard.nn import LanguageModel
 from regard.plot import save, table
+from regard.progress import display, report
 
 
 def _contest() -> cache.Contest:
@@ -35,13 +35,13 @@ def run(args: argparse.Namespace, budget: float) -> int:
     """Measure, then print the curve as a table; `--plot` draws it."""
     here = machine()
     lengths = args.n or cache.LENGTHS[: 3 if args.quick else None]
-    with Progress() as progress:
-        progress("loading", 0, len(lengths))
+    with display(lines=True):
+        report("loading", 0, len(lengths), "lengths")
         contest = _contest()
         points = []
         for number, length in enumerate(lengths):
-            told = lambda step, number=number: progress(step, number, len(lengths))  # noqa: E731
-            points += cache.measure(contest, [length], budget, args.rounds, told)
+            report(f"{length} tokens", number, len(lengths), "lengths")
+            points += cache.measure(contest, [length], budget, args.rounds)
     text = json.dumps(cache.record(contest, points, here), indent=1, ensure_ascii=False) + "\n"
     if args.json not in (None, "-"):
         replace(Path(args.json), text.encode())

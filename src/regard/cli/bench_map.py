@@ -7,9 +7,9 @@ from pathlib import Path
 
 from regard.bench import map as measured
 from regard.bench.machine import machine
-from regard.cli.progress import Progress
 from regard.inspection.files import replace
 from regard.plot import table
+from regard.progress import display
 
 LENGTH, SHORT = 100_000, 10_000
 
@@ -20,14 +20,13 @@ def run(args: argparse.Namespace) -> int:
     if len(lengths) != 1:
         raise ValueError(f"the map is measured at one length, got {', '.join(map(str, lengths))}")
     heads = args.heads or 8
-    with Progress() as progress:
+    with display(lines=True):
         figures = measured.measure(
             lengths[0],
             views=5 if args.quick else 20,
             heads=heads,
             visitors=0 if args.quick else 20,
             seconds=args.seconds or 60.0,
-            told=lambda step: progress(step, 0, 1),
         )
     here = machine()
     text = json.dumps(measured.record(figures, here), indent=1, ensure_ascii=False) + "\n"

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from regard import lab
-from regard.cli.progress import Progress
 from regard.inspection.files import replace
 from regard.inspection.text import visible
 from regard.lab import page
+from regard.progress import display, report
 
 ALL = "all"
 FOLDER = Path("regard-lab")
@@ -40,18 +40,18 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _made(args.out)
     try:
-        with Progress() as progress:
-            report = lab.run(args.name, quick=args.quick, seed=args.seed, progress=progress)
+        with display(lines=True):
+            found = lab.run(args.name, quick=args.quick, seed=args.seed)
     except KeyboardInterrupt as stop:
         if stop.args:  # how far a training came, and that it goes on from there
             print(stop, file=sys.stderr)
         raise
     if args.format == "json":
-        print(page.as_json(report), end="")
+        print(page.as_json(found), end="")
     else:
-        print(page.text(report, width=shutil.get_terminal_size().columns))
+        print(page.text(found, width=shutil.get_terminal_size().columns))
     if args.out is not None:
-        files = page.write(report, args.out)
+        files = page.write(found, args.out)
         print(f"wrote {', '.join(file.name for file in files)} to {visible(str(args.out))}", file=sys.stderr)
     return 0
 
@@ -85,16 +85,16 @@ def _all(args: argparse.Namespace) -> int:
     _made(folder)
     start = time.monotonic()
     found: dict[str, Outcome] = {}
-    with Progress() as progress:
+    with display(lines=True) as shown:
         then = partial(page.write, folder=folder)
-        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, progress=progress, then=then):
+        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, then=then):
             found[outcome.name] = outcome
-            progress.clear()
+            shown.clear()
             if isinstance(outcome, Failed):
                 print(f"{outcome.name}: not run: {outcome.reason}", file=sys.stderr)
             else:
                 print(f"{outcome.name}: {outcome.finding}", flush=True)
-        progress("writing the report", 0, 1)
+        report("writing the report", 0, 0)
         html = book([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
     print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")

@@ -4,10 +4,9 @@ import argparse
 import json
 
 from regard import models
-from regard.cli.bar import Bar
 from regard.models import store
 from regard.models.catalog import find
-from regard.models.progress import megabytes
+from regard.progress import display, megabytes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
         case "list":
             print(_json() if args.format == "json" else _text())
         case "get":
-            with Bar() as progress:
-                folder, made = store.ensure(find(args.name), progress)
+            with display(lines=True, patience=0.0):
+                folder, made = store.ensure(find(args.name))
             print(f"{args.name} is in {folder}" if made else f"{args.name} is here already, and whole: {folder}")
         case "path":
             print(models.path(args.name))

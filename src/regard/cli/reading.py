@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard import models
-from regard.cli.bar import Bar
 from regard.models import store
 from regard.models.catalog import find
+from regard.progress import display
 
 if TYPE_CHECKING:
     from regard import AttentionMatrix, Capture
@@ -126,8 +126,8 @@ def _model(name: str) -> "TextEncoder | TextGenerator":
 
     if name in {model.name for model in models.known()}:
         if store.state(find(name)) != "yes":
-            with Bar() as progress:
-                store.ensure(find(name), progress)
+            with display(lines=True, patience=0.0):
+                store.ensure(find(name))
         return load(models.path(name))
     if not Path(name).expanduser().is_dir():
         known = ", ".join(model.name for model in models.known())

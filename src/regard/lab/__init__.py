@@ -8,7 +8,8 @@ from contextlib import contextmanager, nullcontext
 import torch
 
 from regard.lab.report import Report
-from regard.lab.setting import Progress, Setting, silent
+from regard.lab.setting import Setting
+from regard.progress import PlainCallback, reporting_to_user
 
 __all__ = ["EXPERIMENTS", "TIMED", "Report", "names", "run"]
 
@@ -46,11 +47,11 @@ def names() -> tuple[str, ...]:
     return tuple(EXPERIMENTS)
 
 
-def run(name: str, *, quick: bool = False, seed: int = 0, progress: Progress = silent) -> Report:
+def run(name: str, *, quick: bool = False, seed: int = 0, progress: PlainCallback | None = None) -> Report:
     """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
     known(name)
-    setting = Setting(quick, seed, progress)
-    with _torch_defaults():
+    setting = Setting(quick, seed)
+    with _torch_defaults(), reporting_to_user(progress, "", "steps"):
         report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
     return report
 

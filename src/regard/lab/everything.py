@@ -13,7 +13,7 @@ import torch
 
 from regard import lab
 from regard.lab.report import Report
-from regard.lab.setting import Progress, silent
+from regard.progress import Progress, report, reporting
 
 SPEAK = 0.1  # seconds between two words of one process
 GRACE = 10.0  # seconds that a process has to put a checkpoint down
@@ -47,7 +47,6 @@ def everything(
     *,
     quick: bool = False,
     seed: int = 0,
-    progress: Progress = silent,
     then: Then = nothing,
 ) -> Generator[Outcome]:
     """Run the experiments in processes of their own; what each found, as it is found.
@@ -67,7 +66,7 @@ def everything(
                     workers.append(_started(waiting.pop(0), quick, seed, then, threads=_threads(places)))
                 for worker, found in _heard(workers):
                     if isinstance(found, str):
-                        progress(f"{found}, experiment", done, len(names))
+                        report(found, done, len(names), "experiments")
                         continue
                     workers.remove(worker)
                     done += 1
@@ -97,16 +96,17 @@ def _work(mouth: Connection, name: str, quick: bool, seed: int, then: Then, thre
     torch.set_num_threads(threads)
     spoke = 0.0
 
-    def told(what: str, done: int, total: int) -> None:
+    def send(progress: Progress) -> None:
         nonlocal spoke
         if time.monotonic() - spoke > SPEAK:
             spoke = time.monotonic()
-            mouth.send(f"{name}: {what} ({done + 1} of {total})")
+            mouth.send(f"{name}: {progress}")
 
     found: Outcome
     with suppress(KeyboardInterrupt, BrokenPipeError):  # the parent has heard the same Ctrl-C, or is gone
         try:
-            found = lab.run(name, quick=quick, seed=seed, progress=told)
+            with reporting(send):
+                found = lab.run(name, quick=quick, seed=seed)
             then(found)
         except Exception as error:
             found = Failed(name, f"{type(error).__name__}: {error}")

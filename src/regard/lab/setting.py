@@ -1,21 +1,15 @@
-"""Setting: how an experiment is run. It hands out randomness and sizes, and hears about progress."""
+"""Setting: how an experiment is run. It hands out randomness and sizes, and reports progress."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
 from regard.checks import whole
+from regard.progress import report
 
 T = TypeVar("T")
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many steps are done, and of how many."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +18,6 @@ class Setting:
 
     quick: bool = False
     seed: int = 0
-    progress: Progress = silent
 
     def __post_init__(self) -> None:
         if whole("seed", self.seed, least=0) >= 2**63:
@@ -39,7 +32,7 @@ class Setting:
         return torch.Generator().manual_seed(self.seed)
 
     def each(self, what: str, items: Sequence[T]) -> Iterator[T]:
-        """The items, one by one, with progress told before each: `d_k = 64`, 2 of 6."""
+        """The items, one by one, with progress reported before each: `d_k = 64`, 2 of 6."""
         for done, item in enumerate(items):
-            self.progress(f"{what} {item}", done, len(items))
+            report(f"{what} {item}", done, len(items))
             yield item

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import torch
 
+from regard.progress import reporting
+
 SAMPLE = 0.001  # seconds that a sample takes at least: short works are repeated within it
 MOST = 200  # repeats within a sample
 
@@ -13,7 +15,7 @@ MOST = 200  # repeats within a sample
 def milliseconds(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The shortest time of each work in `rounds` turns, after one turn that only warms up."""
     best = dict.fromkeys(works, float("inf"))
-    with one_thread(), torch.no_grad():
+    with one_thread(), torch.no_grad(), reporting(None):
         repeats = {name: _repeats(work) for name, work in works.items()}
         for _ in range(rounds):
             for name, work in works.items():

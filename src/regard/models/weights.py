@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.models.progress import Progress
+from regard.progress import report
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -30,7 +30,7 @@ class Slot:
         return 4 * prod(self.shape)
 
 
-def write(path: Path, slots: list[Slot], tensors: Iterable["NDArray[float32]"], progress: Progress) -> None:
+def write(path: Path, slots: list[Slot], tensors: Iterable["NDArray[float32]"]) -> None:
     """Write a new file: the header that the slots describe, then the tensors in the same order."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -43,9 +43,9 @@ def write(path: Path, slots: list[Slot], tensors: Iterable["NDArray[float32]"], 
     with path.open("xb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for slot, tensor in zip(slots, tensors, strict=True):
-            progress("converting", done, end)
+            report("converting", done, end, "bytes")
             if tensor.shape != slot.shape:
                 raise ValueError(f"{slot.name} should have the shape {slot.shape}, got {tensor.shape}")
             file.write(tensor.astype("<f4", order="C", copy=False).data)
             done += slot.size
-        progress("converting", done, end)
+        report("converting", done, end, "bytes")

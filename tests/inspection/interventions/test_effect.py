@@ -143,12 +143,12 @@ def test_an_interrupt_leaves_the_model_as_it_was() -> None:
 def test_progress_is_shown_to_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import sys
 
-    from regard.inspection.interventions import progress
+    from regard import progress
 
     monkeypatch.setattr(progress, "PATIENCE", -1.0)
     monkeypatch.setattr(progress, "PAUSE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     effect(language(), IDS[:1], Ablate(), metric="kl")
     shown = capsys.readouterr().err
-    assert "regard: 6 of 6 runs" in shown
-    assert shown.endswith("\r")
+    assert "6 of 6 runs" in shown
+    assert shown.endswith("\x1b[2K")  # the line is erased

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.lab.training import Task, Trained, run, shelf, train
 from regard.lab.training.state import named
+from regard.progress import PlainCallback, reporting_to_user
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,15 @@ KILLED = """
 import os, signal
 from regard.lab.training import run, train
 from regard.lab.translation.task import Translating
+from regard.progress import reporting_to_user
 
 run.EVERY = 0.0
 def progress(what, done, total):
     if done == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 sizes = {"steps": 12, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
-train(Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes), progress)
+with reporting_to_user(progress, "steps"):
+    train(Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes))
 """
 
 
@@ -142,9 +145,14 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [file.name for file in shelf.folder(task).iterdir()] == ["checkpoint.safetensors"]
     steps: list[int] = []
-    resumed = train(task, lambda what, done, total: steps.append(done))
+    resumed = reported(task, lambda what, done, total: steps.append(done))
     assert steps == [7, 8, 9, 10, 11]  # the killed run had saved seven steps, and was killed before it saved the eighth
     assert same(resumed, elsewhere(task, tmp_path))
+
+
+def reported(task: Task, callback: PlainCallback) -> Trained:
+    with reporting_to_user(callback, "steps"):
+        return train(task)
 
 
 @pytest.fixture
@@ -162,17 +170,17 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_to_the_same_numbers(tmp_path: P
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt, match=r"stopped after step 2[12]; the next run goes on from there"):
-        train(TASK, press)
+        reported(TASK, press)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     steps: list[int] = []
-    resumed = train(TASK, lambda what, done, total: steps.append(done))
+    resumed = reported(TASK, lambda what, done, total: steps.append(done))
     assert steps[0] in (21, 22)
     assert same(resumed, elsewhere(TASK, tmp_path))
 
 
 def test_progress_tells_name_loss_and_step() -> None:
     told: list[tuple[str, int, int]] = []
-    train(TASK, lambda *step: told.append(step))
+    reported(TASK, lambda *step: told.append(step))
     assert len(told) == 40
     assert told[0][1:] == (0, 40)
     assert told[0][0].startswith("training line 1, loss ")
@@ -235,10 +243,10 @@ def test_two_that_want_the_same_train_once() -> None:
         begun.set()
 
     found: list[Trained] = []
-    first = threading.Thread(target=lambda: found.append(train(TASK, counted)))
+    first = threading.Thread(target=lambda: found.append(reported(TASK, counted)))
     first.start()
     assert begun.wait(20)
-    found.append(train(TASK, counted))
+    found.append(reported(TASK, counted))
     first.join()
     assert steps == list(range(TASK.steps))
     assert same(*found)

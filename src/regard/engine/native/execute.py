@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from regard.engine.native.library import DONE, FORMS, NO_MEMORY, NOT_FINITE, Call, library
-from regard.engine.watch import WATCH
+from regard.progress import CALLBACK, Progress
 
 LONG = 5e10  # floating-point operations (a tenth of a second or more) from which a call must answer Ctrl-C
 WORK = {0: 1, FORMS["relu"]: 4}  # multiply-adds of one unit of a score; 10 for the others
@@ -47,7 +47,7 @@ def _interruptible(entry: Any, call: Call, owners: tuple[object, ...]) -> int:
     """
     stop, progress, status = ctypes.c_int32(0), (ctypes.c_int64 * 2)(), []
     call.stop, call.progress = ctypes.pointer(stop), progress
-    report = WATCH.get()
+    callback = CALLBACK.get()
     returned = _thread.allocate_lock()
     returned.acquire()
 
@@ -68,8 +68,10 @@ def _interruptible(entry: Any, call: Call, owners: tuple[object, ...]) -> int:
         stop.value, interrupt = 1, error
     while not status:
         try:
-            if not returned.acquire(timeout=0.1) and report is not None and interrupt is None:
-                report(progress[0], progress[1])
+            waiting = not returned.acquire(timeout=0.1)
+            if callback is not None and interrupt is None and progress[1]:
+                done, total = progress
+                callback(Progress("computing attention", done if waiting else total, total, "blocks"))
         except BaseException as error:
             stop.value, interrupt = 1, interrupt or error
     if interrupt is not None:

@@ -1,6 +1,6 @@
 """One layer: the statistics of its heads, (batch, head) each."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,10 +11,9 @@ from regard.inspection.heads.sight import NARROW, WIDE, Sight
 from regard.inspection.heads.sums import Products, Shares, cosines
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed
+from regard.progress import report
 from regard.spec.masks import Full
 from regard.spec.normalizers import Softmax
-
-Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ class Layer:
         return (64 * torch.finfo(self.source.dtype).eps) ** 2 * even.sum(-1)
 
 
-def statistics(layer: Layer, wanted: Collection[str], centered: bool, told: Told) -> dict[str, Tensor]:
+def statistics(layer: Layer, wanted: Collection[str], centered: bool) -> dict[str, Tensor]:
     """The wanted ones that this layer has, (batch, head) each; NaN where no query has a say."""
     source, sight = layer.source, layer.sight
     if not bool(sight.counted.any()):
@@ -81,7 +80,7 @@ def statistics(layer: Layer, wanted: Collection[str], centered: bool, told: Told
             wide.take(block)
             if pairs is not None:
                 pairs.take(block)
-            told(block.rows.stop, source.queries)
+            report("reading the weights", block.rows.stop, source.queries, "rows")
     for name, share in (shares | wide.result).items():
         found[name] = _mean(share, sight.sees[name])
     if pairs is not None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.inspection.heads.layer import Layer, Told
+from regard.inspection.heads.layer import Layer
 from regard.inspection.heads.sums import centered as less_mean
 from regard.inspection.heads.sums import cosines, products
 from regard.inspection.heads.visible import visible
+from regard.progress import report
 
 EXACT = 512  # more queries than this are sampled:
 SAMPLE, RUN = 512, 8  # so many of them, so many in a row
@@ -25,7 +26,7 @@ class Nearest:
     similarity: Tensor
 
 
-def nearest(layers: Sequence[Layer], centered: bool, per_batch: bool, told: Told) -> dict[int, Nearest]:
+def nearest(layers: Sequence[Layer], centered: bool, per_batch: bool) -> dict[int, Nearest]:
     """By the number of the layer, (batch or 1, head) each. Only layers of one size are compared."""
     found: dict[int, Nearest] = {}
     groups: dict[tuple[int, ...], list[Layer]] = {}
@@ -33,7 +34,7 @@ def nearest(layers: Sequence[Layer], centered: bool, per_batch: bool, told: Told
         plane = layer.source.request.plane
         groups.setdefault((plane.batch, plane.queries, plane.keys), []).append(layer)
     for group in groups.values():
-        alike = _alike(group, centered, told)
+        alike = _alike(group, centered)
         counts = torch.stack([layer.sight.counted.any(1).any(-1) for layer in group]).all(0)
         alike = torch.where(counts.view(-1, 1, 1), alike, torch.nan)
         alike = alike if per_batch else alike.nanmean(0, keepdim=True)
@@ -52,7 +53,7 @@ def sampled(queries: int) -> Iterator[slice]:
         yield slice(first, first + RUN)
 
 
-def _alike(group: Sequence[Layer], centered: bool, told: Told) -> Tensor:
+def _alike(group: Sequence[Layer], centered: bool) -> Tensor:
     """The cosine over the sampled rows of any two heads of the layers, (batch, head, head)."""
     plane = group[0].source.request.plane
     heads = sum(layer.source.heads for layer in group)
@@ -65,7 +66,7 @@ def _alike(group: Sequence[Layer], centered: bool, told: Told) -> Tensor:
             total += products(torch.cat([_pattern(layer, rows, centered) for layer in group], 1))
             if centered:
                 noise += torch.cat([layer.noise(rows) for layer in group], 1)
-            told(rows.stop, plane.queries)
+            report("comparing heads", rows.stop, plane.queries, "rows")
     return cosines(total, noise)
 
 

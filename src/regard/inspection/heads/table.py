@@ -9,10 +9,10 @@ from torch import Tensor
 from regard.inspection.heads.gather import Captured, Gatherer, Name, numbers
 from regard.inspection.heads.layer import Layer, statistics
 from regard.inspection.heads.nearest import Nearest, nearest
-from regard.inspection.heads.told import Told
 from regard.inspection.heads.words import Text
 from regard.inspection.records import Cell
 from regard.inspection.tidy import Tidy
+from regard.progress import display, report
 
 DECIMALS = 3  # printed
 NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
@@ -42,24 +42,27 @@ def head_table(
     (strings) tell which tokens are the same; without them the labels of the capture do. `queries`: True where a query
     counts, (query,) or (batch, query). `cross`: the layers that look at another text, if they are not found by
     themselves. `centered`: similarities of rows less their mean. `per_batch`: a row for each batch row instead of the
-    mean. `progress` is told (steps done, all steps).
+    mean. `progress` is called with (steps done, all steps).
     """
     wanted = _columns(which)
     chosen = numbers(capture, layers)
     compared = any(name in NEAREST for name in wanted)
     gatherer = Gatherer(capture, chosen, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
     found: list[tuple[Layer, dict[str, Tensor]]] = []
-    with Told(len(chosen) + compared, progress) as told:
-        for number in chosen:
-            told.step(f"heads of layer {number}")
+    steps = len(chosen) + compared
+    with display():
+        for done, number in enumerate(chosen):
+            report(f"heads of layer {number}", done, steps, "parts")
             layer = gatherer.layer(number)
-            found.append((layer, statistics(layer, wanted, centered, told.within)))
-            told.finish()
+            found.append((layer, statistics(layer, wanted, centered)))
+            if progress is not None:
+                progress(done + 1, steps)
         near: dict[int, Nearest] = {}
         if compared:
-            told.step("nearest heads")
-            near = nearest([layer for layer, _ in found], centered, per_batch, told.within)
-            told.finish()
+            report("nearest heads", steps - 1, steps, "parts")
+            near = nearest([layer for layer, _ in found], centered, per_batch)
+            if progress is not None:
+                progress(steps, steps)
     rows = [row for layer, means in found for row in _rows(layer, means, near.get(layer.number), wanted, per_batch)]
     return Tidy(
         ("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers), DECIMALS

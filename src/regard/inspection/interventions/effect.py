@@ -15,10 +15,10 @@ from regard.inspection.interventions.block import NOTHING, intervene
 from regard.inspection.interventions.change import Change
 from regard.inspection.interventions.choice import Choice, Heads, Layers
 from regard.inspection.interventions.metrics import Input, Metrics, measured, named
-from regard.inspection.interventions.progress import Progress
 from regard.inspection.records import Cell, Estimate
 from regard.inspection.statistics import mean
 from regard.inspection.tidy import Tidy
+from regard.progress import display, report
 
 
 class Place(NamedTuple):
@@ -94,13 +94,13 @@ def _runs(
                 hearing.close()
                 places = _places(model, counts, choice, each, together)
                 found: list[dict[str, list[Tensor]]] = [{} for _ in places]
-                progress = stack.enter_context(Progress(len(given) * len(places)))
-            for place, lists in zip(places, found, strict=True):
+                stack.enter_context(display())
+            for row, (place, lists) in enumerate(zip(places, found, strict=True), 1):
                 with intervene(model, *changes, layers=place.layers, heads=place.heads):
                     after = model(*one.args, **one.kwargs)
                 for name, how in named(metric, before).items():
                     lists.setdefault(name, []).append(measured(how, one, before, after, last).cpu())
-                progress.step()
+                report("changed runs of the model", number * len(places) + row, len(given) * len(places), "runs")
     return places, found
 
 

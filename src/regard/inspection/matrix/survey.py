@@ -8,7 +8,6 @@ from torch import Tensor
 
 from regard.engine.known import Known, Wanted
 from regard.inspection.matrix.grid import Grid
-from regard.inspection.matrix.progress import Progress
 from regard.inspection.matrix.reductions import (
     Distance,
     Entropy,
@@ -22,6 +21,7 @@ from regard.inspection.matrix.reductions import (
     RowSum,
 )
 from regard.inspection.matrix.source import Computed, Source
+from regard.progress import display, report
 
 
 class Ask(NamedTuple):
@@ -34,7 +34,7 @@ class Ask(NamedTuple):
 def surveyed(source: Source, asks: Iterable[Ask]) -> dict[Ask, Any]:
     """All that is asked for, (lane, …) each."""
     left, found = list(dict.fromkeys(asks)), dict[Ask, Any]()
-    with torch.no_grad(), Progress() as progress:
+    with torch.no_grad(), display():
         if isinstance(source, Computed):
             found |= _from_rows(source, left)
             left = [ask for ask in left if ask not in found]
@@ -44,7 +44,7 @@ def surveyed(source: Source, asks: Iterable[Ask]) -> dict[Ask, Any]:
         for block in source.blocks() if reductions else ():
             for reduction in reductions.values():
                 reduction.take(block)
-            progress(block.rows.stop, source.queries)
+            report("reading the weights", block.rows.stop, source.queries, "rows")
         for ask, reduction in reductions.items():
             found[ask] = _finished(ask, reduction)
     return found

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from regard.inspection.matrix.progress import Progress
+from regard.progress import display, report
 
 DTYPES = {
     "F64": torch.float64,
@@ -109,11 +109,11 @@ def write(path: Path, texts: dict[str, str], tensors: dict[str, Tensor]) -> None
     head = _head(texts, header, sums)
     if len(head) > LONGEST:
         raise ValueError(f"the tokens and names take {len(head):,} bytes, more than the {LONGEST:,} of a header")
-    with path.open("wb") as file, Progress() as progress:
+    with path.open("wb") as file, display():
         file.write(head)
         for name in order:
             sums[name] = put(file, tensors[name])
-            progress(header[name]["data_offsets"][1], end)
+            report("writing", header[name]["data_offsets"][1], end, "bytes")
         file.seek(0)
         file.write(_head(texts, header, sums))
 

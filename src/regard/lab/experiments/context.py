@@ -35,6 +35,7 @@ from regard.lab.context.sentences import Sentence, sentences, words
 from regard.lab.report import Claim, Compared, Report, settings
 from regard.lab.setting import Setting
 from regard.lab.training.over import share
+from regard.progress import report
 
 READERS = 6  # heads that are called readers of the cues
 AS_IS, LESS, CONTROL = "as it is", "without the readers", "without as many others"
@@ -83,7 +84,7 @@ def run(setting: Setting) -> Report:
     generator = setting.generator()
     encoder = minilm()
     chosen = drawn(setting.choose(full=12, quick=5), setting.choose(full=8, quick=4), generator)
-    setting.progress(f"{len(chosen)} sentences", 0, 1)
+    report(f"{len(chosen)} sentences", 0, 1)
     found = measured(setting, encoder, chosen, generator)
     first = torch.randint(len(chosen), (2,), generator=generator).tolist()
     return Report(

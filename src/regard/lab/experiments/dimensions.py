@@ -23,6 +23,7 @@ from regard.lab.report import Claim, Compared, Report, Timing, settings
 from regard.lab.setting import Setting
 from regard.lab.stopwatch import milliseconds, one_thread
 from regard.nn import MultiHeadAttention
+from regard.progress import report
 from regard.spec.scores import ScaledDot
 
 SHORT = 64  # tokens of the measured layers
@@ -202,7 +203,7 @@ def clock(setting: Setting) -> Timing:
     for heads in HEADS:
         query, key, value = torch.randn(3, 1, heads, length, WIDTH // heads, generator=setting.generator())
         works[str(heads)] = lambda q=query, k=key, v=value: attend(q, k, v)
-    setting.progress("timing", 0, 1)
+    report("timing", 0, 1)
     best = milliseconds(works, rounds)
     rows = [(heads, WIDTH // heads, best[str(heads)], best[str(heads)] / best[str(BERT.heads)]) for heads in HEADS]
     title = f"Milliseconds of `attend` over {length} tokens of width {WIDTH}, one thread, best of {rounds}"

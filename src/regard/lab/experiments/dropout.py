@@ -87,7 +87,7 @@ def task(setting: Setting, p: float, seed: int) -> Reading:
 def trained(setting: Setting, p: float, seed: int) -> Run:
     """One training, looked at."""
     asked = task(setting, p, seed)
-    found = train(asked, setting.progress)
+    found = train(asked)
     return Run(found, read(found.model, asked.seen, asked.new, HEADS, torch.Generator().manual_seed(seed + 3)))
 
 

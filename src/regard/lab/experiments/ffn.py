@@ -73,7 +73,7 @@ def measured(setting: Setting, repetitions: int) -> Found:
         for kind in KINDS:
             for seed in seeds:
                 task = asked(setting, question, kind, seed)
-                runs.append(train(task, setting.progress))
+                runs.append(train(task))
                 right.setdefault((question, kind), []).append(task.right(runs[-1].model, 2048 // task.length))
     return Found(count(), influence(setting, setting.choose(full=20, quick=5)), right, runs)
 

@@ -99,7 +99,7 @@ def task(setting: Setting, heads: int, seed: int) -> Relating:
 def trained(setting: Setting, heads: int, seed: int) -> Run:
     """One training, looked at before and after."""
     asked = task(setting, heads, seed)
-    found = train(asked, setting.progress)
+    found = train(asked)
     texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -22,6 +22,7 @@ from regard.lab.report import Claim, Compared, Report, Timing, settings
 from regard.lab.setting import Setting
 from regard.lab.training import Trained, train
 from regard.lab.training.over import during, number, share
+from regard.progress import report
 
 STRONG = 0.8  # a head that gives this share of its weight to one kind of token is called after it
 CELLS = 64  # rows and columns of the picture of a long text
@@ -43,7 +44,7 @@ def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions = setting.choose(full=3, quick=2)
     seeds = torch.randint(2**31, (repetitions,), generator=setting.generator()).tolist()
-    runs = [measured(setting, train(task(setting, seed), setting.progress)) for seed in seeds]
+    runs = [measured(setting, train(task(setting, seed))) for seed in seeds]
     return Report(
         "induction",
         "How does a model learn to go on with what it has seen once, and does it still do so far beyond the length it "
@@ -91,7 +92,7 @@ def measured(setting: Setting, trained: Trained) -> Run:
     generator = torch.Generator().manual_seed(task.seed + 2)
     found = {}
     for length in lengths:
-        setting.progress(f"texts of {length:,} tokens", lengths.index(length), len(lengths))
+        report(f"texts of {length:,} tokens", lengths.index(length), len(lengths))
         found[length] = seen(trained.model, repeated(texts, length, task.vocabulary, generator))
     return Run(trained, found)
 

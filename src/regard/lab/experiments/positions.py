@@ -107,7 +107,7 @@ def task(setting: Setting, scheme: str, seed: int) -> Recalling:
 
 def learned(setting: Setting, scheme: str, seeds: list[int]) -> Learned:
     """The scheme trained with every seed, and asked at every length."""
-    runs = [train(task(setting, scheme, seed), setting.progress) for seed in seeds]
+    runs = [train(task(setting, scheme, seed)) for seed in seeds]
     short, texts = task(setting, scheme, 0), setting.choose(full=32, quick=16)
     answers: dict[int, list[float]] = {}
     profiles = []

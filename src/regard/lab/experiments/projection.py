@@ -114,7 +114,7 @@ def task(setting: Setting, name: str, seed: int) -> Relating:
 def trained(setting: Setting, name: str, seed: int) -> Run:
     """One training, its heads ablated one by one."""
     asked = task(setting, name, seed)
-    found = train(asked, setting.progress)
+    found = train(asked)
     texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
     model = found.model
     assert isinstance(model, Relater)

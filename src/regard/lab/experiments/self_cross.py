@@ -58,7 +58,7 @@ def run(setting: Setting) -> Report:
 
 def measured(setting: Setting, seed: int, tested: int) -> Run:
     """What a model makes of sentences it has not seen."""
-    model = train(task(setting, SCALED, seed), setting.progress).model
+    model = train(task(setting, SCALED, seed)).model
     unseen = corpus.sentences(tested, seed, unseen=True)
     cat = {name: tables[0] for name, tables in measure.maps(model, [examples.cat()]).items()}
     right = measure.words_right(model, unseen, torch.Generator().manual_seed(seed))

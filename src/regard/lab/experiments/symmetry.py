@@ -99,7 +99,7 @@ def task(setting: Setting, seed: int, question: str, types: int, variant: str) -
 def trained(setting: Setting, seed: int, question: str, types: int, variant: str) -> Run:
     """One training, looked at."""
     asked = task(setting, seed, question, types, variant)
-    found = train(asked, setting.progress)
+    found = train(asked)
     texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
     seen = right(asked, found.model, texts)[question]
     return Run(seen, circle(found.model, types), found.record["seconds"])

@@ -61,7 +61,7 @@ def run(setting: Setting) -> Report:
     for seed in seeds:
         unseen = corpus.sentences(tested, seed, unseen=True)
         for score in SCORES:
-            found[score].append(measured(train(task(setting, score, seed), setting.progress), unseen))
+            found[score].append(measured(train(task(setting, score, seed)), unseen))
     plain = untrained(setting, seeds, tested)
     return Report(
         "translation",

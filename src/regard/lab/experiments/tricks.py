@@ -22,6 +22,7 @@ from regard.lab.tricks import ways
 from regard.lab.tricks.clock import clock
 from regard.lab.tricks.generation import Cost, Counted, generated, model, projections
 from regard.lab.tricks.ways import AGAIN, CHUNK, CHUNKS, NAIVE, TILED, WIDTH
+from regard.progress import report
 
 BUDGET = 1 << 30  # bytes
 TRAINED = (NAIVE, CHUNKS, AGAIN, TILED)
@@ -103,7 +104,7 @@ def measured(setting: Setting, repetitions: int) -> Found:
         name: {length: ways.training(name, length) for length in trained}
         for name in setting.each("weighing the training of", TRAINED)
     }
-    setting.progress("generating", 0, 1)
+    report("generating", 0, 1)
     counts = setting.choose(full=(16, 64, 256, 1024, 4096), quick=(16, 64, 256, 1024))
     counted = generated(model(setting.seed, "reference"), CHECKED)
     return Found(forward, training, [Cost(count) for count in counts], counted, projections(CHECKED))

@@ -111,7 +111,7 @@ def task(setting: Setting, kind: Kind, seed: int) -> Looking:
 
 def looked(setting: Setting, kind: Kind, seeds: list[int], count: int) -> Run:
     """Train, and look at unseen pictures."""
-    trained = [train(task(setting, kind, seed), setting.progress) for seed in seeds]
+    trained = [train(task(setting, kind, seed)) for seed in seeds]
     with torch.no_grad():
         found = [kind.measure(each.model, count, torch.Generator().manual_seed(each.task.seed + 1)) for each in trained]
     return Run(kind, trained, found)

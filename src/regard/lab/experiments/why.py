@@ -63,7 +63,7 @@ def task(setting: Setting, kind: str, kept: int, seed: int, length: int) -> Reca
 def asked(setting: Setting, kind: str, kept: int, seeds: list[int], length: int) -> Found:
     """Train, and ask."""
     count = setting.choose(full=2000, quick=400)
-    trained = [train(task(setting, kind, kept, seed, length), setting.progress) for seed in seeds]
+    trained = [train(task(setting, kind, kept, seed, length)) for seed in seeds]
     models = [each.model for each in trained]
     generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
     questions = [drawn(count, length, kept, generator) for generator in generators]

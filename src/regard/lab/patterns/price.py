@@ -73,7 +73,7 @@ def models(setting: Setting, length: int, trainings: int) -> list[Model]:
     texts = draw(setting.choose(full=2000, quick=500), length, setting.generator())
     found = []
     for pattern, layers in wanted:
-        trained = [train(task(setting, pattern, layers, length, seed), setting.progress).model for seed in seeds]
+        trained = [train(task(setting, pattern, layers, length, seed)).model for seed in seeds]
         found.append(Model(pattern, layers, length, torch.stack([by_distance(model, texts) for model in trained])))
     return found
 

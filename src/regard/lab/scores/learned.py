@@ -75,7 +75,7 @@ def learned(setting: Setting, trainings: int) -> Found:
     for problem in setting.choose(full=(SAME, OTHER), quick=(OTHER,)):
         for score in TRAINED:
             tasks = [task(setting, score, problem, seed) for seed in seeds]
-            found[score, problem] = _asked(setting, tasks, [train(each, setting.progress) for each in tasks])
+            found[score, problem] = _asked(setting, tasks, [train(each) for each in tasks])
     return found
 
 

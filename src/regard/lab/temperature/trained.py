@@ -86,12 +86,12 @@ def examples(setting: Setting, sets: int) -> Examples:
 def run(setting: Setting, seed: int, new: Examples) -> Run:
     """Train, ask and teach."""
     tasks = {tau: matching(setting, seed, tau) for tau in TRAINED}
-    trained = {tau: train(task, setting.progress) for tau, task in tasks.items()}
+    trained = {tau: train(task) for tau, task in tasks.items()}
     problem = tasks[1.0].problem
     lesson = problem.draw(TEACHING, torch.Generator().manual_seed(seed + 2))
     models = {tau: _model(each) for tau, each in trained.items()}
     teacher = models[1.0]
-    students = {soft: _model(train(student(setting, seed, soft), setting.progress)) for soft in SOFT}
+    students = {soft: _model(train(student(setting, seed, soft))) for soft in SOFT}
     best = problem.best(new).softmax(-1)
     with torch.no_grad():
         told = {soft: teacher(lesson.query, lesson.key, soft) for soft in SOFT if soft}

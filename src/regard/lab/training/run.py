@@ -10,19 +10,19 @@ import torch
 
 from regard.inspection.files import replace, sweep
 from regard.lab.machine import machine
-from regard.lab.setting import Progress, silent
 from regard.lab.training import shelf
 from regard.lab.training.interrupt import Interrupt
 from regard.lab.training.lock import only_one
 from regard.lab.training.state import State, fill, named, read, write
 from regard.lab.training.task import Task
 from regard.lab.training.trained import Trained
+from regard.progress import report
 
 WEIGHTS, CHECKPOINT, RECORD = "model.safetensors", "checkpoint.safetensors", "record.json"
 EVERY = 5.0  # seconds between checkpoints
 
 
-def train(task: Task, progress: Progress = silent) -> Trained:
+def train(task: Task) -> Trained:
     """The task's model, trained: from the cache, from where a killed run came to, or from the start.
 
     All three give the same numbers to the last bit. Ctrl-C ends the step that runs and leaves a checkpoint.
@@ -39,16 +39,16 @@ def train(task: Task, progress: Progress = silent) -> Trained:
         ) from error
     with only_one(folder):
         if not (folder / WEIGHTS).exists():
-            _trained(task, folder, progress)
+            _trained(task, folder)
     return _kept(task, folder)
 
 
-def _trained(task: Task, folder: Path, progress: Progress) -> None:
+def _trained(task: Task, folder: Path) -> None:
     """Go through the steps that are left and put the weights down."""
     sweep(folder)
     with _alone(), torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
         state = _begun(task, folder)
-        _loop(task, state, folder, progress, interrupt)
+        _loop(task, state, folder, interrupt)
     record = {
         "name": task.name,
         "settings": shelf.settings(task),
@@ -82,13 +82,13 @@ def _begun(task: Task, folder: Path) -> State:
     return state
 
 
-def _loop(task: Task, state: State, folder: Path, progress: Progress, interrupt: Interrupt) -> None:
+def _loop(task: Task, state: State, folder: Path, interrupt: Interrupt) -> None:
     saved = last = time.monotonic()
     while state.step < task.steps:
         loss = _step(task, state)
         now = time.monotonic()
         state.seconds, last = state.seconds + now - last, now
-        progress(f"training {task.name}, loss {loss:.3f}, step", state.step - 1, task.steps)
+        report(f"training {task.name}, loss {loss:.3f}", state.step - 1, task.steps, "steps")
         if interrupt.asked or now - saved > EVERY:
             state.save(folder / CHECKPOINT)
             saved = time.monotonic()
