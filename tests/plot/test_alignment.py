@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 import regard
 from regard.lab.maps import TRANSLATION
 from regard.plot.alignment import Alignment, alignment
-from regard.plot.matrix_file import figure_of
+from regard.plot.attention import figure_of
 
 
 def cells(found: Alignment) -> np.ndarray[Any, Any]:

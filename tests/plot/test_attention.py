@@ -1,166 +1,243 @@
-"""Attention as records: the numbers, labels and notes of every picture, whatever its size and script."""
+"""Attention in a terminal, never wider or higher than the window; and in files, valid, whole, with the same numbers."""
 
-import math
+import csv
+import io
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
 import regard
-from regard.inspection.records import Grid, Panel
-from regard.plot.attention import picture, pooled
-from regard.plot.tokens import font_label, token_label
+from regard.inspection.text import display_width
+from regard.plot.attention import MOST_LINES, as_csv, attention_text, figure_of, print_attention
+
+WORDS = ["The", "cat", "##s", "▁sleep", "猫", "שלום", "😀", "\n", "end"]
 
 
-def causal(
-    queries: int,
-    keys: int | None = None,
-    *,
-    query_tokens: list[str] | None = None,
-    key_tokens: list[str] | None = None,
-) -> regard.AttentionMatrix:
-    torch.manual_seed(queries)
-    q, k = torch.randn(1, 1, queries, 8), torch.randn(1, 1, keys or queries, 8)
-    return regard.matrix(q, k, mask="causal", query_start=0, query_tokens=query_tokens, key_tokens=key_tokens)
+def matrix(queries: int, keys: int, heads: int = 1, tokens: bool = False) -> regard.AttentionMatrix:
+    torch.manual_seed(0)
+    names = [(WORDS * count)[:count] if tokens else None for count in (queries, keys)]
+    q, k = torch.randn(1, heads, queries, 8), torch.randn(1, heads, keys, 8)
+    return regard.matrix(q, k, mask="causal", query_start=0, query_tokens=names[0], key_tokens=names[1])
 
 
-def grid_of(matrix: regard.AttentionMatrix, rows: int = 64, columns: int = 64, how: str = "max") -> Grid:
-    found = picture(matrix, rows, columns, how=how)
-    assert isinstance(found, Grid)
-    return found
+def lines(found: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", found).split("\n")
 
 
-def numbers(grid: Grid) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.array([[math.nan if value is None else value for value in row] for row in grid.values])
+@pytest.mark.parametrize("color", ["truecolor", "256", "shade", "plain"])
+@pytest.mark.parametrize("width, height", [(80, 24), (200, 60), (40, 16), (33, 12)])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (9, 9), (3, 70), (30, 5), (64, 64), (300, 300)])
+@pytest.mark.parametrize("heads", [1, 7])
+def test_it_fits(color: str, width: int, height: int, queries: int, keys: int, heads: int) -> None:
+    for tokens in (False, True):
+        found = lines(attention_text(matrix(queries, keys, heads, tokens), width=width, height=height, color=color))
+        assert len(found) <= height
+        assert max(map(display_width, found)) <= width
 
 
-def test_one_head_is_its_weights_with_hidden_pairs_blank() -> None:
-    matrix = causal(3, query_tokens=["a", "b", "c"], key_tokens=["x", "y", "z"])
-    grid = grid_of(matrix)
-    assert [[value is None for value in row] for row in grid.values] == [
-        [False, True, True],
-        [False, False, True],
-        [False, False, False],
+def test_a_small_head_has_its_tokens_and_numbers() -> None:
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    found = regard.AttentionMatrix.from_weights(weights, ["a", "\n"], ["x", "猫"])
+    assert [line.rstrip() for line in lines(attention_text(found, width=60, color="shade", title="head"))] == [
+        "head",
+        "     x    猫",
+        "a █1.00█ 0.00",
+        "␊ ░0.25░▓0.75▓",
+        "0 ·░▒▓█ 1",
+        "2 queries (rows) × 2 keys (columns)",
     ]
-    weights = matrix[0, 0].dense().double().numpy()
-    np.testing.assert_allclose(np.nan_to_num(numbers(grid)), weights, rtol=1e-6)
-    assert (grid.row_labels, grid.column_labels) == (["a", "b", "c"], ["x", "y", "z"])
-    assert grid.note == "3 queries (rows) × 3 keys (columns)"
 
 
-def test_a_visible_zero_is_a_number() -> None:
-    matrix = regard.AttentionMatrix.from_weights(torch.tensor([[0.0, 1.0]]))
-    assert grid_of(matrix).values == [[0.0, 1.0]]
+def test_a_spike_is_the_darkest_cell_of_a_long_picture() -> None:
+    weights = torch.zeros(2000, 2000)
+    weights[1500, 100] = 1.0
+    found = lines(attention_text(regard.AttentionMatrix.from_weights(weights), width=80, height=30, color="shade"))
+    (row,) = [line for line in found[1:-3] if "█" in line]
+    first = int(row.split()[0])
+    assert first <= 1500 < first + 100
+    assert "each cell: the largest of" in " ".join(found)
 
 
-def test_cross_attention_has_tokens_of_two_texts() -> None:
-    weights = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
-    matrix = regard.AttentionMatrix.from_weights(weights, ["die", "Katze"], ["the", "cat", "."])
-    grid = grid_of(matrix)
-    assert grid.values == weights.tolist()
-    assert (grid.row_labels, grid.column_labels) == (["die", "Katze"], ["the", "cat", "."])
-    assert grid.note == "2 queries (rows) × 3 keys (columns)"
+def test_numbers_at_the_rows_of_a_pooled_picture_are_the_first_of_each_line() -> None:
+    found = lines(attention_text(matrix(1000, 1000), width=60, height=30, color="truecolor"))
+    firsts = [int(line.split()[0]) for line in found[1:] if line[:4].strip().isdecimal() and "▀" in line]
+    assert firsts[0] == 0
+    assert firsts == sorted(firsts)
+    assert firsts[-1] > 900
 
 
-def test_a_spike_among_many_stays_visible_and_the_note_says_what_a_cell_is() -> None:
-    weights = torch.zeros(1000, 1000)
-    weights[617, 203] = 1.0
-    matrix = regard.AttentionMatrix.from_weights(weights, [f"t{n}" for n in range(1000)])
-    grid = grid_of(matrix, 50, 50)
-    assert numbers(grid).shape == (50, 50)
-    assert np.argwhere(numbers(grid) == 1.0).tolist() == [[30, 10]]
-    assert grid.row_labels[30] == "600"
-    assert grid.column_labels[10] == "200"
-    assert grid.note == (
-        "1,000 queries (rows) × 1,000 keys (columns); each cell: the largest of up to 20 × 20 weights; "
-        "the mean of all is 1e-6"
-    )
-    mean = grid_of(matrix, 50, 50, "mean")
-    assert numbers(mean)[30, 10] == pytest.approx(1 / 400)
-    assert mean.note.endswith("each cell: the mean of up to 20 × 20 weights; the largest of all is 1")
+def test_heads_stand_side_by_side_under_their_index_with_one_scale() -> None:
+    found = lines(attention_text(matrix(6, 6, heads=4), width=80, height=24, color="shade"))
+    assert found[0].split() == ["0,0", "0,1", "0,2", "0,3"]
+    assert sum("blank: hidden" in line for line in found) == 1
+    assert "A[0, 0].show() shows one" in " ".join(found)
 
 
-@pytest.mark.parametrize(
-    "queries, keys, rows, columns", [(100, 100, 16, 16), (7, 90, 10, 32), (90, 7, 32, 10), (33, 65, 32, 64)]
-)
-def test_cells_are_the_largest_and_the_mean_of_what_is_visible(
-    queries: int, keys: int, rows: int, columns: int
+def test_heads_that_have_no_room_are_counted() -> None:
+    found = attention_text(matrix(20, 20, heads=200), width=60, height=24, color="shade")
+    (shown,) = re.findall(r"These are (\d+) of 200 heads", " ".join(lines(found)))
+    names = [name for line in lines(found) for name in re.findall(r"\b0,\d+", line)]
+    assert len(names) == int(shown) < 200
+
+
+def test_a_window_too_small_is_named() -> None:
+    with pytest.raises(ValueError, match="20 columns and 8 lines at least, got 80 columns and 3 lines"):
+        attention_text(matrix(3, 3), width=80, height=3)
+
+
+def test_show_prints_at_the_size_of_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matrix = causal(queries, keys)
-    found = pooled(matrix, rows, columns)
-    high, wide = found.max.shape[1:]
-    assert high <= rows
-    assert wide <= columns
-    weights = matrix[0, 0].dense().double().numpy()
-    seen = np.tril(np.ones((queries, keys), dtype=bool))
-    starts = [[*edges, size] for edges, size in zip(found.starts, (queries, keys), strict=True)]
-    for row in range(high):
-        for column in range(wide):
-            part = np.s_[starts[0][row] : starts[0][row + 1], starts[1][column] : starts[1][column + 1]]
-            cell = weights[part][seen[part]]
-            assert found.visible[0, row, column] == (cell.size > 0)
-            assert max(np.subtract(weights[part].shape, (found.down, found.right))) <= 0
-            if cell.size:
-                assert found.max[0, row, column] == pytest.approx(cell.max(), rel=1e-5)
-                assert found.mean[0, row, column] == pytest.approx(cell.mean(), rel=1e-4)
-    assert found.average == pytest.approx(weights[seen].mean(), rel=1e-4)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 10)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    matrix(100, 100).show(color="shade")
+    found = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert len(found) < 10
+    assert max(map(display_width, found)) <= 50
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
+    print_attention(matrix(60, 20), color="shade")
+    assert capsys.readouterr().out.count("\n") > 60
 
 
-def test_a_short_axis_keeps_its_tokens_while_the_long_one_is_pooled() -> None:
-    matrix = causal(2, 500, query_tokens=["a", "b"], key_tokens=["k"] * 500)
-    grid = grid_of(matrix, 8, 100)
-    assert grid.row_labels == ["a", "b"]
-    assert grid.column_labels[:3] == ["0", "5", "10"]
-    assert "up to 1 × 5 weights" in grid.note
+def test_an_empty_matrix_says_so() -> None:
+    empty = regard.AttentionMatrix.from_weights(torch.ones(3, 0))
+    assert "(empty: 3 rows, 0 columns)" in attention_text(empty, width=40, color="plain")
 
 
-def test_heads_share_their_colors_and_are_named_by_index() -> None:
-    weights = torch.rand(2, 3, 4, 4).softmax(-1)
-    panel = picture(regard.AttentionMatrix.from_weights(weights), title="all")
-    assert isinstance(panel, Panel)
-    every = [part for part in panel.pictures if isinstance(part, Grid)]
-    assert panel.title == "all"
-    assert [grid.title for grid in every] == ["[0, 0]", "[0, 1]", "[0, 2]", "[1, 0]", "[1, 1]", "[1, 2]"]
-    assert {grid.limits for grid in every} == {(0.0, float(weights.max()))}
-    np.testing.assert_allclose(numbers(every[4]), weights[1, 1])
+TOKENS = ["The", "猫", "\n", "שלום", '"a", b']
+STARTS = {
+    "png": b"\x89PNG",
+    "svg": b"<?xml",
+    "pdf": b"%PDF",
+    "html": b"<!DOCTYPE html>",
+    "npz": b"PK",
+    "csv": b"axis_0,",
+}
 
 
-def test_what_cannot_be_drawn_says_why() -> None:
-    weights = torch.ones(1025, 1, 1)
-    with pytest.raises(ValueError, match=r"at most 1,024 heads, this matrix has 1,025; choose some, as in A\[0\]"):
-        picture(regard.AttentionMatrix.from_weights(weights))
-    with pytest.raises(ValueError, match=r"shape \(0, 2, 2\) has no head to show"):
-        picture(regard.AttentionMatrix.from_weights(torch.ones(0, 2, 2)))
-    with pytest.raises(ValueError, match="max or mean; got 'sum'"):
-        picture(causal(2), how="sum")
-    assert grid_of(regard.AttentionMatrix.from_weights(torch.ones(2, 0))).values == [[], []]
+def heads(count: int = 3, tokens: list[str] | None = None) -> regard.AttentionMatrix:
+    torch.manual_seed(1)
+    q, k = torch.randn(1, count, 5, 8), torch.randn(1, count, 5, 8)
+    return regard.matrix(q, k, mask="causal", query_tokens=tokens, key_tokens=tokens)
 
 
-@pytest.mark.parametrize(
-    "token, label",
-    [
-        ("cat", "cat"),
-        ("\n", "␊"),
-        ("a\tb", "a␉b"),
-        ("\x00", "␀"),
-        ("\x7f", "␡"),
-        ("\x1b[31m", "␛[31m"),
-        (" the", " the"),
-        ("  ", "␣␣"),
-        ("", '""'),
-        ("▁the", "▁the"),
-        ("##ing", "##ing"),
-        ("Ġthe", "Ġthe"),
-        ("猫", "猫"),
-        ("שלום", "שלום"),
-        ("😀", "😀"),
-        ("\u202eevil", r"\u202eevil"),
-    ],
-)
-def test_labels(token: str, label: str) -> None:
-    assert token_label(token) == label
+@pytest.mark.parametrize("form", STARTS)
+def test_every_suffix_writes_its_format_and_the_bytes_repeat(tmp_path: Path, form: str) -> None:
+    for matrix in (heads(), heads()[0, 1]):
+        paths = tmp_path / f"one.{form}", tmp_path / f"two.{form.upper()}"
+        matrix.save(paths[0], title="head")
+        matrix.save(str(paths[1]), title="head")
+        start = STARTS[form] if matrix.ndim > 2 or form != "csv" else b"query,key"
+        assert paths[0].read_bytes().startswith(start)
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
 
 
-def test_figures_spell_what_fonts_lack() -> None:
-    assert font_label("␊") == r"\n"
-    assert font_label("a␛猫") == r"a\x1b猫"
+@pytest.mark.parametrize("name", ["head.gif", "head", "head.svg.gz"])
+def test_an_unknown_suffix_names_those_that_are_known(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"one of png, svg, pdf, html, npz, csv; got '{name}'"):
+        heads().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", STARTS)
+def test_a_failure_while_writing_leaves_the_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    path = tmp_path / f"head.{form}"
+    path.write_text("older", encoding="utf-8")
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        heads().save(path)
+    assert path.read_text(encoding="utf-8") == "older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_tokens_are_text_in_svg(tmp_path: Path) -> None:
+    tokens = ["<b>", "猫", "\n", "שלום", "$x$"]
+    heads(1, tokens)[0, 0].save(tmp_path / "head.svg", title="a < b")
+    texts = {element.text for element in ElementTree.parse(tmp_path / "head.svg").iter() if element.text}
+    assert {"<b>", "猫", r"\n", "שלום", "$x$", "a < b"} <= texts
+
+
+def test_npz_holds_weights_and_tokens(tmp_path: Path) -> None:
+    matrix = heads(3, TOKENS)
+    matrix.save(tmp_path / "all.npz")
+    with np.load(tmp_path / "all.npz", allow_pickle=False) as found:
+        np.testing.assert_array_equal(found["weights"], matrix.dense().numpy())
+        assert found["query_tokens"].tolist() == TOKENS
+        assert found["key_tokens"].tolist() == TOKENS
+    heads().save(tmp_path / "bare.npz")
+    with np.load(tmp_path / "bare.npz", allow_pickle=False) as found:
+        assert found.files == ["weights"]
+
+
+def test_npz_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
+    q = torch.zeros(1, 1, 8193, 1)
+    with pytest.raises(ValueError, match=r"67,125,249 weights, more than 67,108,864"):
+        regard.matrix(q, q).save(tmp_path / "all.npz")
+    with pytest.raises(ValueError, match="ends in a NUL character, as one of query_tokens does"):
+        heads(1, ["a", "b", "c", "d", "\0"]).save(tmp_path / "all.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_csv_has_a_line_for_each_visible_pair() -> None:
+    matrix = heads(2, TOKENS)
+    rows = list(csv.DictReader(io.StringIO(as_csv(matrix).decode(), newline="")))
+    assert len(rows) == 2 * 15
+    assert list(rows[0]) == ["axis_0", "axis_1", "query", "key", "query_token", "key_token", "weight"]
+    weights = matrix.dense()
+    for row in rows:
+        place = tuple(int(row[name]) for name in ("axis_0", "axis_1", "query", "key"))
+        assert place[3] <= place[2]
+        assert float(row["weight"]) == pytest.approx(float(weights[place]), rel=1e-6)
+        assert (row["query_token"], row["key_token"]) == (TOKENS[place[2]], TOKENS[place[3]])
+
+
+def test_csv_refuses_more_lines_than_anyone_reads() -> None:
+    q = torch.zeros(1, 1, 2049, 1)
+    with pytest.raises(ValueError, match=rf"4,198,401 are more than {MOST_LINES:,}; save one head"):
+        as_csv(regard.matrix(q, q))
+
+
+def test_a_figure_of_heads_has_one_scale_and_labels_at_its_edges() -> None:
+    figure = figure_of(heads(6, TOKENS), title="all")
+    *maps, scale = figure.axes
+    assert [axes.get_xlabel() for axes in maps] == [f"[0, {head}]" for head in range(6)]
+    assert [text.get_text() for text in maps[0].get_yticklabels()] == ["The", "猫", r"\n", "שלום", '"a", b']
+    assert not maps[1].get_yticklabels()
+    assert len({axes.images[0].norm for axes in maps}) == 1
+    assert scale.get_ylim()[1] == pytest.approx(1.0)
+
+
+def test_layers_and_heads_are_rows_and_columns() -> None:
+    weights = torch.rand(2, 1, 3, 4, 4)
+    *maps, _ = figure_of(regard.AttentionMatrix.from_weights(weights)).axes
+    assert [axes.get_xlabel() for axes in maps[:4]] == ["[0, 0, 0]", "[0, 0, 1]", "[0, 0, 2]", "[1, 0, 0]"]
+    specification = maps[3].get_subplotspec()
+    assert specification is not None
+    assert (specification.rowspan.start, specification.colspan.start) == (1, 0)
+
+
+def test_an_axis_with_too_many_tokens_to_write_has_numbers() -> None:
+    tokens = [f"token {n}" for n in range(61)]
+    weights = torch.rand(60, 61).softmax(-1)
+    axes = figure_of(regard.AttentionMatrix.from_weights(weights, tokens[:60], tokens)).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == tokens[:60]
+    assert [text.get_text() for text in axes.get_xticklabels()][:3] == ["0", "5", "10"]
+
+
+def test_very_many_heads_have_only_their_names() -> None:
+    *maps, _ = figure_of(regard.AttentionMatrix.from_weights(torch.rand(100, 2, 2))).axes
+    named = [axes for axes in maps if axes.get_xlabel()]
+    assert len(named) == 100
+    assert not [text for axes in named for text in axes.get_yticklabels()]

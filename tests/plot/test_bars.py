@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from regard.inspection.records import Bars
 from regard.plot.bars import bar_chart
-from regard.plot.color import SERIES, Depth
-from regard.plot.span import Line, block_width
+from regard.plot.terminal import Line, block_width
+from regard.plot.theme import SERIES, Depth
 
 
 def text(line: Line) -> str:

@@ -15,9 +15,8 @@ from matplotlib.text import Text
 
 from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Table
 from regard.plot import draw
-from regard.plot.color import ramp
-from regard.plot.figure import fix_layout
-from regard.plot.size import rows_of
+from regard.plot.figure import fix_layout, rows_of
+from regard.plot.theme import ramp
 
 EVIL = "$\\frac{\x1b[31m"
 GRID = Grid([[0.5, None, 0.25], [0.1, 0.2, 0.7]], ["a", EVIL], ["x", "y", "_z"], title=EVIL, note="note")

@@ -36,13 +36,13 @@ def test_ragged_rows_and_wrong_labels_are_refused() -> None:
     ],
 )
 def test_range_of_the_colors(row: list[float | None], expected: Limits) -> None:
-    assert grids.limits(Grid([row]), [row]) == expected
+    assert grids.limits([row]) == expected
 
 
 def test_limits_of_the_grid_go_before_its_values() -> None:
-    assert grids.limits(Grid([[0.2]], limits=(0.0, 1.0)), [[0.2]]) == Limits(0.0, 1.0)
+    assert grids.limits([[0.2]], (0.0, 1.0)) == Limits(0.0, 1.0)
     with pytest.raises(ValueError, match=r"the lower first; got 1\.0 and 0\.0"):
-        grids.limits(Grid([[0.2]], limits=(1.0, 0.0)), [[0.2]])
+        grids.limits([[0.2]], (1.0, 0.0))
 
 
 @given(st.floats(allow_nan=False), st.floats(-1.7e308, 1.7e308), st.floats(-1.7e308, 1.7e308))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.inspection.records import Grid
-from regard.plot.color import Depth, ramp
 from regard.plot.heatmap import heatmap
-from regard.plot.span import Line, Span, block_width, line_width
+from regard.plot.terminal import Line, Span, block_width, line_width
+from regard.plot.theme import Depth, ramp
 
 TOKENS = ["The", "cat", "sleeps", "on", "the", "mat"]
 WEIGHTS: list[list[float | None]] = [

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import regard
-from regard.plot.mosaic import bands_of, draw_overview, layer_names
-from regard.plot.overview import LayerMaps, overview, values_of
+from regard.plot.overview import LayerMaps, bands_of, draw_overview, layer_names, overview, values_of
 
 Made = Callable[..., Any]
 

@@ -8,8 +8,7 @@ import pytest
 
 from regard.inspection.records import Estimate, Grid
 from regard.inspection.tidy import Tidy
-from regard.plot.profile_artists import draw_maps, draw_profiles
-from regard.plot.profiles import maps, profiles, statistics_of
+from regard.plot.profiles import draw_maps, draw_profiles, profiles, statistic_maps, statistics_of
 
 TABLE = Tidy(
     ("layer", "name", "head", "entropy", "distance", "first", "nearest"),
@@ -40,7 +39,7 @@ def test_what_is_drawn_are_those_numbers() -> None:
 
 def test_maps_have_a_cell_for_each_head_that_has_a_number() -> None:
     assert statistics_of(TABLE) == ["entropy", "distance", "first"]
-    panel = maps(TABLE, "title")
+    panel = statistic_maps(TABLE, "title")
     grids = {grid.title: grid for grid in panel.pictures if isinstance(grid, Grid)}
     assert grids["entropy"].values == [[1.0, 3.0], [2.0, None]]
     assert grids["distance"].values == [[4.0, None], [6.0, None]]

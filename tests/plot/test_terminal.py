@@ -1,68 +1,53 @@
-"""One call for every picture: safe, rectangular text of at most the asked width."""
+"""Spans become escape codes only where the terminal has colors, and every line is as wide as the others."""
 
 import re
-from typing import Any
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Picture, Table
-from regard.inspection.text import display_width
-from regard.plot import render
+from regard.inspection.text import display_width, visible
+from regard.plot.terminal import Span, beside, block_width, line_width, paragraph, prose, written
+from regard.plot.theme import Depth
 
-EVIL = "\x1b]0;owned\x07\x1b[2J\r\n"
-GRID = Grid([[0.7, None], [0.2, 0.8]], ["猫", EVIL], [EVIL, "🐈"], title=EVIL, note=EVIL)
-LINES = Lines([Line(EVIL, [1, 2], [3, 4])], EVIL, EVIL, title=EVIL)
-BARS = Bars([EVIL, "b"], {EVIL: [1.0, 2.0], "x": [2.0, 3.0]}, EVIL, title=EVIL)
-PICTURES = [GRID, LINES, BARS, Panel([GRID, LINES, Panel([BARS])], title=EVIL), Panel([])]
+colors = st.none() | st.tuples(*[st.integers(0, 255)] * 3)
+spans = st.builds(Span, st.text(max_size=8).map(visible), colors, colors)
+blocks = st.lists(st.lists(spans, max_size=4), max_size=4)
 
 
 def without_colors(text: str) -> str:
-    return re.sub(r"\x1b\[(?:[34]8;(?:2;\d+;\d+;\d+|5;\d+);?)+m|\x1b\[0m", "", text)
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-@settings(deadline=None)
-@given(st.sampled_from(PICTURES), st.integers(20, 200), st.sampled_from(["truecolor", "256", "shade", "plain"]))
-def test_lines_are_equally_wide_and_obey_nobody(picture: Picture, width: int, color: str) -> None:
-    lines = without_colors(render(picture, width=width, color=color)).split("\n")
-    assert len({display_width(line) for line in lines}) == 1
-    assert display_width(lines[0]) <= width
-    assert "".join(lines).isprintable()
-    assert color != "plain" or "".join(lines).isascii()
+@given(blocks, st.sampled_from(Depth))
+def test_lines_are_equally_wide_and_end_without_color(block: list[list[Span]], depth: Depth) -> None:
+    for line in written(block, depth).split("\n"):
+        assert "\x1b" not in without_colors(line)
+        assert display_width(without_colors(line)) == block_width(block)
+        codes = re.findall(r"\x1b\[[0-9;]*m", line)
+        assert depth.colored or not codes
+        assert not codes or codes[-1] == "\x1b[0m"
 
 
-def test_panels_stand_side_by_side_if_nothing_is_lost() -> None:
-    small = Grid([[0.5, 0.5], [0.1, 0.9]], title="small")
-    wide = Grid([[0.5] * 12] * 2, title="wide")
-    assert render(Panel([small, small]), width=80, color="plain").count("\n") == 3
-    together = render(Panel([wide, wide]), width=120, color="plain").split("\n")
-    assert together[0].split() == ["wide", "wide"]
-    apart = render(Panel([wide, wide], title="two"), width=60, color="plain").split("\n")
-    assert [line.strip() for line in apart if line.strip() in ("two", "wide")] == ["two", "wide", "wide"]
-    assert apart[4].split() == ["0", *[".5"] * 12]
+def test_codes_of_24_bits_and_of_the_palette() -> None:
+    block = [[Span("a", (255, 0, 0), (0, 0, 0)), Span("b")]]
+    assert written(block, Depth.TRUECOLOR) == "\x1b[38;2;255;0;0;48;2;0;0;0ma\x1b[0mb"
+    assert written(block, Depth.PALETTE) == "\x1b[38;5;196;48;5;16ma\x1b[0mb"
+    assert written(block, Depth.SHADE) == "ab"
 
 
-def test_many_pictures_wrap_into_aligned_rows() -> None:
-    several = [Grid([[0.25]], row_labels=["r" * k], title=f"head {k}") for k in range(1, 8)]
-    rows = [line for line in render(Panel(several), width=40, color="plain").split("\n") if "head" in line]
-    places = [[match.start() for match in re.finditer("head", row)] for row in rows]
-    assert sum(map(len, places)) == 7
-    assert all(place == places[0][: len(place)] for place in places)
+@given(st.lists(blocks, min_size=1, max_size=3), st.integers(0, 4))
+def test_beside_keeps_every_block_in_its_columns(several: list[list[list[Span]]], gap: int) -> None:
+    joined = beside(several, gap)
+    assert len(joined) == max(map(len, several))
+    width = sum(map(block_width, several)) + gap * (len(several) - 1)
+    assert {line_width(line) for line in joined} <= {width}
 
 
-def test_default_width_is_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "50")
-    assert len(render(BARS, color="plain").split("\n")[0]) == 50
-    monkeypatch.setenv("COLUMNS", "3")
-    assert len(render(BARS, color="plain").split("\n")[0]) == 20
+def test_prose_is_made_safe_and_wrapped() -> None:
+    lines = paragraph("one\ntwo \x1b[2J three", 9, Depth.TRUECOLOR)
+    assert ["".join(span.text for span in line) for line in lines] == ["one two", r"\x1b[2J", "three"]
 
 
-def test_wrong_arguments_are_explained() -> None:
-    with pytest.raises(ValueError, match="at least 20 columns, got 19"):
-        render(GRID, width=19)
-    with pytest.raises(ValueError, match="color is one of auto"):
-        render(GRID, color="rainbow")
-    table: Any = Table(["a"], [])
-    with pytest.raises(TypeError, match="Grid, Lines, Bars or Panel, got Table"):
-        render(table)
+def test_a_plain_terminal_spells_the_signs_of_formulas() -> None:
+    assert prose("÷ √d_k, 4 × 4, é", Depth.PLAIN) == r"/ sqrt d_k, 4 x 4, \xe9"
+    assert prose("÷ √d_k", Depth.SHADE) == "÷ √d_k"

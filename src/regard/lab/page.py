@@ -13,7 +13,7 @@ from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.text import display_width
 from regard.lab.report import Report
-from regard.plot import data
+from regard.plot.save import as_json as record_json
 from regard.plot.save import save_as
 
 NARROWEST = 40
@@ -110,7 +110,7 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def _record(record: Picture | Table) -> Any:
-    return json.loads(data.as_json(record))
+    return json.loads(record_json(record))
 
 
 def as_json(report: Report) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid
-from regard.plot.attention import FIGURE_SIDE, axis_labels, cells_of, pooled
+from regard.plot.pooling import FIGURE_SIDE, pool
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ def alignment(matrix: AttentionMatrix, side: int = FIGURE_SIDE, *, how: str = "m
         raise ValueError(
             f"an alignment is of one pair of texts, and this matrix has {tuple(matrix.shape)}; choose one, as in A[0]"
         )
-    found = pooled(matrix, side, side, how=how)
-    heads = len(found.names)
+    pooled = pool(matrix, side, side, how=how)
+    heads = len(pooled.names)
     if heads > 1:
-        if not found.exact:
+        if not pooled.exact:
             raise ValueError(
                 f"the mean of {heads} heads is drawn for up to {side} × {side} tokens, and there are {queries:,} × "
                 f"{keys:,}; choose one head, as in A[0, 3]"
             )
-        mean = found.mean.mean(0, keepdims=True)
-        seen = np.asarray(found.visible.any(0, keepdims=True))
-        found = replace(found, names=[""], max=mean, mean=mean, visible=seen)
-        best = np.where(found.visible[0].any(1), np.where(found.visible[0], mean[0], -1).argmax(1), -1)
+        mean = pooled.mean.mean(0, keepdims=True)
+        seen = np.asarray(pooled.visible.any(0, keepdims=True))
+        pooled = replace(pooled, names=[""], max=mean, mean=mean, visible=seen)
+        best = np.where(pooled.visible[0].any(1), np.where(pooled.visible[0], mean[0], -1).argmax(1), -1)
     else:
         best = matrix.peak().key.reshape(queries).cpu().numpy() if queries and keys else np.zeros(0, dtype=int)
-    down, right = (cells / max(count, 1) for cells, count in zip(found.max.shape[1:], found.sizes, strict=True))
+    down, right = (cells / max(count, 1) for cells, count in zip(pooled.max.shape[1:], pooled.sizes, strict=True))
     marks = [((row + 0.5) * down - 0.5, (key + 0.5) * right - 0.5) for row, key in enumerate(best.tolist()) if key >= 0]
     several = f"mean of {heads} heads; " if heads > 1 else ""
-    note = f"{several}{found.note(how)}; marked: the strongest key of each row"
-    return Alignment(Grid(cells_of(found, how)[0], *axis_labels(matrix, found), title=title, note=note), marks)
+    note = f"{several}{pooled.note(how)}; marked: the strongest key of each row"
+    return Alignment(Grid(pooled.cells(how)[0], *pooled.labels(matrix), title=title, note=note), marks)

@@ -1,154 +1,288 @@
-"""An AttentionMatrix as records: one head is a Grid, several are a Panel of Grids that share their colors.
+"""An AttentionMatrix in a terminal, as a figure, or as a file (png, svg, pdf, html, npz, csv)."""
 
-Rows are queries, columns keys, hidden pairs None. What is longer than the room for it is pooled: by default a cell is
-the largest of its weights, so that a single strong one stays visible, and the note says so.
-"""
-
+import csv
+import io
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace as replace_fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.inspection.matrix.grid import edges
+from regard.inspection.files import replace
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel
 from regard.plot import grids
-from regard.plot.tokens import token_label
+from regard.plot.alignment import alignment
+from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
+from regard.plot.grids import Limits, are_positions
+from regard.plot.heatmap import TALLEST, Layout, cell_line, choose, color_scale, heatmap_in
+from regard.plot.heatmap_figure import draw_heads
+from regard.plot.lines import draw_links, links_of
+from regard.plot.overview import draw_overview, stacked
+from regard.plot.page import page
+from regard.plot.pooling import FIGURE_SIDE, font_label, picture, pool
+from regard.plot.render import draw
+from regard.plot.terminal import Block, Line, Span, beside, check_window, padded, paragraph, window, written
+from regard.plot.theme import Depth, color_depth
 
-HOWS = ("max", "mean")
-MOST_HEADS = 1024
-FIGURE_SIDE = 256  # cells of one head in a figure: about four dots each
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """All heads in cells of up to `down` × `right` pairs; arrays are (head, row, column), hidden cells not visible."""
-
-    names: Sequence[str]
-    max: np.ndarray[Any, Any]
-    mean: np.ndarray[Any, Any]
-    visible: np.ndarray[Any, Any]
-    down: int
-    right: int
-    sizes: tuple[int, int]
-    average: float  # over all visible pairs
-
-    @property
-    def exact(self) -> bool:
-        """Whether every cell is one pair."""
-        return self.down == self.right == 1
-
-    @property
-    def starts(self) -> tuple[list[int], list[int]]:
-        """The first query of each row of cells, and the first key of each column."""
-        rows, columns = self.max.shape[1:]
-        return _starts(self.sizes[0], rows), _starts(self.sizes[1], columns)
-
-    def by(self, how: str) -> np.ndarray[Any, Any]:
-        """One of max and mean."""
-        return self.max if how == "max" else self.mean
-
-    def note(self, how: str) -> str:
-        """How large the matrix is, and what a cell means."""
-        queries, keys = self.sizes
-        text = (
-            f"{queries:,} {_word(queries, 'query', 'queries')} (rows) × {keys:,} {_word(keys, 'key', 'keys')} (columns)"
-        )
-        if self.exact:
-            return text
-        pairs = f"up to {self.down:,} × {self.right:,} weights"
-        if how == "max":
-            return f"{text}; each cell: the largest of {pairs}; the mean of all is {short(self.average)}"
-        largest = float(self.max[self.visible].max(initial=0.0))
-        return f"{text}; each cell: the mean of {pairs}; the largest of all is {short(largest)}"
+FORMATS = (*FIGURES, "html", "npz", "csv")
+KINDS = ("map", "lines", "alignment")
+MOST_LINES = 1 << 22  # of a csv file
+_MANY = 48  # heads with two axes: a mosaic, whose maps have no labels
+_MOST_TOKENS = 60  # at one axis of a figure
+_SMALL_SIDES = ((4, FIGURE_SIDE), (16, 128), (96, 64), (1 << 30, 32))  # cells of each of so many heads
+_GAP = 2
+_SMALLEST_HEAD = (8, 4)  # columns and lines
+_TALLEST_HEAD = 16
 
 
-def picture(
-    matrix: AttentionMatrix, rows: int = FIGURE_SIDE, columns: int = FIGURE_SIDE, *, how: str = "max", title: str = ""
-) -> Grid | Panel:
-    """The picture of one head, or of several, each in at most `rows` × `columns` cells."""
-    found = pooled(matrix, rows, columns, how=how)
-    labels = axis_labels(matrix, found)
-    cells = cells_of(found, how)
-    note = found.note(how)
-    if len(cells) == 1:
-        return Grid(cells[0], *labels, title=title, note=note)
-    scale = grids.limits(Grid([]), [row for head in cells for row in head])
-    shared = (scale.low, scale.high)
-    heads = zip(cells, found.names, strict=True)
-    return Panel([Grid(head, *labels, title=name, note=note, limits=shared) for head, name in heads], title)
+def print_attention(matrix: AttentionMatrix, *, how: str = "max", color: str = "auto", title: str = "") -> None:
+    """Print `attention_text` at the size of the terminal."""
+    width, height = window()
+    print(attention_text(matrix, width=width, height=height, how=how, color=color, title=title))
 
 
-def pooled(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") -> Pooled:
-    """Every head in at most `rows` × `columns` cells, in one pass over the pairs."""
-    if how not in HOWS:
-        raise ValueError(f"how says what a cell of several weights shows, max or mean; got {how!r}")
+def attention_text(
+    matrix: AttentionMatrix,
+    *,
+    width: int,
+    height: int | None = None,
+    how: str = "max",
+    color: str = "auto",
+    title: str = "",
+) -> str:
+    """One head with its tokens, or all heads side by side, in at most `width` columns and `height` lines."""
+    check_window(width, height)
+    depth = color_depth(color)
+    text = _one_head if math.prod(matrix.shape[:-2]) == 1 else _many_heads
+    return written(text(matrix, width, height, how, title, depth), depth)
+
+
+def _one_head(matrix: AttentionMatrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
+    lines = TALLEST + 16 if height is None else height
+    queries, keys = matrix.shape[-2:]
+    if queries <= TALLEST and keys <= width:
+        grid = picture(matrix, queries or 1, keys or 1, how=how, title=title)
+        assert isinstance(grid, Grid)
+        layout = choose(grid, grid.values, width, depth) if queries and keys else Layout(0, 1)
+        if layout.rows == layout.columns == 1:
+            block = heatmap_in(layout, grid, width, depth)
+            if len(block) <= lines:
+                return block
+    cell, stacked = (1, 2) if depth.colored else (2, 1)
+    around = 3
+    while True:
+        rows = max((min(lines, TALLEST) - around) * stacked, 1)
+        margin = _margin(matrix, rows, width)
+        grid = picture(matrix, rows, max((width - margin) // cell, 1), how=how, title=title)
+        assert isinstance(grid, Grid)
+        block = heatmap_in(Layout(margin, cell, stacked=stacked), _by_number(grid, keys, stacked), width, depth)
+        if len(block) <= lines or rows == 1:
+            return _shortened(block, lines)
+        around += len(block) - lines
+
+
+def _by_number(grid: Grid, keys: int, stacked: int) -> Grid:
+    """The same grid with numbers over its columns, which take one line, and so at its rows before their tokens."""
+    columns = grids.shape(grid.values)[1]
+    numbers = grid.column_labels if columns < keys else [str(column) for column in range(columns)]
+    named = not are_positions(grid.row_labels) and stacked == 1  # two rows in a line have their number anyway
+    rows = [f"{row} {label}" for row, label in enumerate(grid.row_labels)] if named else grid.row_labels
+    return replace_fields(grid, row_labels=rows, column_labels=numbers)
+
+
+def _margin(matrix: AttentionMatrix, rows: int, width: int) -> int:
+    """Columns for positions, and for tokens behind them where each row is one."""
+    queries = matrix.shape[-2]
+    number = len(str(queries)) + 1
+    return min(number + 10, width // 4) if matrix.query_tokens and queries <= rows else number
+
+
+@dataclass(frozen=True)
+class _HeadTiles:
+    """How many heads are shown, how many abreast, lines and columns of each, and the pairs in a cell, both ways."""
+
+    shown: int
+    abreast: int
+    high: int
+    wide: int
+    pool: int
+
+    def layout(self, queries: int, keys: int, depth: Depth) -> Layout:
+        """Cells about as high as wide: half blocks where there is color, else two letters if they fit."""
+        rows, columns = math.ceil(queries / self.pool), math.ceil(keys / self.pool)
+        if 2 * columns <= self.wide and rows <= self.high:
+            return Layout(0, 2)
+        return Layout(0, 1, stacked=2 if depth.colored else 1)
+
+
+def _many_heads(matrix: AttentionMatrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
     *lead, queries, keys = matrix.shape
-    heads = math.prod(lead)
-    if not heads:
-        raise ValueError(f"a matrix of shape {tuple(matrix.shape)} has no head to show")
-    if heads > MOST_HEADS:
-        raise ValueError(
-            f"a picture holds at most {MOST_HEADS:,} heads, this matrix has {heads:,}; choose some, as in A[0].show()"
-        )
-    names = [_name(index) for index in np.ndindex(*lead)]
-    down, right = _factors(queries, keys, rows, columns)
-    if not queries or not keys:
-        empty = np.zeros((heads, queries, keys))
-        return Pooled(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan)
-    high, wide = math.ceil(queries / down), math.ceil(keys / right)
-    grid = matrix.survey("pool", rows=high, cols=wide)["pool"]
-    total, largest, pairs = (
-        part.detach().cpu().reshape(heads, high, wide).numpy() for part in (grid.sum, grid.max, grid.pairs)
-    )
-    average = float(total.sum(dtype=np.float64) / max(pairs.sum(dtype=np.float64), 1.0))
-    mean = total / np.maximum(pairs, 1)
-    return Pooled(names, largest, mean, pairs > 0, down, right, (queries, keys), average)
-
-
-def axis_labels(matrix: AttentionMatrix, found: Pooled) -> tuple[list[str], list[str]]:
-    """Tokens where a cell is one of them, else the number of the first."""
-    rows, columns = found.starts
-    return (
-        _labels(matrix.query_tokens, rows, found.down),
-        _labels(matrix.key_tokens, columns, found.right),
-    )
-
-
-def _labels(tokens: Sequence[str] | None, starts: Sequence[int], each: int) -> list[str]:
-    if tokens is None or each > 1:
-        return [str(start) for start in starts]
-    return [token_label(token) for token in tokens]
-
-
-def cells_of(found: Pooled, how: str) -> list[list[list[float | None]]]:
-    """The cells of every head, None where all pairs are hidden."""
-    return [
-        [
-            [value if seen else None for value, seen in zip(row, shown, strict=True)]
-            for row, shown in zip(head, visible, strict=True)
+    longest = len(",".join(str(size - 1) for size in lead))
+    around = 3
+    while True:
+        lines = None if height is None else max(height - around, 2)
+        tiles = _arranged(math.prod(lead), queries, keys, (width, lines), longest, depth)
+        panel = picture(matrix, math.ceil(queries / tiles.pool) or 1, math.ceil(keys / tiles.pool) or 1, how=how)
+        assert isinstance(panel, Panel)
+        heads = [part for part in panel.pictures if isinstance(part, Grid)]
+        block = [
+            *paragraph(title, width, depth),
+            *_heads(heads, tiles, tiles.layout(queries, keys, depth), width, depth),
         ]
-        for head, visible in zip(found.by(how).tolist(), found.visible.tolist(), strict=True)
-    ]
+        if height is None or len(block) <= height:
+            return block
+        if lines == 2:
+            return _shortened(block, height)
+        around += len(block) - height
 
 
-def _factors(queries: int, keys: int, rows: int, columns: int) -> tuple[int, int]:
-    """Pairs of a cell, down and across: alike if both axes are too long, so that a diagonal stays one."""
-    down, right = max(math.ceil(queries / rows), 1), max(math.ceil(keys / columns), 1)
-    return (max(down, right),) * 2 if down > 1 and right > 1 else (down, right)
+def _heads(heads: Sequence[Grid], tiles: _HeadTiles, layout: Layout, width: int, depth: Depth) -> list[Line]:
+    limits = grids.shared_limits(heads)
+    blocks = [_small(grid, layout, limits, depth) for grid in heads[: tiles.shown]]
+    body: list[Line] = []
+    for start in range(0, len(blocks), tiles.abreast):
+        body += beside([padded(block, tiles.wide) for block in blocks[start : start + tiles.abreast]], _GAP)
+    scale = color_scale([row for grid in heads for row in grid.values], layout, limits, width, depth)
+    some = f" These are {tiles.shown:,} of {len(heads):,} heads: choose others by index, or save them all."
+    note = f"{heads[0].note}.{some if tiles.shown < len(heads) else ''} A{heads[0].title}.show() shows one with labels."
+    return [*body, *scale, *paragraph(note, width, depth)]
 
 
-def _starts(count: int, cells: int) -> list[int]:
-    return edges(count, cells)[:-1].tolist() if cells else []
+def _shortened(block: Block, lines: int) -> Block:
+    """In a window too small for the note, what fits of it."""
+    return block if len(block) <= lines else [*block[: lines - 1], [Span("…")]]
 
 
-def _name(index: tuple[int, ...]) -> str:
-    """What to write behind the matrix to get this head."""
-    return f"[{', '.join(map(str, index))}]"
+def _small(grid: Grid, layout: Layout, limits: Limits, depth: Depth) -> Block:
+    starts = range(0, len(grid.values), layout.stacked)
+    rows = [cell_line(grid.values[start : start + layout.stacked], layout, limits, depth) for start in starts]
+    return [[Span(grid.title.strip("[]").replace(" ", ""))], *rows]
 
 
-def _word(count: int, one: str, more: str) -> str:
-    return one if count == 1 else more
+def _arranged(
+    heads: int, queries: int, keys: int, window: tuple[int, int | None], longest: int, depth: Depth
+) -> _HeadTiles:
+    """With the most heads, then the finest cells, then the fewest lines; a name has at most `longest` letters."""
+    width, lines = window
+    stacked = 2 if depth.colored else 1
+    wide, high = max(_SMALLEST_HEAD[0], longest), _SMALLEST_HEAD[1]
+    candidates: list[tuple[tuple[int, int, int], _HeadTiles]] = []
+    for abreast in range(1, min(heads, max((width + _GAP) // (wide + _GAP), 1)) + 1):
+        columns = (width - _GAP * (abreast - 1)) // abreast
+        down = math.ceil(heads / abreast)
+        if lines is not None:
+            down = min(down, max(lines // (min(high, math.ceil(queries / stacked)) + 1), 1))
+        each = _TALLEST_HEAD if lines is None else max(lines // down - 1, 1)
+        shown = min(heads, down * abreast)
+        pool = max(math.ceil(queries / (each * stacked)), math.ceil(keys / columns), 1)
+        used = max(min(columns, 2 * math.ceil(keys / pool)), longest)
+        candidates.append(((-shown, pool, down), _HeadTiles(shown, abreast, each, used, pool)))
+    return min(candidates, key=lambda each: each[0])[1]
+
+
+def save_attention(
+    matrix: AttentionMatrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "", kind: str = "map"
+) -> None:
+    """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv; `kind` is that of a figure."""
+    path = Path(path)
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS:
+        raise ValueError(
+            f"the suffix of a picture of attention names its format, one of {', '.join(FORMATS)}; got {path.name!r}"
+        )
+    if kind not in KINDS:
+        raise ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+    if kind != "map" and form not in FIGURES:
+        raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {path.name!r}")
+    if form == "html":
+        content = page(matrix, how=how, title=title).encode()
+    elif form == "npz":
+        content = as_npz(matrix)
+    elif form == "csv":
+        content = as_csv(matrix)
+    else:
+        content = figure_bytes(figure_of(matrix, how=how, title=title, kind=kind), form)
+    replace(path, content)
+
+
+def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "", kind: str = "map") -> "Figure":
+    """The matplotlib figure: a map of one head with its tokens, or small ones of all heads under one scale; lines
+    between tokens; or an alignment of two texts."""
+    need_matplotlib()
+    if kind == "lines":
+        return draw_links(links_of(matrix, title=title))
+    if kind == "alignment":
+        two_texts = alignment(matrix, how=how, title=title)
+        return draw(_spelled(two_texts.grid), two_texts.marks)
+    heads = math.prod(matrix.shape[:-2])
+    side = next(side for most, side in _SMALL_SIDES if heads <= most)
+    varying = [size for size in matrix.shape[:-2] if size > 1]
+    if heads > _MANY and len(varying) == 2 and all(matrix.shape[-2:]):
+        return draw_overview(stacked(pool(matrix, side, side, how=how), (varying[0], varying[1]), how, title))
+    record = picture(matrix, side, side, how=how, title=title)
+    if isinstance(record, Grid):
+        return draw(_spelled(record))
+    record = replace_fields(record, pictures=[_spelled(part) for part in record.pictures if isinstance(part, Grid)])
+    if not all(matrix.shape[-2:]):
+        return draw(record)
+    return draw_heads(record, varying[-1] if len(varying) > 1 and varying[-1] <= 16 else None)
+
+
+def _spelled(grid: Grid) -> Grid:
+    labels = _figure_labels(grid.row_labels), _figure_labels(grid.column_labels)
+    return replace_fields(grid, row_labels=labels[0], column_labels=labels[1])
+
+
+def _figure_labels(labels: Sequence[str]) -> list[str]:
+    """Tokens as fonts have them; numbers where only some could be written."""
+    if len(labels) > _MOST_TOKENS and not are_positions(labels):
+        return [str(number) for number in range(len(labels))]
+    return [font_label(label) for label in labels]
+
+
+def as_npz(matrix: AttentionMatrix) -> bytes:
+    """`weights`, and `query_tokens` and `key_tokens` where there are any; hidden pairs are 0, as in `dense`."""
+    arrays: dict[str, Any] = {"weights": matrix.dense().detach().cpu().numpy()}
+    for name in ("query_tokens", "key_tokens"):
+        tokens = getattr(matrix, name)
+        if tokens is None:
+            continue
+        arrays[name] = np.array(tokens, dtype=np.str_)
+        if tuple(arrays[name].tolist()) != tokens:
+            raise ValueError(f"npz cannot hold a token that ends in a NUL character, as one of {name} does; use csv")
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    return content.getvalue()
+
+
+def as_csv(matrix: AttentionMatrix) -> bytes:
+    """One line for each visible pair: its leading indices, query, key, their tokens, weight."""
+    count = math.prod(matrix.shape)
+    if count > MOST_LINES:
+        raise ValueError(
+            f"csv takes a line for each pair, and {count:,} are more than {MOST_LINES:,}; save one head, as in "
+            "A[0, 3].save(...), or save as npz"
+        )
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(_lines(matrix))
+    return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _lines(matrix: AttentionMatrix) -> Iterator[list[object]]:
+    *lead, queries, keys = matrix.shape
+    yield [*(f"axis_{n}" for n in range(len(lead))), "query", "key", "query_token", "key_token", "weight"]
+    if not math.prod(matrix.shape):
+        return
+    pooled = pool(matrix, queries, keys)
+    query_tokens, key_tokens = matrix.query_tokens or [""] * queries, matrix.key_tokens or [""] * keys
+    for head, index in enumerate(np.ndindex(*lead)):
+        for row, key in np.argwhere(pooled.visible[head]).tolist():
+            yield [*index, row, key, query_tokens[row], key_tokens[key], pooled.max[head, row, key]]

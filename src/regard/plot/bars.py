@@ -1,17 +1,23 @@
-"""Bars in a terminal: one line for each bar, its number before it, negative bars to the left of the zero."""
+"""Bars: in a terminal one line for each bar, negative ones left of the zero; in a figure groups of upright bars."""
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from regard.inspection.number import alike
 from regard.inspection.records import Bars
-from regard.inspection.text import display_width, left, right
-from regard.plot.color import Depth
-from regard.plot.series import checked_bars, fill, legend, series_color
-from regard.plot.span import Line, Span, paragraph, prose
+from regard.inspection.text import display_width, fit, left, right, visible
+from regard.plot.figure import LETTER, LONGEST_LABEL, NUMBERED_BARS, draw_frame, draw_legend, size
+from regard.plot.terminal import Line, Span, legend, paragraph, prose
+from regard.plot.theme import Depth, fill, hex_color, series_color
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure, SubFigure
 
 _WIDEST = 100
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_LEGEND_LINE = 0.11  # of the height of a figure
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class _Ruler:
 
 def bar_chart(bars: Bars, width: int, depth: Depth) -> list[Line]:
     """The bars in at most `width` columns."""
-    checked_bars(bars)
+    check_bars(bars)
     width = min(width, _WIDEST)
     heights = [[float(height) for height in series] for series in bars.series.values()]
     finite = [height for series in heights for height in series if math.isfinite(height)]
@@ -66,3 +72,44 @@ def bar_chart(bars: Bars, width: int, depth: Depth) -> list[Line]:
         *(legend(names, signs, width, depth) if len(names) > 1 else []),
         *body,
     ]
+
+
+def check_bars(bars: Bars) -> None:
+    """Raise unless every series has a height for each label."""
+    for name, heights in bars.series.items():
+        if len(heights) != len(bars.labels):
+            raise ValueError(
+                f"Bars have a height for each label; series {name!r} has {len(heights)} for {len(bars.labels)} labels"
+            )
+
+
+def draw_bars(figure: "Figure | SubFigure", record: Bars) -> None:
+    """Groups of upright bars; a height that is not finite is written at the foot of its place."""
+    check_bars(record)
+    axes = figure.subplots()
+    draw_frame(axes, record)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    width = 0.8 / max(len(record.series), 1)
+    numbers = iter(alike([float(height) for heights in record.series.values() for height in heights]))
+    few = len(record.labels) * len(record.series) <= NUMBERED_BARS
+    handles: list[Artist | tuple[Artist, ...]] = []
+    for index, heights in enumerate(record.series.values()):
+        places = [place + (index - (len(record.series) - 1) / 2) * width for place in range(len(heights))]
+        drawn = [float(height) if math.isfinite(height) else 0.0 for height in heights]
+        container = axes.bar(places, drawn, width, color=hex_color(series_color(index)))
+        handles.append(container)
+        texts = [text if few or not math.isfinite(h) else "" for h, text in zip(heights, numbers, strict=False)]
+        axes.bar_label(container, texts, fontsize="small", padding=2)
+    labels = [fit(visible(label), LONGEST_LABEL) for label in record.labels]
+    axes.set_xticks(range(len(labels)), labels)
+    if (sum(map(display_width, labels)) + 2 * len(labels)) * LETTER > size(record, part=True)[0] - 0.9:
+        for text in axes.get_xticklabels():
+            text.set(rotation=30, ha="right", rotation_mode="anchor")
+    lines = math.ceil(len(record.series) / 2) if len(record.series) > 1 else 0
+    margin = 0.1 + _LEGEND_LINE * lines  # for the numbers on the bars, and the legend above them
+    below = any(value < 0 for values in record.series.values() for value in values)
+    # below 0 there is a margin as well: the same share on top
+    axes.margins(y=margin / (1 - margin) if below else margin)
+    axes.axhline(0, color="black", linewidth=0.8)
+    draw_legend(axes, handles, list(record.series), columns=2 if lines else 1)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from regard.plot.tokens import token_label
+from regard.plot.pooling import token_label
 
 _ASSETS = Path(__file__).parent / "page_assets"
 _SCRIPTS = ("layers.js", "colors.js", "parts.js", "heads.js", "map.js", "pointer.js")

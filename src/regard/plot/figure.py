@@ -1,90 +1,163 @@
-"""Pictures as matplotlib figures. Matplotlib is loaded when the first one is drawn, and its global state left alone."""
+"""What all figures share: sizes in inches, frame and legend, fonts of texts, layout, and the bytes of a file.
 
-from __future__ import annotations
+Matplotlib is imported when the first figure is drawn; its global state is left alone.
+"""
 
+import io
+import math
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
-from regard.inspection.text import visible
-from regard.plot.size import rows_of, size
+from regard.inspection.text import display_width, visible, wrap
+from regard.plot import grids
+from regard.plot.theme import families_for
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FIGURES = ("png", "svg", "pdf")
+WIDEST = 14.0  # inches, as all sizes here
+LONGEST_LABEL = 24
+LETTER = 0.08
+NUMBERED_BARS = 16  # more, and their numbers would touch
+POINTS = 72  # in an inch
+_PER_ROW = 4  # pictures of a panel
+_CELL = 0.5  # of a number
+_PATTERN_CELL = 0.22  # of a label of two digits
+_TITLE_LETTER = 0.1
+_TITLE_LINE, _NOTE_LINE = 0.2, 0.16
+_LONGEST_SIDE = 7.0
+_SCALE = 0.7  # beside the cells
+_AROUND_CHART = (0.9, 0.8)  # axis labels, tick labels and title
+_CHART, _CHART_OF_PANEL = 6.0, 4.4
+_CHART_ASPECT = 0.65
+_BARS = 3.1  # height
+_DOTS_PER_INCH = 150
+_STEPS, _STILL = 20, 0.5  # most steps of the layout solver; pixels that count as no move
+_DECIMALS = 6  # of a position, as a share of the figure
 
 
-_MARGIN = 0.08  # inches around each picture
-_STEPS, _STILL = 20, 0.5  # of the layout, at most; pixels that are no move
-_PLACES = 6  # decimals of a position, as a share of the figure
+def cell_size(grid: Grid) -> float:
+    """The side of a cell: enough for a number, or for a label where cells have no number, unless there are many."""
+    cell = _PATTERN_CELL if grids.is_pattern(grid.values) else _CELL
+    return min(cell, _LONGEST_SIDE / max(*grids.shape(grid.values), 1))
 
 
-def draw(picture: Picture, marks: Sequence[tuple[float, float]] = ()) -> Figure:
-    """The picture as a figure that belongs to nobody else: show it in a notebook or call its `savefig`.
+def sides(grid: Grid) -> tuple[float, float]:
+    """Width and height of all cells."""
+    rows, columns = grids.shape(grid.values)
+    return max(columns * cell_size(grid), 1.0), max(rows * cell_size(grid), 1.0)
 
-    `marks` are places (row, column) of a Grid that are to be seen first.
-    """
+
+def labels_fit_across(grid: Grid) -> bool:
+    """Whether the column labels fit side by side without being turned."""
+    return _longest(grid.column_labels) <= cell_size(grid)
+
+
+def _longest(labels: Sequence[str]) -> float:
+    return LETTER * min(max((display_width(visible(label)) for label in labels), default=2), LONGEST_LABEL)
+
+
+def title_lines(picture: Grid | Lines | Bars) -> list[str]:
+    """The title in lines that do not reach into the neighbors."""
+    return wrap(visible(picture.title), int((_width(picture, part=True) - 0.3) / _TITLE_LETTER))
+
+
+def note_lines(grid: Grid) -> list[str]:
+    """The note in lines as wide as the cells and their labels, and what hatching means unless the note says it."""
+    hidden = "hatched" not in grid.note and any(value is None for row in grid.values for value in row)
+    return [*wrap(visible(grid.note), int(_width(grid) / LETTER)), *["hatched: hidden"] * hidden]
+
+
+def _width(picture: Grid | Lines | Bars, *, part: bool = False) -> float:
+    match picture:
+        case Grid():
+            beside = 0.4 if grids.is_pattern(picture.values) else 0.4 + _SCALE
+            return sides(picture)[0] + _longest(picture.row_labels) + beside
+        case Bars():
+            count = len(picture.labels) * max(len(picture.series), 1)
+            width = (0.3 if count <= NUMBERED_BARS else 0.16) * count + 1.5
+            return min(max(width, _CHART_OF_PANEL), 12.0)
+    return _CHART_OF_PANEL if part else _CHART
+
+
+def size(picture: Picture, *, part: bool = False) -> tuple[float, float]:
+    """Width and height at which the picture can be read, alone or as part of a panel."""
+    if isinstance(picture, Panel):
+        rows = rows_of(picture)
+        height = sum(max(height for _, height in row) for row in rows)
+        return max(sum(width for width, _ in row) for row in rows), height + (0.4 if picture.title else 0.0)
+    width, more = _width(picture, part=part), _TITLE_LINE * max(len(title_lines(picture)) - 1, 0)
+    match picture:
+        case Grid():
+            above = 0.2 if labels_fit_across(picture) else _longest(picture.column_labels)
+            return width, sides(picture)[1] + above + 0.45 + more + _NOTE_LINE * len(note_lines(picture))
+        case Bars():
+            return width, _BARS + more
+    return width, (width - _AROUND_CHART[0]) * _CHART_ASPECT + _AROUND_CHART[1] + more
+
+
+def rows_of(panel: Panel) -> list[list[tuple[float, float]]]:
+    """The sizes of a panel's pictures in rows of similar length, none wider than `WIDEST` unless one picture is."""
+    sizes = [size(part, part=True) for part in panel.pictures] or [(4.0, 2.0)]
+    for count in range(min(len(sizes), _PER_ROW), 0, -1):
+        even = math.ceil(len(sizes) / math.ceil(len(sizes) / count))
+        rows = [sizes[start : start + even] for start in range(0, len(sizes), even)]
+        if all(sum(width for width, _ in row) <= WIDEST for row in rows):
+            break
+    return rows
+
+
+def constrained(size: tuple[float, float], width_pad: float, height_pad: float, **space: Any) -> "Figure":
+    """An empty figure of this size with matplotlib's constrained layout."""
     need_matplotlib()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    from regard.plot import artists
-
-    figure = Figure(figsize=size(picture), layout=ConstrainedLayoutEngine(w_pad=_MARGIN, h_pad=_MARGIN))
-    if marks and isinstance(picture, Grid):
-        artists.marked(figure, picture, marks)
-    else:
-        _draw_on(figure, picture)
-    settle_texts(figure)
-    return figure
+    return Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=width_pad, h_pad=height_pad, **space))
 
 
 def need_matplotlib() -> None:
-    """Say what to install where it is missing."""
+    """Raise an ImportError that says what to install if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError("drawing figures needs matplotlib: pip install regard[pictures]") from error
 
 
-def _draw_on(figure: Figure | SubFigure, picture: Picture) -> None:
-    from regard.plot import artists
-
-    match picture:
-        case Grid():
-            artists.heatmap(figure, picture)
-        case Lines():
-            artists.lines(figure, picture)
-        case Bars():
-            artists.bars(figure, picture)
-        case Panel():
-            _draw_panel(figure, picture)
-        case _:
-            raise TypeError(f"draw takes a Grid, Lines, Bars or Panel, got {type(picture).__name__}")
+def draw_frame(axes: "Axes", record: Lines | Bars) -> None:
+    """Title, label and shape of the axes of a chart; a taller neighbor does not stretch it."""
+    axes.set_title("\n".join(title_lines(record)))
+    axes.set_ylabel(visible(record.y_label))
+    bars = isinstance(record, Bars)
+    axes.set_box_aspect((_BARS - _AROUND_CHART[1]) / (_width(record) - _AROUND_CHART[0]) if bars else _CHART_ASPECT)
+    axes.set_anchor("N")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_panel(figure: Figure | SubFigure, panel: Panel) -> None:
-    if panel.title:
-        figure.suptitle(visible(panel.title), fontsize="large")
-    if not panel.pictures:
-        return
-    rows = rows_of(panel)
-    columns = len(rows[0])
-    parts = figure.subfigures(
-        len(rows),
-        columns,
-        squeeze=False,
-        width_ratios=[max(row[index][0] for row in rows if index < len(row)) for index in range(columns)],
-        height_ratios=[max(height for _, height in row) for row in rows],
-    )
-    for part, picture in zip(parts.flat, panel.pictures, strict=False):
-        _draw_on(part, picture)
+def draw_legend(
+    axes: "Axes", handles: "Sequence[Artist | tuple[Artist, ...]]", names: Sequence[str], columns: int = 1
+) -> None:
+    """The names of the series, unless there is a single one without a name."""
+    if len(names) > 1 or any(names):
+        axes.legend(
+            list(handles),
+            [visible(name) for name in names],
+            loc="upper right" if columns > 1 else "best",
+            ncols=columns,
+            fontsize="small",
+            edgecolor="none",
+            framealpha=0.7,
+        )
 
 
-def settle_texts(figure: Figure) -> None:
-    """Let every text fall back to fonts that know its script, and keep `$` in tokens from starting a formula."""
+def finish_texts(figure: "Figure") -> None:
+    """Let every text fall back to fonts that have its characters, and keep `$` in tokens from starting a formula."""
     from matplotlib.text import Text
-
-    from regard.plot.fonts import families_for
 
     texts: list[Text] = figure.findobj(Text)
     families = families_for({character for text in texts for character in text.get_text()})
@@ -93,11 +166,11 @@ def settle_texts(figure: Figure) -> None:
         text.set_fontfamily(families)
 
 
-def fix_layout(figure: Figure) -> None:
-    """Lay the figure out for good, its parts at round places.
+def fix_layout(figure: "Figure") -> None:
+    """Run the layout solver to its end and round the positions.
 
-    The layout solver goes a step at a time, so a panel takes several until nothing moves. It differs in the last bits
-    from run to run; rounded, the same picture gives the same file.
+    The solver makes one step per draw, so a panel takes several until nothing moves. Its last bits differ from run to
+    run; rounded, the same picture gives the same file.
     """
     before: list[float] = []
     for _ in range(_STEPS):
@@ -107,10 +180,39 @@ def fix_layout(figure: Figure) -> None:
             break
         before = now
     figure.set_layout_engine("none")
-    parts = list(figure.subfigs)
+    parts: list[Any] = list(figure.subfigs)
     for part in parts:
-        part.bbox_relative.set_points(part.bbox_relative.get_points().round(_PLACES))
+        part.bbox_relative.set_points(part.bbox_relative.get_points().round(_DECIMALS))
         parts += part.subfigs
     for axes in figure.axes:
-        left, bottom, width, height = (round(float(v), _PLACES) for v in axes.get_position(original=True).bounds)
+        left, bottom, width, height = (round(float(v), _DECIMALS) for v in axes.get_position(original=True).bounds)
         axes.set_position((left, bottom, width, height))
+
+
+def figure_bytes(figure: "Figure", form: str) -> bytes:
+    """The figure as a png, svg or pdf, the same bytes for the same figure.
+
+    Warnings about missing glyphs are passed on as one; an svg is drawn with the fonts of its reader.
+    """
+    import matplotlib
+
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[form]
+    content = io.BytesIO()
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42}),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        fix_layout(figure)
+        figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=undated)
+    missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
+    for each in caught:
+        if str(each.message) not in missing:
+            warnings.warn(each.message, each.category, stacklevel=4)
+    if missing and form != "svg":
+        warnings.warn(
+            f"{len(missing)} characters are in no installed font that matplotlib can use and appear as boxes; "
+            "install a font for them (such as Noto Sans CJK) or save as svg",
+            stacklevel=4,
+        )
+    return content.getvalue()

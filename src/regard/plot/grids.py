@@ -1,4 +1,4 @@
-"""What every drawing of a Grid needs first: checked cells, labels, the range of the colors, and smaller grids."""
+"""What every drawing of a Grid needs: checked cells, labels, the range of the colors, and smaller grids."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _TINY = 16  # a weight this many times smaller than the largest has less than on
 
 
 def cells(grid: Grid) -> Cells:
-    """The grid's values, once it is certain that rows are equally long and labels match."""
+    """The grid's values; raises unless rows are equally long and labels match."""
     widths = sorted({len(row) for row in grid.values})
     if len(widths) > 1:
         raise ValueError(f"a Grid has rows of one length, got lengths {widths[0]} to {widths[-1]}")
@@ -36,6 +36,17 @@ def shape(values: Cells) -> tuple[int, int]:
 def shown(values: Cells) -> Iterator[float]:
     """The visible values, row by row, not-a-number and infinities included."""
     return (float(value) for row in values for value in row if value is not None)
+
+
+def are_positions(labels: Sequence[str]) -> bool:
+    """Whether the labels are whole numbers, of which a few suffice."""
+    return all(label.removeprefix("-").isdecimal() for label in labels)
+
+
+def round_up(step: int) -> int:
+    """The next of 1, 2, 5, 10, 20, 50, …"""
+    power = int(10 ** (len(str(step)) - 1))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
 
 
 def is_pattern(values: Cells) -> bool:
@@ -65,15 +76,15 @@ class Limits:
         return min(max((value / 2 - self.low / 2) / span, 0.0), 1.0) ** self.power if span > 0 else 0.0
 
 
-def limits(grid: Grid, values: Cells) -> Limits:
-    """The grid's own limits, or those of the finite values among `values`.
+def limits(values: Cells, fixed: tuple[float, float] | None = None) -> Limits:
+    """The `fixed` limits of a Grid, or those of the finite values.
 
     Colors start at zero, as weights do, unless values are negative or all lie in the upper half of their range.
     Where most weights are tiny beside the largest, as in long rows, they follow the square root: on a straight
     scale one strong weight would leave all others pale.
     """
-    if grid.limits is not None:
-        low, high = grid.limits
+    if fixed is not None:
+        low, high = fixed
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"a Grid's limits are two finite numbers, the lower first; got {low} and {high}")
         return Limits(low, high)
@@ -85,6 +96,11 @@ def limits(grid: Grid, values: Cells) -> Limits:
         return Limits(low, low + 1.0)
     tiny = low == 0 and median(finite) < high / _TINY
     return Limits(low, high, power=0.5 if tiny else 1.0)
+
+
+def shared_limits(heads: Sequence[Grid]) -> Limits:
+    """One scale for heads that stand side by side."""
+    return limits([row for grid in heads for row in grid.values])
 
 
 def scale_label(limits: Limits) -> str:

@@ -1,17 +1,24 @@
-"""A Grid in a terminal: tokens at the edges, colored cells, hidden pairs blank."""
+"""A Grid in a terminal: tokens at the edges, colored cells, hidden pairs blank.
+
+Cells hold numbers if there is room, else they are colored squares, then half-blocks.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from regard.inspection.number import nonfinite, short
+from regard.inspection.number import Format, nonfinite, short, uniform
 from regard.inspection.records import Grid
-from regard.inspection.text import center, clusters, display_width, fit, left, right
+from regard.inspection.text import center, clusters, display_width, fit, left, right, visible
 from regard.plot import grids
-from regard.plot.color import Depth, ramp, readable_on
-from regard.plot.grids import Cells, Limits
-from regard.plot.layout import Layout, are_positions, choose, column_labels, row_labels
-from regard.plot.span import Line, Span, line_width, paragraph
+from regard.plot.grids import Cells, Limits, are_positions, is_pattern, shape, shown
+from regard.plot.terminal import Line, Span, line_width, paragraph
+from regard.plot.theme import Depth, ramp, readable_on
 
+TALLEST = 64  # lines; longer pictures are pooled rather than scrolled
+_WIDEST_LABEL = 16
+_WIDEST_CELL = 12
+_TIGHTEST_CELL = 2  # a digit and a space
 _SHADES = "·░▒▓█"  # the weakest is a dot, so that a weight of zero differs from a hidden pair
 _PLAIN_SHADES = ".:+*#"
 _SIGNS = {"nan": "?", "inf": "+", "-inf": "-"}
@@ -19,10 +26,128 @@ _TALLEST_LABEL = 10
 _GRADIENT = 16
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Columns for row labels and for each cell, what a cell averages, and whether numbers are written.
+
+    `rows` × `columns` values of the grid are averaged in one cell; `stacked` cells share a line, one above the other.
+    """
+
+    margin: int
+    cell: int
+    rows: int = 1
+    columns: int = 1
+    stacked: int = 1
+    format: Format | None = None
+
+    @property
+    def labels_each_row(self) -> bool:
+        """Whether every row of the grid has a line of its own."""
+        return self.rows == self.stacked == 1
+
+
+def row_labels(grid: Grid, depth: Depth) -> list[str]:
+    """Printable row labels, or row numbers where the grid has none."""
+    return _labels(grid.row_labels, len(grid.values), depth)
+
+
+def column_labels(grid: Grid, depth: Depth) -> list[str]:
+    """Printable column labels, or column numbers where the grid has none."""
+    return _labels(grid.column_labels, shape(grid.values)[1], depth)
+
+
+def _labels(labels: Sequence[str], count: int, depth: Depth) -> list[str]:
+    if not len(labels):
+        return [str(index) for index in range(count)]
+    return [visible(str(label), ascii_only=depth is Depth.PLAIN) for label in labels]
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What has to share the window: row labels, their numbers if rows share lines, and the cells of the grid."""
+
+    label: int
+    number: int
+    height: int
+    columns: int
+    window: int
+
+    def layout(self, cell: int, *, stacked: int = 1, form: Format | None = None) -> Layout:
+        """A layout with this cell, pooled as far as needed; a grid that is long both ways is pooled alike."""
+        each = self._layout(self.label, cell, stacked, form)
+        if each.labels_each_row:
+            return each
+        return self._layout(self.label + self.number, cell, stacked, form)
+
+    def _layout(self, label: int, cell: int, stacked: int, form: Format | None) -> Layout:
+        margin = min(label, _WIDEST_LABEL, self.window // 4) + 1
+        abreast = max((self.window - margin) // cell, 1)
+        columns = math.ceil(self.columns / abreast)
+        rows = math.ceil(self.height / (TALLEST * stacked))
+        if self.height > abreast:
+            rows = max(rows, columns)
+        return Layout(margin, cell, rows, columns, stacked, form)
+
+
+def choose(grid: Grid, values: Cells, width: int, depth: Depth) -> Layout:
+    """The most telling layout that fits in `width` columns."""
+    height, columns = shape(values)
+    label = max(map(display_width, row_labels(grid, depth)))
+    number = len(f"{height} ") if len(grid.row_labels) else 0
+    space = _Space(label, number, height, columns, width)
+    pattern = is_pattern(values)
+    possible = columns * _TIGHTEST_CELL <= width or depth is Depth.PLAIN
+    numbered = _number_layouts(grid, values, space, depth) if possible and not pattern else []
+    for layout in numbered:
+        if layout.columns == 1 and (layout.rows == 1 or not depth.colored):
+            return layout
+    if depth is Depth.PLAIN and not pattern:
+        return numbered[-1]
+    if pattern and (named := _named_cell(grid, depth)):
+        layout = space.layout(named)
+        if layout.columns == layout.rows == 1:
+            return layout
+    squares = space.layout(cell=2)
+    if squares.columns == squares.rows == 1 or not depth.colored:
+        return squares
+    return space.layout(cell=1, stacked=2)
+
+
+def _named_cell(grid: Grid, depth: Depth) -> int:
+    """The cell without a number above which a name fits, or 0 where columns have positions or long names."""
+    labels = column_labels(grid, depth)
+    cell = max(map(display_width, labels)) + 1
+    return max(cell, 2) if cell <= _WIDEST_CELL and not are_positions(labels) else 0
+
+
+def equally_clear(grid: Grid, narrow: int, wide: int, depth: Depth) -> bool:
+    """Whether `narrow` columns show as much as `wide`: numbers if those do, and no more values in a cell."""
+    if not all(shape(grid.values)):
+        return True
+    one, other = (choose(grid, grid.values, width, depth) for width in (narrow, wide))
+    pooling = (one.rows, one.columns, one.stacked) == (other.rows, other.columns, other.stacked)
+    return pooling and (one.format is None) == (other.format is None)
+
+
+def _number_layouts(grid: Grid, values: Cells, space: _Space, depth: Depth) -> list[Layout]:
+    """Cells with numbers, from comfortable to tight."""
+    numbers = list(shown(values))
+    full = uniform(numbers)
+    label = max(map(display_width, column_labels(grid, depth)))
+    shares = full.decimals and all(0 <= value <= 1 or not math.isfinite(value) for value in numbers)
+    formats = [(full, 2), (Format(full.decimals, leading_zero=False) if shares else full, 1)]
+    layouts: list[Layout] = []
+    for form, padding in formats:
+        least = form.width(numbers) + padding
+        for cell in (max(least, min(label + 1, _WIDEST_CELL)), least):
+            layouts.append(space.layout(cell, form=form))
+    return layouts
+
+
 def heatmap(grid: Grid, width: int, depth: Depth) -> list[Line]:
     """The grid in at most `width` columns."""
     everything = grids.cells(grid)
-    if not all(grids.shape(everything)):
+    if not all(shape(everything)):
         return heatmap_in(Layout(margin=0, cell=1), grid, width, depth)
     return heatmap_in(choose(grid, everything, width, depth), grid, width, depth)
 
@@ -30,14 +155,14 @@ def heatmap(grid: Grid, width: int, depth: Depth) -> list[Line]:
 def heatmap_in(layout: Layout, grid: Grid, width: int, depth: Depth) -> list[Line]:
     """The grid in this layout, its prose in at most `width` columns."""
     everything = grids.cells(grid)
-    height, columns = grids.shape(everything)
+    height, columns = shape(everything)
     title = paragraph(grid.title, width, depth)
     note = paragraph(grid.note, width, depth)
     if not height or not columns:
         return [*title, *paragraph(f"(empty: {height} rows, {columns} columns)", width, depth), *note]
-    pool = grids.shares if grids.is_pattern(everything) else grids.pooled
+    pool = grids.shares if is_pattern(everything) else grids.pooled
     values = pool(everything, layout.rows, layout.columns)
-    limits = grids.limits(grid, values)
+    limits = grids.limits(values, grid.limits)
     edges = _row_edges(grid, layout, depth)
     starts = range(0, len(values), layout.stacked)
     body = [
@@ -87,9 +212,7 @@ def _downward(labels: Sequence[str], cell: int) -> list[str]:
 def _ruler(positions: Sequence[str], cell: int) -> str:
     """Positions that begin above their column, as many as stand apart."""
     width = len(positions) * cell
-    apart = math.ceil((max(map(len, positions)) + 1) / cell)
-    power = 10 ** math.floor(math.log10(apart))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= apart)
+    step = grids.round_up(math.ceil((max(map(len, positions)) + 1) / cell))
     line = ""
     for index in range(0, len(positions), step):
         mark = line.ljust(index * cell) + positions[index]
@@ -142,7 +265,7 @@ def color_scale(values: Cells, layout: Layout, limits: Limits, width: int, depth
     """The colors with the values at their ends, if there is more than one, and what blanks mean if there are any."""
     blanks = any(value is None for row in values for value in row)
     remark = "; ".join(["square root scale"] * (limits.power != 1) + ["blank: hidden"] * blanks)
-    if grids.is_pattern(values) or (depth is Depth.PLAIN and layout.format):
+    if is_pattern(values) or (depth is Depth.PLAIN and layout.format):
         return [[Span("blank: hidden")]] if blanks else []
     low, high = short(limits.low), short(limits.high)
     room = width - len(low) - len(high) - 2
@@ -166,14 +289,14 @@ def _remark(everything: Cells, layout: Layout) -> str:
     if layout.rows == layout.columns == 1:
         if layout.stacked > 1:
             remarks.append("Each line holds two rows.")
-    elif grids.is_pattern(everything):
+    elif is_pattern(everything):
         remarks.append(f"Each cell is the visible share of {pooled} pairs (rows × columns).")
     else:
-        largest = max((v for v in grids.shown(everything) if math.isfinite(v)), default=math.nan)
+        largest = max((v for v in shown(everything) if math.isfinite(v)), default=math.nan)
         remarks.append(
             f"Each cell is the mean of {pooled} values (rows × columns); the largest single value is {short(largest)}."
         )
-    signs = sorted({nonfinite(v) for v in grids.shown(everything) if not math.isfinite(v)})
+    signs = sorted({nonfinite(v) for v in shown(everything) if not math.isfinite(v)})
     if signs and layout.format is None:
         remarks.append("Not finite: " + ", ".join(f"{_SIGNS[sign]} {sign}" for sign in signs) + ".")
     return " ".join(remarks)

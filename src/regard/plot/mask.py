@@ -8,11 +8,10 @@ from itertools import pairwise
 from torch import Tensor
 
 from regard.inspection.records import Grid
-from regard.plot.color import depth as chosen_depth
-from regard.plot.heatmap import heatmap_in
-from regard.plot.layout import TALLEST, Layout
+from regard.plot.heatmap import TALLEST, Layout, heatmap_in
 from regard.plot.save import save
-from regard.plot.span import written
+from regard.plot.terminal import written
+from regard.plot.theme import color_depth
 from regard.spec.masks.base import Mask, plane_of
 from regard.spec.masks.count import count_cells
 from regard.spec.plane import Plane
@@ -51,7 +50,7 @@ def mask_text(
     A block is a visible pair, a blank a hidden one; in a mask too large for that, a cell holds several pairs and its
     shade is the share that is visible. Rows are labeled with the positions of queries, columns with those of keys.
     """
-    depth = chosen_depth(color)
+    depth = color_depth(color)
     width = max(shutil.get_terminal_size().columns, 20) if width is None else width
     start = _start(plane, batch_row)
     margin = max(len(str(start)), len(str(start + plane.queries))) + 1

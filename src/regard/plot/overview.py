@@ -1,22 +1,41 @@
 """All heads of a capture at once: a small map for each, in a row for each layer."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.plot.attention import Pooled, pooled
+from regard.inspection.text import display_width, fit, visible, wrap
+from regard.plot import grids
+from regard.plot.figure import finish_texts
+from regard.plot.heatmap_figure import HIDDEN, color_norm
+from regard.plot.pooling import PooledHeads, pool
+from regard.plot.theme import colormap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
 
 MOST_MAPS = 4096
 SCALES = ("shared", "own")
 _SIDES = ((150, 64), (600, 32), (MOST_MAPS, 16))  # cells of each of so many maps
+_PAGE = 10.5  # inches across
+_LARGEST, _SMALLEST = 1.25, 0.2  # side of a map
+_GAP = 0.07  # share of a side between maps
+_BAND_GAP = 0.3
+_WANTED = 1.3  # width over height
+_LETTER = 0.075
+_LONGEST_NAME = 30
 
 
 class Layers(Protocol):
-    """What is asked of a capture."""
+    """The part of a capture that is drawn."""
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -39,7 +58,7 @@ class LayerMaps:
 
     number: int
     name: str
-    found: Pooled | None
+    pooled: PooledHeads | None
     heads: Sequence[int] = ()
     reason: str = ""
 
@@ -93,20 +112,20 @@ def overview(
     layers = [
         LayerMaps(number, name, None, reason=reason)
         if matrix is None or not all(matrix.shape)
-        else LayerMaps(number, name, pooled(matrix, side, side, how=how), capture.numbers(number))
+        else LayerMaps(number, name, pool(matrix, side, side, how=how), capture.numbers(number))
         for number, name, matrix, reason in every
     ]
     return Overview(layers, how, title, _note(layers, how))
 
 
-def stacked(found: Pooled, shape: tuple[int, int], how: str, title: str = "") -> Overview:
+def stacked(pooled: PooledHeads, shape: tuple[int, int], how: str, title: str = "") -> Overview:
     """The heads of a matrix whose leading axes are `shape`, as if the first were layers."""
     rows, columns = shape
     layers = []
     for row in range(rows):
         part = slice(row * columns, (row + 1) * columns)
         some = replace(
-            found, names=found.names[part], max=found.max[part], mean=found.mean[part], visible=found.visible[part]
+            pooled, names=pooled.names[part], max=pooled.max[part], mean=pooled.mean[part], visible=pooled.visible[part]
         )
         layers.append(LayerMaps(row, "", some, range(columns)))
     return Overview(layers, how, title, _note(layers, how), ("first index", "second index"))
@@ -114,12 +133,12 @@ def stacked(found: Pooled, shape: tuple[int, int], how: str, title: str = "") ->
 
 def _note(layers: Sequence[LayerMaps], how: str) -> str:
     """The sizes of the maps and what a cell means."""
-    found = [layer.found for layer in layers if layer.found is not None]
-    sizes = sorted({each.sizes for each in found})
+    shown = [layer.pooled for layer in layers if layer.pooled is not None]
+    sizes = sorted({each.sizes for each in shown})
     text = ", ".join(f"{queries:,} × {keys:,}" for queries, keys in sizes[:3]) + (", …" if len(sizes) > 3 else "")
     parts = [f"each map: queries (rows) × keys (columns), {text}"]
-    if any(not each.exact for each in found):
-        most = max(max(each.down, each.right) for each in found)
+    if any(not each.exact for each in shown):
+        most = max(max(each.down, each.right) for each in shown)
         parts.append(f"each cell: the {'largest' if how == 'max' else 'mean'} of up to {most:,} × {most:,} weights")
     refused = sum(bool(layer.reason) for layer in layers)
     if refused:
@@ -129,6 +148,169 @@ def _note(layers: Sequence[LayerMaps], how: str) -> str:
 
 def values_of(layer: LayerMaps, how: str) -> "list[np.ndarray[Any, Any]]":
     """The maps of a layer, NaN where pairs are hidden."""
-    if layer.found is None:
+    if layer.pooled is None:
         return []
-    return list(np.where(layer.found.visible, layer.found.by(how), np.nan))
+    return list(np.where(layer.pooled.visible, layer.pooled.by(how), np.nan))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Layers in `bands` of `rows` each, side by side; all in inches from the top left."""
+
+    bands: int
+    rows: int
+    columns: int
+    side: float
+    left: float
+    above: float
+
+    @property
+    def step(self) -> float:
+        return self.side * (1 + _GAP)
+
+    @property
+    def band(self) -> float:
+        return self.left + self.columns * self.step + (_BAND_GAP if self.bands > 1 else 0.0)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        return self.bands * self.band, self.above + self.rows * self.step
+
+    def corner(self, layer: int, head: int) -> tuple[float, float]:
+        """The top left of a map; head −1 is the place of the layer's name."""
+        band, row = divmod(layer, self.rows)
+        return band * self.band + self.left + head * self.step, self.above + row * self.step
+
+
+def bands_of(layers: int, heads: int) -> int:
+    """Into how many bands side by side the layers are cut, for a figure in the shape of a page."""
+    return min(
+        range(1, layers + 1), key=lambda bands: abs(math.log(bands * heads / math.ceil(layers / bands) / _WANTED))
+    )
+
+
+def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
+    """All maps; their colors on one scale for all ("shared") or on one for each ("own")."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+    names, naming = layer_names(maps.layers)
+    heads = max(len(maps.heads), 1)
+    bands = bands_of(len(maps.layers), heads)
+    left = max(max(map(display_width, names)) * _LETTER + 0.2, display_width(maps.axes[0]) * _LETTER + 0.15)
+    side = (_PAGE - bands * (left + _BAND_GAP)) / (bands * heads * (1 + _GAP))
+    side = min(max(side, _SMALLEST), _LARGEST)
+    above = (0.4 if maps.title else 0.1) + 0.4
+    places = _Places(bands, math.ceil(len(maps.layers) / bands), heads, side, left, above)
+    width = max(places.size[0] + (0.8 if scale == "shared" else 0.1), 4.0)
+    shown = [layer.pooled for layer in maps.layers if layer.pooled is not None]
+    hidden = "; gray: hidden" if any(not pooled.visible.all() for pooled in shown) else ""
+    said = "one scale for all maps" if scale == "shared" else "each map has a scale of its own, from 0 to its largest"
+    note = wrap(visible(f"{maps.note}; {said}{hidden}{naming}"), int((width - 0.2) / 0.068))
+    height = places.size[1] + 0.16 * len(note) + 0.2
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    limits = grids.limits([pooled.by(maps.how)[pooled.visible].tolist() for pooled in shown])
+    norm = color_norm(limits)
+    for layer in range(len(maps.layers)):
+        _draw_layer(axes, maps, layer, places, norm if scale == "shared" else None)
+    axes.set(xlim=(0, width), ylim=(height, 0))  # images change them
+    _write_edges(axes, places, names, maps)
+    if maps.title:
+        axes.text(places.size[0] / 2, 0.18, visible(maps.title), ha="center", va="center", fontsize=12)
+    for line, text in enumerate(note):
+        axes.text(0.12, places.size[1] + 0.16 + 0.16 * line, text, va="center", fontsize=8, color="#333333")
+    if scale == "shared":
+        _write_scale(figure, ScalarMappable(norm, colormap()), places, (width, height), limits)
+    finish_texts(figure)
+    return figure
+
+
+def layer_names(layers: Sequence[LayerMaps]) -> tuple[list[str], str]:
+    """What stands beside each layer, and what the note adds: numbers where names differ in a number only."""
+    patterns = {re.sub(r"\d+", "\0", layer.name) for layer in layers}
+    if patterns == {""}:
+        return [str(layer.number) for layer in layers], ""
+    if len(patterns) == 1:
+        first, last = layers[0].name, layers[-1].name
+        return [str(layer.number) for layer in layers], f"; layers: {first}" + (
+            f" to {last}" if len(layers) > 1 else ""
+        )
+    return [f"{layer.number} {_tail(visible(layer.name))}" for layer in layers], ""
+
+
+def _tail(name: str) -> str:
+    """The end of a name, which tells it from others."""
+    return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
+
+
+def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm: "PowerNorm | None") -> None:
+    from matplotlib.patches import Rectangle
+
+    layer = maps.layers[number]
+    x, y = places.corner(number, 0)
+    if layer.pooled is None:
+        across = places.columns * places.step - places.side * _GAP
+        axes.add_patch(Rectangle((x, y), across, places.side, facecolor="none", edgecolor="#bbbbbb", linewidth=0.6))
+        text = f"refused: {layer.reason}" if layer.reason else "empty"
+        text = fit(visible(text), int(across / 0.05))
+        axes.text(x + 0.06, y + places.side / 2, text, va="center", fontsize=6.5, color="#666666")
+        return
+    for head, (values, wide, high) in zip(layer.heads, _tiles(layer, maps.how, places.side), strict=True):
+        x, y = places.corner(number, maps.heads.index(head))
+        x, y = x + (places.side - wide) / 2, y + (places.side - high) / 2
+        axes.add_patch(Rectangle((x, y), wide, high, facecolor=HIDDEN, linewidth=0))
+        own = norm or color_norm(grids.limits([values[~np.isnan(values)].tolist()]))
+        axes.imshow(
+            np.ma.masked_invalid(values),
+            cmap=colormap(),
+            norm=own,
+            extent=(x, x + wide, y + high, y),
+            aspect="auto",
+            interpolation="nearest",
+            origin="upper",
+            zorder=2,  # images lie below patches otherwise
+        )
+
+
+def _tiles(layer: LayerMaps, how: str, side: float) -> Iterator[tuple["np.ndarray[Any, Any]", float, float]]:
+    """Each map with its width and height: as the text is long, but no side thinner than a fourth."""
+    assert layer.pooled is not None
+    queries, keys = layer.pooled.sizes
+    longest = max(queries, keys)
+    for values in values_of(layer, how):
+        yield values, side * max(keys / longest, 0.25), side * max(queries / longest, 0.25)
+
+
+def _write_edges(axes: "Axes", places: _Places, names: Sequence[str], maps: Overview) -> None:
+    """Numbers of heads over each band, of layers beside it."""
+    font = min(max(places.side * 20, 5.0), 8.5)
+    soft = "#666666"
+    step = 1 if places.side >= 0.28 else 4
+    for band in range(places.bands):
+        layer = band * places.rows
+        if layer >= len(names):
+            continue
+        for column, head in list(enumerate(maps.heads))[::step]:
+            x, y = places.corner(layer, column)
+            axes.text(x + places.side / 2, places.above - 0.07, str(head), ha="center", va="center", fontsize=font)
+        x, y = places.corner(layer, 0)
+        middle = x + (places.columns * places.step - places.side * _GAP) / 2
+        axes.text(middle, places.above - 0.25, maps.axes[1], ha="center", va="center", fontsize=8, color=soft)
+        axes.text(x - 0.08, places.above - 0.25, maps.axes[0], ha="right", va="center", fontsize=8, color=soft)
+    for layer, name in enumerate(names):
+        x, y = places.corner(layer, 0)
+        axes.text(x - 0.08, y + places.side / 2, name, ha="right", va="center", fontsize=font)
+
+
+def _write_scale(
+    figure: "Figure", colors: "ScalarMappable", places: _Places, size: tuple[float, float], limits: grids.Limits
+) -> None:
+    high = min(places.rows * places.step, 2.6)
+    left, bottom = places.size[0] + 0.05, size[1] - places.above - high
+    axes = figure.add_axes((left / size[0], bottom / size[1], 0.12 / size[0], high / size[1]))
+    scale = figure.colorbar(colors, cax=axes)
+    scale.outline.set_visible(False)
+    scale.set_label(grids.scale_label(limits), fontsize=7)
+    axes.tick_params(labelsize=7, length=2)

@@ -1,7 +1,8 @@
 """Attention as a page: a matrix, or the layers of a capture, with exact weights under the pointer.
 
 The page reads one dictionary: `texts`, the distinct lists of tokens with the words they make up, and `layers`, each
-with its heads, its cells and the numbers of its texts. A matrix is a single layer.
+with its heads, its cells and the numbers of its texts. A matrix is a single layer. What is too long for a page is
+pooled, and the page says so.
 """
 
 import base64
@@ -14,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.records import Grid
 from regard.plot import grids
-from regard.plot.attention import Pooled, pooled
-from regard.plot.color import RAMP
 from regard.plot.document import document, framed
-from regard.plot.tokens import token_label
+from regard.plot.overview import MOST_MAPS, Layers, matrices
+from regard.plot.pooling import PooledHeads, pool, token_label
+from regard.plot.theme import RAMP
 from regard.plot.words import words_of
 
 CELLS = 1 << 20  # over all heads; 5.6 MB of page
@@ -35,7 +35,7 @@ class PageLayer:
 
     name: str
     heads: Sequence[str]
-    found: Pooled | None
+    pooled: PooledHeads | None
     query_tokens: Tokens = None
     key_tokens: Tokens = None
     reason: str = ""
@@ -44,8 +44,8 @@ class PageLayer:
 def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: int = CELLS) -> str:
     """The page of a matrix: a heatmap with tokens, and a choice of heads."""
     side = side_for(math.prod(matrix.shape[:-2]), cells)
-    found = pooled(matrix, side, side, how=how)
-    layer = PageLayer("", found.names, found, matrix.query_tokens, matrix.key_tokens)
+    pooled = pool(matrix, side, side, how=how)
+    layer = PageLayer("", pooled.names, pooled, matrix.query_tokens, matrix.key_tokens)
     return document(page_data([layer], how, title), title)
 
 
@@ -65,12 +65,12 @@ def side_for(heads: int, cells: int) -> int:
 
 def page_data(layers: Sequence[PageLayer], how: str, title: str) -> dict[str, Any]:
     """What the page's script reads. Weights are float32 in base64, a hidden cell is −∞."""
-    shown = [layer.found for layer in layers if layer.found is not None]
-    hows = ["max"] if all(found.exact for found in shown) else [how, *({"max", "mean"} - {how})]
+    shown = [layer.pooled for layer in layers if layer.pooled is not None]
+    hows = ["max"] if all(pooled.exact for pooled in shown) else [how, *({"max", "mean"} - {how})]
     texts: list[tuple[str, ...]] = []
     for layer in layers:
         for tokens in (layer.query_tokens, layer.key_tokens):
-            if layer.found is not None and tokens is not None and tuple(tokens) not in texts:
+            if layer.pooled is not None and tokens is not None and tuple(tokens) not in texts:
                 texts.append(tuple(tokens))
     return {
         "title": token_label(title) if title else "",
@@ -92,10 +92,10 @@ def _text(tokens: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _view(shown: Sequence[Pooled], how: str) -> dict[str, Any]:
+def _view(shown: Sequence[PooledHeads], how: str) -> dict[str, Any]:
     """What cells show, and the scale that all heads share."""
-    limits = grids.limits(Grid([]), [found.by(how)[found.visible].tolist() for found in shown])
-    exact = all(found.exact for found in shown)
+    limits = grids.limits([pooled.by(how)[pooled.visible].tolist() for pooled in shown])
+    exact = all(pooled.exact for pooled in shown)
     return {
         "name": "weight" if exact else "largest weight" if how == "max" else "mean weight",
         "limits": [limits.low, limits.high, limits.power],
@@ -103,24 +103,55 @@ def _view(shown: Sequence[Pooled], how: str) -> dict[str, Any]:
 
 
 def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    found = layer.found
-    if found is None:
+    pooled = layer.pooled
+    if pooled is None:
         return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
-    rows, columns = found.starts
+    rows, columns = pooled.starts
     return {
         "name": token_label(layer.name) if layer.name else "",
         "heads": list(layer.heads),
         "refused": "",
-        "exact": found.exact,
-        "rows": [*rows, found.sizes[0]],
-        "columns": [*columns, found.sizes[1]],
+        "exact": pooled.exact,
+        "rows": [*rows, pooled.sizes[0]],
+        "columns": [*columns, pooled.sizes[1]],
         "queries": None if layer.query_tokens is None else texts.index(tuple(layer.query_tokens)),
         "keys": None if layer.key_tokens is None else texts.index(tuple(layer.key_tokens)),
-        "cells": [_cells(found, how) for how in hows],
-        "notes": [found.note(how) for how in hows],
+        "cells": [_cells(pooled, how) for how in hows],
+        "notes": [pooled.note(how) for how in hows],
     }
 
 
-def _cells(found: Pooled, how: str) -> str:
-    cells = np.where(found.visible, found.by(how), -np.inf).astype("<f4")
+def _cells(pooled: PooledHeads, how: str) -> str:
+    cells = np.where(pooled.visible, pooled.by(how), -np.inf).astype("<f4")
     return base64.b64encode(cells.tobytes()).decode("ascii")
+
+
+def capture_page(capture: Layers, *, how: str = "max", title: str = "", batch: int = 0, cells: int = CELLS) -> str:
+    """The page: a picker of layer and head, and the map of the one that is chosen."""
+    selected = list(matrices(capture, batch))
+    heads = sum(math.prod(matrix.shape[:-2]) for _, _, matrix, _ in selected if matrix is not None)
+    if heads > MOST_MAPS:
+        raise ValueError(
+            f"a page holds at most {MOST_MAPS:,} heads, and this capture has {heads:,}; save its layers one by one, as "
+            "in c[3].save(...)"
+        )
+    side = side_for(heads, cells)
+    layers = []
+    for number, name, matrix, reason in selected:
+        label = f"{number} {name}"
+        if matrix is None or not math.prod(matrix.shape):
+            layers.append(PageLayer(label, (), None, reason=reason))
+            continue
+        names = [str(head) for head in capture.numbers(number)]
+        pooled = pool(matrix, side, side, how=how)
+        layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens))
+    return document(page_data(layers, how, title), title)
+
+
+def capture_notebook(capture: Layers) -> str:
+    """The page in a frame; for a capture too long to be gone through unasked, its table."""
+    pairs = sum(math.prod(matrix.shape) for _, _, matrix, _ in matrices(capture) if matrix is not None)
+    if not pairs or pairs > NOTEBOOK_PAIRS:
+        more = "<p>c.show() and c.save(…) draw it</p>" if pairs else ""
+        return f"<pre>{html.escape(repr(capture))}</pre>{more}"
+    return framed(capture_page(capture, cells=NOTEBOOK_CELLS))

@@ -1,25 +1,26 @@
-"""Pictures and tables as files. A file is replaced whole or not at all."""
+"""Pictures and tables as files: figures, text, JSON (every field) and CSV (what a spreadsheet can hold).
 
+A file is replaced as a whole or not at all.
+"""
+
+import csv
+import dataclasses
 import io
+import json
+import math
 import os
-import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from regard.inspection.aligned import aligned as table
+from regard.inspection.aligned import checked_rows
 from regard.inspection.files import form_of, replace
-from regard.inspection.records import Picture, Table
-from regard.plot.data import as_csv, as_json
-from regard.plot.figure import draw, fix_layout
-from regard.plot.terminal import render
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from regard.inspection.number import nonfinite
+from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
+from regard.plot import grids
+from regard.plot.figure import FIGURES, figure_bytes
+from regard.plot.render import draw, render
 
 _TEXT_WIDTH = 100
-_DOTS_PER_INCH = 150
-FIGURES = ("png", "svg", "pdf")
-_FORMATS = (*FIGURES, "txt", "json", "csv")
 
 
 def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
@@ -28,7 +29,7 @@ def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
     The file appears under its name when it is complete and on the disk; until then an older one stays as it was.
     The same picture gives the same bytes.
     """
-    replace(path, _content(picture, form_of(path, _FORMATS)))
+    replace(path, _content(picture, form_of(path, (*FIGURES, "txt", "json", "csv"))))
 
 
 def save_as(picture: Picture, paths: Sequence[str | os.PathLike[str]]) -> None:
@@ -44,43 +45,66 @@ def _content(picture: Picture | Table, form: str) -> bytes:
     if form == "csv":
         return as_csv(picture).encode()
     if form == "txt":
-        return _text(picture).encode()
+        text = table(picture) if isinstance(picture, Table) else render(picture, width=_TEXT_WIDTH, color="shade")
+        return "".join(line.rstrip() + "\n" for line in text.split("\n")).encode()
     if isinstance(picture, Table):
         raise ValueError(f"a Table is saved as txt, json or csv, got {form}")
     return figure_bytes(draw(picture), form)
 
 
-def _text(picture: Picture | Table) -> str:
-    text = table(picture) if isinstance(picture, Table) else render(picture, width=_TEXT_WIDTH, color="shade")
-    return "".join(line.rstrip() + "\n" for line in text.split("\n"))
+def as_json(record: Picture | Table) -> str:
+    """The record with its kind and every field. Hidden pairs are null; `nan`, `inf` and `-inf` are strings."""
+    return json.dumps(_plain(record), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def figure_bytes(figure: "Figure", form: str) -> bytes:
-    """The figure as a png, svg or pdf, the same bytes for the same figure."""
-    import matplotlib
-
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}[form]
-    content = io.BytesIO()
-    with (
-        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42}),
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        fix_layout(figure)
-        figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=undated)
-    _warn_once(caught, form)
-    return content.getvalue()
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if hasattr(value, "__iter__"):
+        return [_plain(entry) for entry in value]
+    number = float(value)  # type: ignore[arg-type]  # any real number, numpy's included
+    return number if math.isfinite(number) else nonfinite(number)
 
 
-def _warn_once(caught: list[warnings.WarningMessage], form: str) -> None:
-    """Pass warnings on, those about missing glyphs as one; an svg is drawn with the fonts of its reader."""
-    missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
-    for each in caught:
-        if str(each.message) not in missing:
-            warnings.warn(each.message, each.category, stacklevel=5)
-    if missing and form != "svg":
-        warnings.warn(
-            f"{len(missing)} characters are in no installed font that matplotlib can use and appear as boxes; "
-            "install a font for them (such as Noto Sans CJK) or save as svg",
-            stacklevel=5,
-        )
+def as_csv(record: Picture | Table) -> str:
+    """Rows with labels for a Grid, hidden pairs empty; an Estimate takes three columns of a Table."""
+    if isinstance(record, Grid):
+        lines = _grid_lines(record)
+    elif isinstance(record, Table):
+        lines = _table_lines(record)
+    else:
+        raise ValueError(f"csv holds a Grid or a Table, got {type(record).__name__}; save it as json")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _grid_lines(grid: Grid) -> Iterator[list[object]]:
+    values = grids.cells(grid)
+    height, width = grids.shape(values)
+    yield ["", *(grid.column_labels if len(grid.column_labels) else range(width))]
+    for label, row in zip(grid.row_labels if len(grid.row_labels) else range(height), values, strict=True):
+        yield [label, *("" if value is None else float(value) for value in row)]
+
+
+def _table_lines(table: Table) -> Iterator[list[object]]:
+    rows = checked_rows(table)
+    estimated = [any(isinstance(row[index], Estimate) for row in rows) for index in range(len(table.columns))]
+    yield [
+        name
+        for column, wide in zip(table.columns, estimated, strict=True)
+        for name in ([column, f"{column} low", f"{column} high"] if wide else [column])
+    ]
+    for row in rows:
+        yield [part for cell, wide in zip(row, estimated, strict=True) for part in _csv_cells(cell, wide)]
+
+
+def _csv_cells(cell: Cell, wide: bool) -> list[Cell]:
+    if isinstance(cell, Estimate):
+        return [cell.mean, cell.low, cell.high]
+    return [cell, "", ""] if wide else [cell]

@@ -1,71 +1,117 @@
-"""Pictures as text for a terminal."""
+"""The terminal canvas: colored spans form lines, lines form blocks that stand side by side, then escape codes."""
 
 import shutil
-from bisect import bisect_left
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
-from regard.plot.bars import bar_chart
-from regard.plot.chart import chart
-from regard.plot.color import Depth
-from regard.plot.color import depth as chosen_depth
-from regard.plot.heatmap import heatmap
-from regard.plot.layout import equally_clear
-from regard.plot.span import Block, Line, beside, block_width, padded, paragraph, written
+from regard.inspection.text import display_width, fit, visible, wrap
+from regard.plot.theme import RGB, Depth, nearest_256, series_color
 
-NARROWEST = 20
-_GAP = 3
-_NARROW_CHART = 38
+NARROWEST, SHORTEST = 20, 8  # columns and lines of a picture
+_PLAIN_SIGNS = str.maketrans(
+    {"×": "x", "÷": "/", "√": "sqrt ", "²": "^2", "−": "-", "·": "*", "∂": "d", "τ": "tau", "≤": "<=", "≥": ">="}
+)
 
 
-def render(picture: Picture, *, width: int | None = None, color: str = "auto") -> str:
-    """The picture in lines of equal display width, at most `width` columns (default: those of the terminal).
-
-    `color` is "truecolor", "256", "shade" (no color; shade characters beside numbers), "plain" (ASCII, numbers only)
-    or "auto": what standard output shows, given NO_COLOR, COLORTERM and TERM.
-    """
-    if width is None:
-        width = max(shutil.get_terminal_size().columns, NARROWEST)
-    if width < NARROWEST:
-        raise ValueError(f"a picture needs a width of at least {NARROWEST} columns, got {width}")
-    depth = chosen_depth(color)
-    return written(_block(picture, width, depth), depth)
+def window() -> tuple[int, int | None]:
+    """Columns and lines of the terminal, less one for the prompt; no limit of lines where output is not a terminal."""
+    size = shutil.get_terminal_size()
+    return max(size.columns, NARROWEST), max(size.lines - 1, SHORTEST) if sys.stdout.isatty() else None
 
 
-def _block(picture: Picture, width: int, depth: Depth) -> Block:
-    match picture:
-        case Grid():
-            return heatmap(picture, width, depth)
-        case Lines():
-            return chart(picture, width, depth)
-        case Bars():
-            return bar_chart(picture, width, depth)
-        case Panel():
-            return _panel(picture, width, depth)
-    raise TypeError(f"render draws a Grid, Lines, Bars or Panel, got {type(picture).__name__}")
+def check_window(width: int, height: int | None) -> None:
+    """Raise if a picture has too little room."""
+    if width < NARROWEST or (height is not None and height < SHORTEST):
+        raise ValueError(
+            f"a picture needs {NARROWEST} columns and {SHORTEST} lines at least, got {width} columns and {height} lines"
+        )
 
 
-def _panel(panel: Panel, width: int, depth: Depth) -> Block:
-    """As many pictures side by side as keep what they show, the rest below."""
-    widest = max((_comfortable(picture, width, depth) for picture in panel.pictures), default=width)
-    count = max(1, min((width + _GAP) // (widest + _GAP), len(panel.pictures)))
-    each = (width - _GAP * (count - 1)) // count
-    blocks = [_block(picture, each, depth) for picture in panel.pictures]
-    column = max(map(block_width, blocks), default=0)
-    lines: list[Line] = list(paragraph(panel.title, width, depth))
-    for start in range(0, len(blocks), count):
-        if lines:
-            lines.append([])
-        lines += beside([padded(block, column) for block in blocks[start : start + count]], _GAP)
-    return lines
+@dataclass(frozen=True)
+class Span:
+    """Text with the color of its letters (`ink`) and of what is behind them (`paper`); None is the terminal's own."""
+
+    text: str
+    ink: RGB | None = None
+    paper: RGB | None = None
 
 
-def _comfortable(picture: Picture, width: int, depth: Depth) -> int:
-    """The least width at which the picture shows as much as it would in the whole window."""
-    match picture:
-        case Grid():
-            return bisect_left(
-                range(width), True, NARROWEST, key=lambda narrow: equally_clear(picture, narrow, width, depth)
-            )
-        case Lines() | Bars():
-            return min(_NARROW_CHART, width)
-    return width
+Line = Sequence[Span]
+Block = Sequence[Line]
+
+
+def line_width(line: Line) -> int:
+    """Columns the line takes."""
+    return sum(display_width(span.text) for span in line)
+
+
+def block_width(block: Block) -> int:
+    """Columns of the widest line."""
+    return max((line_width(line) for line in block), default=0)
+
+
+def paragraph(text: str, width: int, depth: Depth) -> list[Line]:
+    """Untrusted prose in lines of at most `width` columns."""
+    return [[Span(line)] for line in wrap(prose(text, depth), width)]
+
+
+def prose(text: str, depth: Depth) -> str:
+    """Untrusted text made safe to print at this depth; on a plain terminal, signs of formulas are spelled in ASCII."""
+    plain = depth is Depth.PLAIN
+    text = text.replace("\n", " ")
+    return visible(text.translate(_PLAIN_SIGNS) if plain else text, ascii_only=plain)
+
+
+def padded(block: Block, width: int) -> list[Line]:
+    """Every line filled with spaces to exactly `width` columns."""
+    return [[*line, Span(" " * (width - line_width(line)))] for line in block]
+
+
+def beside(blocks: Sequence[Block], gap: int) -> list[Line]:
+    """The blocks next to each other, tops aligned."""
+    height = max((len(block) for block in blocks), default=0)
+    columns = [padded([*block, *([[]] * (height - len(block)))], block_width(block)) for block in blocks]
+    joined: list[Line] = []
+    for lines in zip(*columns, strict=True):
+        row: list[Span] = []
+        for line in lines:
+            row += [Span(" " * gap), *line] if row else line
+        joined.append(row)
+    return joined
+
+
+def written(block: Block, depth: Depth) -> str:
+    """The block as a string: lines of equal display width, colors as escape codes that end with each line."""
+    text = "\n".join(_line(line, depth) for line in padded(block, block_width(block)))
+    return text.replace("…", "~") if depth is Depth.PLAIN else text
+
+
+def _line(line: Line, depth: Depth) -> str:
+    if not depth.colored:
+        return "".join(span.text for span in line)
+    parts: list[str] = []
+    for (ink, paper), spans in groupby(line, key=lambda span: (span.ink, span.paper)):
+        text = "".join(span.text for span in spans)
+        codes = ";".join(_code(ground, color, depth) for ground, color in ((38, ink), (48, paper)) if color is not None)
+        parts.append(f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text)
+    return "".join(parts)
+
+
+def _code(ground: int, color: RGB, depth: Depth) -> str:
+    return f"{ground};5;{nearest_256(color)}" if depth is Depth.PALETTE else f"{ground};2;{';'.join(map(str, color))}"
+
+
+def legend(names: Sequence[str], signs: Sequence[str], width: int, depth: Depth) -> list[Line]:
+    """Sign and name of each series in at most `width` columns; nothing for a single series without a name."""
+    lines: list[list[Span]] = []
+    if len(names) == 1 and not names[0]:
+        return []
+    for index, (name, sign) in enumerate(zip(names, signs, strict=True)):
+        entry = [Span(sign, series_color(index)), Span(" " + fit(prose(name, depth), width - 2))]
+        if lines and line_width(lines[-1]) + 3 + line_width(entry) <= width:
+            lines[-1] += [Span("   "), *entry]
+        else:
+            lines.append(entry)
+    return [*lines]

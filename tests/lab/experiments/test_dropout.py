@@ -13,7 +13,7 @@ from regard.lab.dropout.measure import HEADS, Dropped, Read, dropped, hidden, re
 from regard.lab.dropout.task import Reader, Texts, drawn, right
 from regard.lab.experiments import dropout
 from regard.lab.report import Report
-from regard.plot.size import note_lines
+from regard.plot.figure import note_lines
 
 Quick = Callable[[str], Report]
 

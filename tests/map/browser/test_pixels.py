@@ -10,7 +10,7 @@ import torch
 
 from regard.inspection.matrix import AttentionMatrix
 from regard.map import demo
-from regard.plot.color import RAMP
+from regard.plot.theme import RAMP
 
 if TYPE_CHECKING:
     from tests.map.browser.conftest import Opener, Seen, Served
@@ -69,7 +69,7 @@ def color_of(byte: int, keys: int, view: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def ramp(stops: Sequence[Sequence[int]], part: float) -> tuple[int, ...]:
-    """As regard.plot.color.ramp, for any stops."""
+    """As regard.plot.theme.ramp, for any stops."""
     place = part * (len(stops) - 1)
     step = min(int(place), len(stops) - 2)
     pairs = zip(stops[step], stops[step + 1], strict=True)

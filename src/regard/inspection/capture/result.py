@@ -142,9 +142,9 @@ class Capture:
         save_capture(self, path, **options)
 
     def _repr_html_(self) -> str:
-        from regard.plot.capture import notebook
+        from regard.plot.page import capture_notebook
 
-        return notebook(self)
+        return capture_notebook(self)
 
     def __len__(self) -> int:
         return len(self._layers)

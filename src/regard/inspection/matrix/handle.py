@@ -254,7 +254,7 @@ class AttentionMatrix(Array):
 
         `how`: what a cell shows where it holds several weights. `color`: as in `regard.plot.render`.
         """
-        from regard.plot.window import print_attention
+        from regard.plot.attention import print_attention
 
         print_attention(self, how=how, color=color, title=title)
 
@@ -279,7 +279,7 @@ class AttentionMatrix(Array):
                 raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")
             save_matrix(self, path)
             return
-        from regard.plot.matrix_file import save_attention
+        from regard.plot.attention import save_attention
 
         save_attention(self, path, how=how, title=title, kind=kind)
 

@@ -1,11 +1,13 @@
-"""Colors keep their order for every reader, and a terminal gets no more of them than it shows."""
+"""Colors keep their order for every reader, a terminal gets no more than it shows, and fonts have the characters."""
 
 import io
 from itertools import pairwise
 
 import pytest
+from matplotlib.font_manager import FontEntry, fontManager
 
-from regard.plot.color import RAMP, Depth, depth, luminance, nearest_256, ramp, readable_on
+from regard.plot import theme
+from regard.plot.theme import FIRST, RAMP, Depth, color_depth, families_for, luminance, nearest_256, ramp, readable_on
 
 
 class Terminal(io.StringIO):
@@ -38,20 +40,20 @@ class Terminal(io.StringIO):
     ],
 )
 def test_environment_decides(environment: dict[str, str], expected: Depth) -> None:
-    assert depth("auto", environment, Terminal()) is expected
+    assert color_depth("auto", environment, Terminal()) is expected
 
 
 def test_a_pipe_gets_no_colors_and_ascii_gets_no_shades() -> None:
     rich = {"COLORTERM": "truecolor"}
-    assert depth("auto", rich, Terminal(interactive=False)) is Depth.SHADE
-    assert depth("auto", rich, Terminal("ascii")) is Depth.PLAIN
-    assert depth("auto", rich, Terminal("latin-1")) is Depth.PLAIN
+    assert color_depth("auto", rich, Terminal(interactive=False)) is Depth.SHADE
+    assert color_depth("auto", rich, Terminal("ascii")) is Depth.PLAIN
+    assert color_depth("auto", rich, Terminal("latin-1")) is Depth.PLAIN
 
 
 def test_a_depth_asked_for_by_name_ignores_the_environment() -> None:
-    assert depth("truecolor", {"NO_COLOR": "1"}, Terminal("ascii")) is Depth.TRUECOLOR
+    assert color_depth("truecolor", {"NO_COLOR": "1"}, Terminal("ascii")) is Depth.TRUECOLOR
     with pytest.raises(ValueError, match="color is one of auto, truecolor, 256, shade, plain; got 'always'"):
-        depth("always")
+        color_depth("always")
 
 
 # Viénot, Brettel, Mollon 1999: what protanopes and deuteranopes see, on linear RGB
@@ -92,3 +94,40 @@ def test_nearest_of_256_colors() -> None:
     assert nearest_256((0, 0, 0)) == 16
     assert nearest_256((128, 128, 128)) == 244
     assert nearest_256((0, 95, 175)) == 25
+
+
+def test_plain_text_needs_no_other_font() -> None:
+    assert families_for("The cat × ▁the Ġ ## → ™ Ж α שלום مرحبا\n ") == [FIRST]
+    assert families_for("") == [FIRST]
+
+
+def test_fonts_are_added_for_what_the_first_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    faces = {"Alpha": {0x732B}, "Noto Sans CJK SC": {0x732B, 0x72D7}, "Beta": {0x1F98A}, "Last Resort": {0x5B57}}
+    entries = [FontEntry(fname=f"{name}.ttf", name=name, weight=400) for name in faces]
+    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist[:0], *entries])
+    monkeypatch.setattr(theme, "_characters", lambda entry: frozenset(faces[entry.name]))
+    monkeypatch.setattr(theme, "_installed", lambda: ())
+    assert families_for("猫") == [FIRST, "Noto Sans CJK SC"]  # preferred to Alpha
+    assert families_for("猫🦊") == [FIRST, "Noto Sans CJK SC", "Beta"]
+    assert families_for("字") == [FIRST]  # a font of boxes is none
+
+
+def test_fonts_installed_after_matplotlib_made_its_list_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = FontEntry(fname="fresh.ttf", name="Fresh", weight=400)
+    monkeypatch.setattr(fontManager, "ttflist", [])
+    monkeypatch.setattr(fontManager, "addfont", lambda path: fontManager.ttflist.append(fresh))
+    monkeypatch.setattr(theme, "_installed", lambda: (__file__,))
+    monkeypatch.setattr(theme, "_characters", lambda entry: frozenset({0x732B}))
+    assert families_for("猫") == [FIRST, "Fresh"]
+
+
+def test_a_chinese_label_is_drawn_where_there_is_a_font(recwarn: pytest.WarningsRecorder) -> None:
+    from regard.inspection.records import Grid
+    from regard.plot.figure import figure_bytes
+    from regard.plot.render import draw
+
+    if families_for("猫") == [FIRST]:
+        pytest.skip("no installed font has Chinese characters (such as Debian's fonts-noto-cjk)")
+    for form in ("png", "pdf"):
+        assert figure_bytes(draw(Grid([[1.0]], ["猫"], ["日本語"])), form)
+    assert not [warning for warning in recwarn if "in no installed font" in str(warning.message)]

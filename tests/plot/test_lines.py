@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.plot.link_artists import draw_links
-from regard.plot.links import Link, links_of
+from regard.plot.lines import Link, draw_links, links_of
 
 
 def causal(heads: int, size: int, tokens: list[str] | None = None) -> regard.AttentionMatrix:

@@ -1,0 +1,232 @@
+"""Heatmaps as matplotlib figures: one Grid with labels and numbers, or many heads as small maps under one scale."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.inspection.number import nonfinite, uniform
+from regard.inspection.records import Grid, Panel
+from regard.inspection.text import display_width, fit, visible, wrap
+from regard.plot import grids
+from regard.plot.figure import (
+    LONGEST_LABEL,
+    POINTS,
+    WIDEST,
+    cell_size,
+    constrained,
+    finish_texts,
+    labels_fit_across,
+    note_lines,
+    sides,
+    title_lines,
+)
+from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure, SubFigure
+
+HIDDEN = "#e6e6e6"  # behind small maps
+_NUMBERED = 400  # cells; more, and numbers are too small to read
+_LABELED = 60
+_POSITIONS, _SMALL_POSITIONS = 16, 4  # written where there are too many for all; the same of a small map
+_FRAMED = 60  # cells at a side; more, and marks are dots
+_SMALL = 8.5  # points: letters of many labels
+_LETTER = 0.6  # width of a letter in heights
+_LONGEST_SMALL_LABEL = 14
+_LABELED_SIDE = 1.0  # inches; a smaller map has only its name
+_SMALLEST_FONT, _LARGEST_FONT = 4.5, 8.0
+
+
+def color_norm(limits: grids.Limits) -> "PowerNorm":
+    """The way from values to colors for matplotlib."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(limits.power, limits.low, limits.high)
+
+
+def as_array(values: grids.Cells) -> "np.ndarray[Any, Any]":
+    """The cells as an array, NaN where a pair is hidden."""
+    return np.array([[np.nan if value is None else value for value in row] for row in values], dtype=float)
+
+
+def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple[float, float]] = ()) -> None:
+    """Colored cells with rows downward as in a matrix; hidden pairs are hatched gray.
+
+    `marks` (row, column) get frames around their cells, or dots where cells are small.
+    """
+    values = grids.cells(grid)
+    height, width = grids.shape(values)
+    axes = figure.subplots()
+    axes.set_title("\n".join(title_lines(grid)))
+    axes.set_xlabel("\n".join(note_lines(grid)), fontsize="small")
+    axes.set_anchor("N")
+    if not height or not width:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, f"empty: {height} rows, {width} columns", ha="center", va="center")
+        return
+    limits = grids.limits(values, grid.limits)
+    image = axes.imshow(
+        # infinities take the color at their end; only hidden pairs and not-a-number show the paper
+        np.ma.masked_invalid(np.clip(as_array(values), limits.low, limits.high)),
+        cmap=colormap(),
+        norm=color_norm(limits),
+        aspect="equal" if max(height, width) <= 4 * min(height, width) else "auto",
+        interpolation="nearest",
+    )
+    axes.patch.set(facecolor="#eeeeee", edgecolor="#c8c8c8", hatch="////", linewidth=0)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("bottom")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    font = min(cell_size(grid) * POINTS * 0.85, _SMALL)
+    _label(axes.xaxis, grid.column_labels, width, font)
+    _label(axes.yaxis, grid.row_labels, height, font)
+    if not labels_fit_across(grid):
+        # side by side, slanted lines of text stand closer than upright ones
+        upright = 24 < len(grid.column_labels) <= _LABELED and not grids.are_positions(grid.column_labels)
+        for text in axes.get_xticklabels():
+            text.set(rotation=90 if upright else 45, ha="left", va="center" if upright else "baseline")
+            text.set_rotation_mode("anchor")
+    if not grids.is_pattern(values):
+        _write_numbers(axes, values, limits)
+        # an inset stays beside the cells wherever the layout puts them
+        across = sides(grid)[0]
+        scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
+        figure.colorbar(image, cax=scale, label=grids.scale_label(limits)).outline.set_visible(False)
+    if marks:
+        _mark(axes, marks, framed=max(height, width) <= _FRAMED)
+
+
+def _mark(axes: "Axes", marks: Sequence[tuple[float, float]], *, framed: bool) -> None:
+    from matplotlib.patches import Rectangle
+
+    color = hex_color(MARK)
+    if framed:
+        for row, column in marks:
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=1.8))
+    else:
+        rows, columns = zip(*marks, strict=True)
+        axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
+
+
+def _label(axis: "Axis", labels: Sequence[str], count: int, font: float) -> None:
+    if not len(labels):
+        from matplotlib.ticker import MaxNLocator
+
+        axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
+        return
+    step = math.ceil(count / _LABELED)
+    positions = grids.are_positions(labels)
+    if step > 1 and positions:
+        step = grids.round_up(math.ceil(count / _POSITIONS))
+    axis.set_ticks(
+        range(0, count, step),
+        [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],
+        fontsize="medium" if count <= 24 else _SMALL if positions else font,
+    )
+
+
+def _write_numbers(axes: "Axes", values: grids.Cells, limits: grids.Limits) -> None:
+    """The number in each cell of a small grid; in a large one only where a color cannot say it."""
+    form = uniform(grids.shown(values))
+    small = math.prod(grids.shape(values)) <= _NUMBERED
+    for row, line in enumerate(values):
+        for column, value in enumerate(line):
+            if value is None or (math.isfinite(value) and not small):
+                continue
+            fraction = limits.fraction(value)
+            ink = "black" if math.isnan(fraction) else hex_color(readable_on(ramp(fraction)))
+            text = form.text(value) if math.isfinite(value) else nonfinite(value)
+            label = axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=8 if small else 4)
+            if math.isnan(value):
+                label.set_bbox({"facecolor": "white", "edgecolor": "none"})
+
+
+def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
+    """Small maps in rows of `abreast`; token labels at the left and the top of all, where they can be read."""
+    heads = [part for part in panel.pictures if isinstance(part, Grid)]
+    limits = grids.shared_limits(heads)
+    side = next(
+        side for most, side in ((4, 3.0), (16, 2.2), (48, 1.5), (96, 1.05), (1 << 30, 0.8)) if len(heads) <= most
+    )
+    height, width = grids.shape(heads[0].values)
+    # the longer side is `side`, the other no thinner than a fourth of that
+    tall, wide = (max(side * count / max(height, width, 1), side / 4) for count in (height, width))
+    abreast = abreast or _columns(len(heads), wide)
+    down = math.ceil(len(heads) / abreast)
+    labeled = side >= _LABELED_SIDE
+    fonts = (_font(tall, height), _font(wide, width)) if labeled else (0.0, 0.0)
+    left, above = (
+        _room(labels, font) for labels, font in zip((heads[0].row_labels, heads[0].column_labels), fonts, strict=True)
+    )
+    across = abreast * (wide + 0.12) + left + 0.9
+    hidden = any(value is None for grid in heads for row in grid.values for value in row)
+    note = wrap(f"{heads[0].note}{'; gray: hidden' if hidden else ''}", max(int(across / 0.075), 20))
+    high = down * (tall + (0.3 if labeled else 0.2)) + above + 0.16 * len(note) + (0.5 if panel.title else 0.2)
+    figure = constrained((across, high), 0.06, 0.04, wspace=0.01, hspace=0.01)
+    places = figure.subplots(down, abreast, squeeze=False)
+    norm = color_norm(limits)
+    for number, axes in enumerate(places.flat):
+        if number >= len(heads):
+            axes.set_axis_off()
+            continue
+        values = np.ma.masked_invalid(as_array(heads[number].values))
+        image = axes.imshow(values, cmap=colormap(), norm=norm, aspect="auto", interpolation="nearest")
+        axes.set_box_aspect(tall / wide)
+        first_row, first_column = labeled and number < abreast, labeled and number % abreast == 0
+        _finish(axes, heads[number], fonts, first_row=first_row, first_column=first_column)
+    if panel.title:
+        figure.suptitle(visible(panel.title), fontsize="large")
+    figure.supxlabel("\n".join(note), fontsize="small")
+    scale = figure.colorbar(image, ax=places, shrink=min(1.0, 2.2 / high + 0.3), aspect=24, pad=0.015)
+    scale.outline.set_visible(False)
+    scale.set_label(grids.scale_label(limits), fontsize="small")
+    scale.ax.tick_params(labelsize="small")
+    finish_texts(figure)
+    return figure
+
+
+def _columns(heads: int, wide: float) -> int:
+    """Heads side by side, in rows of similar length."""
+    most = max(int((WIDEST - 1.5) / (wide + 0.12)), 1)
+    wanted = min(most, heads, math.ceil(math.sqrt(heads * 1.5)))
+    return math.ceil(heads / math.ceil(heads / wanted))
+
+
+def _font(length: float, count: int) -> float:
+    """The largest letters that fit beside the cells; 0 where none can be read."""
+    size = min(length * POINTS / max(count, 1) * 0.85, _LARGEST_FONT)
+    return size if size >= _SMALLEST_FONT else 0.0
+
+
+def _room(labels: Sequence[str], font: float) -> float:
+    longest = max((display_width(fit(label, _LONGEST_SMALL_LABEL)) for label in labels), default=0)
+    return longest * font * _LETTER / POINTS
+
+
+def _finish(axes: "Axes", grid: Grid, fonts: tuple[float, float], *, first_row: bool, first_column: bool) -> None:
+    axes.patch.set(facecolor=HIDDEN)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel(grid.title, fontsize=7, labelpad=2)
+    axes.xaxis.set_label_position("bottom")
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, pad=1)
+    for axis, labels, font, wanted in (
+        (axes.yaxis, grid.row_labels, fonts[0], first_column),
+        (axes.xaxis, grid.column_labels, fonts[1], first_row),
+    ):
+        if wanted and not font and grids.are_positions(labels):
+            step = math.ceil(len(labels) / _SMALL_POSITIONS)
+            axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=6)
+        elif wanted and font:
+            texts = [fit(visible(label), _LONGEST_SMALL_LABEL) for label in labels]
+            axis.set_ticks(range(len(labels)), texts, fontsize=font)
+        else:
+            axis.set_ticks([])
+    for text in axes.get_xticklabels():
+        text.set(rotation=90)

@@ -1,0 +1,153 @@
+"""An AttentionMatrix as records to draw: one head is a Grid, several are a Panel of Grids that share their colors.
+
+Rows are queries, columns keys, hidden pairs None. A matrix that is longer than the picture is pooled: by default a cell
+is the largest of its weights, so that a single strong one stays visible, and the note says so.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.inspection.matrix.grid import edges
+from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.number import short
+from regard.inspection.records import Grid, Panel
+from regard.inspection.text import visible
+from regard.plot import grids
+
+HOWS = ("max", "mean")
+MOST_HEADS = 1024
+FIGURE_SIDE = 256  # cells of one head in a figure: about four dots each
+_SIGNS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\N{SYMBOL FOR DELETE}"}
+_SPELLED = {ord(sign): chr(code).encode("unicode_escape").decode("ascii") for code, sign in _SIGNS.items()}
+_SPACE = "\N{OPEN BOX}"
+
+
+@dataclass(frozen=True, eq=False)
+class PooledHeads:
+    """All heads in cells of up to `down` × `right` pairs; arrays are (head, row, column), hidden cells not visible."""
+
+    names: Sequence[str]
+    max: np.ndarray[Any, Any]
+    mean: np.ndarray[Any, Any]
+    visible: np.ndarray[Any, Any]
+    down: int
+    right: int
+    sizes: tuple[int, int]
+    average: float  # over all visible pairs
+
+    @property
+    def exact(self) -> bool:
+        """Whether every cell is one pair."""
+        return self.down == self.right == 1
+
+    @property
+    def starts(self) -> tuple[list[int], list[int]]:
+        """The first query of each row of cells, and the first key of each column."""
+        rows, columns = (
+            edges(count, cells)[:-1].tolist() if cells else []
+            for count, cells in zip(self.sizes, self.max.shape[1:], strict=True)
+        )
+        return rows, columns
+
+    def by(self, how: str) -> np.ndarray[Any, Any]:
+        """One of max and mean."""
+        return self.max if how == "max" else self.mean
+
+    def cells(self, how: str) -> list[list[list[float | None]]]:
+        """The cells of every head, None where all pairs are hidden."""
+        cells = self.by(how).astype(object)
+        cells[~self.visible] = None
+        return cells.tolist()  # type: ignore[no-any-return]
+
+    def note(self, how: str) -> str:
+        """How large the matrix is, and what a cell means."""
+        queries, keys = self.sizes
+        rows, columns = "query" if queries == 1 else "queries", "key" if keys == 1 else "keys"
+        text = f"{queries:,} {rows} (rows) × {keys:,} {columns} (columns)"
+        if self.exact:
+            return text
+        pairs = f"up to {self.down:,} × {self.right:,} weights"
+        if how == "max":
+            return f"{text}; each cell: the largest of {pairs}; the mean of all is {short(self.average)}"
+        largest = float(self.max[self.visible].max(initial=0.0))
+        return f"{text}; each cell: the mean of {pairs}; the largest of all is {short(largest)}"
+
+    def labels(self, matrix: AttentionMatrix) -> tuple[list[str], list[str]]:
+        """Of rows and columns: tokens where a cell is one of them, else the number of the first."""
+        rows, columns = (
+            [str(start) for start in starts] if tokens is None or each > 1 else [token_label(token) for token in tokens]
+            for tokens, starts, each in zip(
+                (matrix.query_tokens, matrix.key_tokens), self.starts, (self.down, self.right), strict=True
+            )
+        )
+        return rows, columns
+
+
+def check_how(how: str) -> None:
+    """Raise unless `how` is one of `HOWS`."""
+    if how not in HOWS:
+        raise ValueError(f"how says what a cell of several weights shows, max or mean; got {how!r}")
+
+
+def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") -> PooledHeads:
+    """Every head in at most `rows` × `columns` cells, in one pass over the pairs."""
+    check_how(how)
+    *lead, queries, keys = matrix.shape
+    heads = math.prod(lead)
+    if not heads:
+        raise ValueError(f"a matrix of shape {tuple(matrix.shape)} has no head to show")
+    if heads > MOST_HEADS:
+        raise ValueError(
+            f"a picture holds at most {MOST_HEADS:,} heads, this matrix has {heads:,}; choose some, as in A[0].show()"
+        )
+    names = [f"[{', '.join(map(str, index))}]" for index in np.ndindex(*lead)]  # write it behind the matrix
+    if not queries or not keys:
+        empty = np.zeros((heads, queries, keys))
+        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan)
+    down, right = math.ceil(queries / rows), math.ceil(keys / columns)
+    if down > 1 and right > 1:
+        down = right = max(down, right)  # both axes alike, so that a diagonal stays one
+    high, wide = math.ceil(queries / down), math.ceil(keys / right)
+    grid = matrix.survey("pool", rows=high, cols=wide)["pool"]
+    total, largest, pairs = (
+        part.detach().cpu().reshape(heads, high, wide).numpy() for part in (grid.sum, grid.max, grid.pairs)
+    )
+    average = float(total.sum(dtype=np.float64) / max(pairs.sum(dtype=np.float64), 1.0))
+    mean = total / np.maximum(pairs, 1)
+    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average)
+
+
+def picture(
+    matrix: AttentionMatrix, rows: int = FIGURE_SIDE, columns: int = FIGURE_SIDE, *, how: str = "max", title: str = ""
+) -> Grid | Panel:
+    """The picture of one head, or of several, each in at most `rows` × `columns` cells."""
+    pooled = pool(matrix, rows, columns, how=how)
+    labels, cells, note = pooled.labels(matrix), pooled.cells(how), pooled.note(how)
+    if len(cells) == 1:
+        return Grid(cells[0], *labels, title=title, note=note)
+    scale = grids.limits([row for head in cells for row in head])
+    heads = zip(cells, pooled.names, strict=True)
+    return Panel(
+        [Grid(head, *labels, title=name, note=note, limits=(scale.low, scale.high)) for head, name in heads], title
+    )
+
+
+def token_label(token: str) -> str:
+    r"""The token on one line: a line break is ␊, a tab ␉, a token of spaces only ␣, an empty one "".
+
+    Characters that join or reorder their neighbors are spelled out, as in `\u202e`.
+    """
+    if not token:
+        return '""'
+    if not token.strip(" "):
+        return _SPACE * len(token)
+    return visible(token.translate(_SIGNS))
+
+
+def font_label(label: str) -> str:
+    r"""The label for a figure: fonts rarely have the signs of control characters, so ␊ is written `\n` there."""
+    return label.translate(_SPELLED)
