@@ -19,7 +19,7 @@ LAYERS = (
     ("lab", "hf", "models", "bench"),
     ("cli",),
 )
-LEAVES = {"checks", "progress"}  # all may import them; they import no other part
+LEAVES = {"cached", "checks", "progress"}  # all may import them; they import no other part
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
 # `.show()`, `.save()` and what a notebook calls may import `regard.plot` inside the method. These (file, method) do,
@@ -191,6 +191,7 @@ def test_conveniences_are_exactly_those_listed() -> None:
         ("lab/rows.py", "from regard.cli import main"),
         ("checks.py", "from regard.spec import Score"),
         ("progress.py", "from regard.engine import attend"),
+        ("cached.py", "from regard.spec import Score"),
         ("testing.py", "from regard.nn import Block"),
         ("__init__.py", "from regard.testing import cases"),
     ],

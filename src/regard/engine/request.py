@@ -1,13 +1,13 @@
 """Request: one call of attention, checked and in the axes that engines use; Result: what they give back."""
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from regard import checks
+from regard.cached import cached_property
 from regard.engine.arguments import (
     aux_of,
     bias_of,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
+from regard.cached import cached_property
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, Run
 from regard.spec.plane import Pairs, Plane

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
 
+from regard.cached import cached_property
 from regard.inspection.capture import Capture
 from regard.inspection.capture.kept import Kept
 from regard.inspection.matrix import AttentionMatrix

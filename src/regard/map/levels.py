@@ -5,11 +5,11 @@ stands for log2(weight × keys that the row sees): 0 is an even look at all of t
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from regard.cached import cached_property
 from regard.inspection.matrix.grid import Grid
 
 TILE = 256  # cells of a tile, down and across

@@ -1,11 +1,12 @@
 """Part: the small frozen value that every piece of a spec is."""
 
 from dataclasses import MISSING, fields
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+from regard.cached import cached_property
 
 
 class Part:

@@ -6,10 +6,11 @@ tensor over pairs is (batch, kv head, group, query, key) and grouped heads never
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from regard.cached import cached_property
 
 
 @dataclass(frozen=True, eq=False)

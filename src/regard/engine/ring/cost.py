@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from regard.cached import cached_property
 from regard.engine.request import Request
 from regard.engine.ring.agree import SIZE
 from regard.engine.ring.route import Route, route

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
+from regard.cached import cached_property
 from regard.engine.ring.cut import cut_mask, cut_plane
 from regard.engine.ring.shards import Shards, Span, even, shards_of, zigzag
 from regard.spec.masks import Mask

@@ -1,12 +1,12 @@
 """Kept: a layer as a capture has it in the end: queries, keys, the spec of their weights, and what it is."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.request import Spec
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.spec.normalizers import Softmax

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.request import Request
 from regard.inspection.explanation import notation
 from regard.inspection.explanation.notation import Math

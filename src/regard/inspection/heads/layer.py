@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.inspection.heads.sight import NARROW, WIDE, Sight
 from regard.inspection.heads.sums import Products, Shares, cosines
 from regard.inspection.matrix.gradients import mass

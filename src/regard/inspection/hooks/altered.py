@@ -1,12 +1,12 @@
 """Altered: one call of attention that someone wants to change."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.inspection.hooks.call import Call
 from regard.inspection.hooks.compare import compare
 from regard.inspection.hooks.draft import Draft

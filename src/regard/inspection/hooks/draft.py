@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.attend import module
 from regard.engine.autocast import off
 from regard.engine.request import Request, request

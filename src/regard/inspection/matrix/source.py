@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.known import Known, Second, known, rows_known
 from regard.engine.logits import Tensors
 from regard.engine.request import Request

@@ -1,7 +1,6 @@
 """Reading: a small reader learns the topic of a text from few texts, over and over again."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
 
 from regard import nn
+from regard.cached import cached_property
 from regard.lab.training import Task
 
 HELD = 512  # texts that are never trained on

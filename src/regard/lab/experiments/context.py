@@ -6,11 +6,11 @@ found by cosine among the sentences of the same word. Nothing is trained here: t
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.inspection.interventions import Ablate, Forbid
 from regard.inspection.records import Estimate, Table
 from regard.inspection.statistics import mean

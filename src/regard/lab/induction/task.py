@@ -1,11 +1,11 @@
 """Inducing: what is trained, and what is watched meanwhile."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from regard.cached import cached_property
 from regard.lab.induction.measure import drawn, repeated, second_half, seen
 from regard.lab.induction.model import AttentionOnly
 from regard.lab.training import Task

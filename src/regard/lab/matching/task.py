@@ -1,11 +1,11 @@
 """What is trained on the problem: a matcher on examples that never come again, or on what another matcher says."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from regard.cached import cached_property
 from regard.lab.matching.model import Matcher
 from regard.lab.matching.problem import Examples, Problem, loss
 from regard.lab.training import Task, train

@@ -1,12 +1,12 @@
 """Relating: what is trained, and what is watched meanwhile."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from regard.cached import cached_property
 from regard.lab.relations.model import READINGS, Relater
 from regard.lab.relations.texts import NOWHERE, Texts, drawn, wanted
 from regard.lab.training import Task

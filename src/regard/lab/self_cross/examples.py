@@ -1,9 +1,9 @@
 """The examples that the seed gives, with the sizes of the literature: who asks whom, and what that costs."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from regard import nn
+from regard.cached import cached_property
 from regard.inspection.records import Cell, Table
 from regard.nn.summary import Summary
 

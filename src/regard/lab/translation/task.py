@@ -8,7 +8,6 @@ together.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
 
 from regard import nn
+from regard.cached import cached_property
 from regard.lab.training import Task
 from regard.lab.translation import corpus, measure
 from regard.lab.translation.grammar import Pair
