@@ -85,14 +85,15 @@ def test_a_hundred_children_finish(state: str, run: Callable[..., Outcome]) -> N
         forked(run, state, count=20, limit=300)
 
 
-def test_a_child_computes_what_torch_would_give_to_several_threads(run: Callable[..., Outcome]) -> None:
+@pytest.mark.parametrize("engine", ["native", "tiled", "reference", "sdpa"])
+def test_a_child_computes_what_torch_would_give_to_several_threads(engine: str, run: Callable[..., Outcome]) -> None:
     source = """
         import os, signal, warnings
         warnings.simplefilter("ignore")
         import torch, regard
         torch.set_num_threads(2)
         q, k, v = torch.randn(3, 1, 4, 300, 32)
-        regard.attend(q, k, v)  # on torch's threads, which the child has not
+        regard.attend(q, k, v, engine=ENGINE)  # on torch's threads, which the child has not
         pid = os.fork()
         if pid == 0:
             signal.alarm(60)
@@ -103,7 +104,51 @@ def test_a_child_computes_what_torch_would_give_to_several_threads(run: Callable
             os._exit(5)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     """
-    assert run(source).ok().out == "5\n"
+    assert run(source.replace("ENGINE", repr(engine))).ok().out == "5\n"
+
+
+# Another thread holds the lock for HELD seconds, and the fork waits for it for at most PATIENCE seconds.
+LOCKED = """
+    import os, signal, threading, time, warnings
+    warnings.simplefilter("ignore")
+    from regard.engine import fork
+    fork.PATIENCE = PATIENCE
+    lock, held, done = fork.fork_waits(), threading.Event(), []
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(HELD)
+            done.append(True)
+
+    def child(inside):
+        signal.alarm(60)
+        with lock:
+            os._exit(5 if len(done) + 2 * inside else 6)
+
+    def forked(inside):
+        pid = os.fork()
+        if pid == 0:
+            child(inside)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    forked(inside=False)
+    thread.join()
+    with lock:
+        forked(inside=True)
+    assert lock.acquire(timeout=1)
+"""
+
+
+def test_a_fork_waits_for_a_short_section(run: Callable[..., Outcome]) -> None:
+    assert run(LOCKED.replace("= PATIENCE", "= 60").replace("HELD", "0.5")).ok().out == "5\n5\n"
+
+
+def test_a_child_gets_a_lock_that_was_held_too_long(run: Callable[..., Outcome]) -> None:
+    assert run(LOCKED.replace("= PATIENCE", "= 0.2").replace("HELD", "3")).ok().out == "6\n5\n"
 
 
 def test_fork_as_a_side_effect_of_an_import(run: Callable[..., Outcome]) -> None:

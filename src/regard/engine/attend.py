@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.engine import autocast, fork  # noqa: F401 - fork registers its handlers before the first call
+from regard.engine import autocast, fork
 from regard.engine.request import Aux, Request, Result, Spec, request
 from regard.engine.transforms import refuse_trace, refuse_vmap, tracing, transformed, unanswered
 from regard.spec.biases import Bias
@@ -170,6 +170,8 @@ def run(asked: Request, engine: str = "auto") -> Result:
 @cache
 def module(name: str) -> ModuleType:
     """The engine of that name."""
+    if name != "native":  # which says so itself, if it is so
+        fork.OPENMP.append(True)
     return importlib.import_module(ENGINES[name])
 
 

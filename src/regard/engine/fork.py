@@ -1,7 +1,8 @@
-"""Forking: a fork waits until imports and library loads that other threads have begun are finished.
+"""Forking: a fork waits until imports, library loads and short locked sections of other threads are finished.
 
 A child of fork has only the thread that called it. A lock that another thread held at that moment is never released in
-the child, so an import of the same module would wait forever, and a library would be half loaded.
+the child, so an import of the same module would wait forever, and a library would be half loaded. Locks that are held
+for long do not exist in this package for the same reason (see `regard.cached`).
 """
 
 import _imp
@@ -16,8 +17,18 @@ PATIENCE = 20.0  # seconds; an import that takes longer may itself wait for the 
 
 #: held while the native library is loaded
 LOADING = threading.RLock()
-#: not empty once the native library runs on torch's OpenMP threads
+#: not empty once an engine runs on torch's OpenMP threads
 OPENMP: list[bool] = []
+#: locks of short sections, and those of them that the fork under way has taken
+_locks: list["threading.RLock"] = []
+_taken: list["threading.RLock"] = []
+
+
+def fork_waits() -> "threading.RLock":
+    """A new lock, for short sections: a fork waits until no other thread has it."""
+    lock = threading.RLock()
+    _locks.append(lock)
+    return lock
 
 
 def _imports_elsewhere() -> bool:
@@ -28,24 +39,33 @@ def _imports_elsewhere() -> bool:
 
 
 def _before() -> None:
-    """Take both locks at a moment when no import is under way; none can begin until they are released."""
+    """Take all locks at a moment when no import is under way; none can begin until they are released.
+
+    LOADING comes first and is waited for. The others are only tried: their owners may want one that is taken here.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         LOADING.acquire()
         _imp.acquire_lock()
-        if not _imports_elsewhere() or time.monotonic() > deadline:
+        _taken[:] = [lock for lock in _locks if lock.acquire(blocking=False)]
+        if time.monotonic() > deadline or not (len(_taken) < len(_locks) or _imports_elsewhere()):
             return
         _after()
         time.sleep(0.001)
 
 
 def _after() -> None:
+    while _taken:
+        _taken.pop().release()
     _imp.release_lock()
     LOADING.release()
 
 
 def _in_child() -> None:
     """torch's OpenMP threads are gone in a child, and an operator that waits for them would wait forever."""
+    for lock in _locks:
+        if lock not in _taken:  # the wait was given up
+            lock._at_fork_reinit()  # type: ignore[attr-defined]
     _after()
     if OPENMP:
         torch.set_num_threads(1)

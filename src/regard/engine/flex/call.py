@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
-from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask
+
+from regard.engine.fork import fork_waits
 
 KERNELS = 256  # structures that are kept compiled
 BACKEND = "inductor"  # torch's compiler
@@ -80,16 +81,19 @@ def _kernel(structure: tuple[Any, ...]) -> Callable[..., Found]:
 
 
 _number = count()
-_switch = Lock()
+_switch = fork_waits()
+_before: list[bool] = []  # what torch's setting was before each call that is under way; the first counts
 
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
     """Without compiling: torch would trace every call to reach the same formula."""
     with _switch:
-        before = flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
+        _before.append(flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG)
         flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-        try:
-            yield
-        finally:
-            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
+    try:
+        yield
+    finally:
+        with _switch:
+            flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = len(_before) > 1 or _before[0]
+            _before.pop()

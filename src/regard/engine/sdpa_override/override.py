@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from regard import checks
 from regard.engine.attend import ENGINES, asked_engine
 from regard.engine.autocast import precision
+from regard.engine.fork import fork_waits
 from regard.engine.sdpa_override.calls import KINDS, SdpaCall, TorchCall, shape_of, why_not
 from regard.engine.sdpa_override.multihead import MultiHeadCall
 from regard.engine.sdpa_override.report import InterceptedCall, Report
@@ -173,7 +174,7 @@ class _Nested(threading.local):
         self.callbacks: list[NestedCallback] = []  # of the open blocks of this thread
 
 
-_nested, _lock = _Nested(), threading.Lock()
+_nested, _lock = _Nested(), fork_waits()
 _open_blocks = 0  # in all threads
 
 

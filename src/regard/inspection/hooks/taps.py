@@ -20,6 +20,7 @@ from torch._higher_order_ops.flex_attention import flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
+from regard.engine.fork import fork_waits
 from regard.engine.pieces import attend_pieces
 from regard.inspection.hooks import doors, heard, interface, packed, threads
 from regard.inspection.hooks.altered import Alter, Altered, Wanted
@@ -41,7 +42,7 @@ class _Local(threading.local):
         self.muted = 0  # inside a call that was heard: what it calls is part of it
 
 
-_local, _lock = _Local(), threading.RLock()
+_local, _lock = _Local(), fork_waits()
 _set: list[Callable[[], None]] = []  # what takes the taps away again
 _open = 0
 
