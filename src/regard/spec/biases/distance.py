@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.checks import is_float, is_tensor, shape, whole
 from regard.spec.biases.base import Bias, gather_heads, head_table
 from regard.spec.forms import Form, Operand
