@@ -4,7 +4,9 @@
 #pragma once
 #include <optional>
 
-#include "sum_backward.h"
+#include "additive_backward.h"
+#include "online_softmax.h"
+#include "thread_pool.h"
 
 namespace regard {
 namespace REGARD_ISA {

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 
-#include "pool.h"
 #include "regard.h"
+#include "thread_pool.h"
 
 namespace regard {
 

@@ -1,9 +1,9 @@
 // All kernels of one instruction set; compiled once for each.
 #include "backward.h"
-#include "multiply.h"
-#include "peak.h"
-#include "schedule.h"
-#include "visit.h"
+#include "forward_schedule.h"
+#include "gemm.h"
+#include "machine_peak.h"
+#include "second_pass.h"
 
 namespace regard {
 namespace REGARD_ISA {

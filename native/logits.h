@@ -2,8 +2,9 @@
 #pragma once
 #include <cmath>
 
-#include "segments.h"
-#include "sums.h"
+#include "additive_scores.h"
+#include "dropout.h"
+#include "packing.h"
 
 namespace regard {
 namespace REGARD_ISA {

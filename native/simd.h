@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-#include "numbers.h"
+#include "float16.h"
 
 #define REGARD_UNROLL _Pragma("GCC unroll 32")
 #define REGARD_INLINE inline __attribute__((always_inline))

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <vector>
 #if defined(_WIN32)
 #include <malloc.h>
 #endif
@@ -83,6 +84,42 @@ template <class T> struct Space {
         ASAN_POISON_MEMORY_REGION(data.get(), size * sizeof(T));
 #endif
         return data.get();
+    }
+};
+
+// Workspaces, kept between the calls of a thread.
+template <class T> struct Spaces {
+    Space<T> shared;
+    std::vector<Space<T>> workers;
+    T* worker(int64_t number, size_t size) { return workers[size_t(number)].get(size); }
+    size_t bytes() const {
+        size_t total = shared.size;
+        for (const Space<T>& space : workers) total += space.size;
+        return total * sizeof(T);
+    }
+    // What a large call took goes back to the system.
+    void trim() {
+        if (bytes() > (size_t(64) << 20)) each([](Space<T>& space) { space.data.reset(), space.size = 0; });
+    }
+    // The same as if a call had taken these.
+    void ask(size_t for_all, size_t per_worker, int64_t threads) {
+        if (int64_t(workers.size()) < threads) workers.resize(size_t(threads));
+        shared.asked = std::max(shared.asked, for_all);
+        for (int64_t n = 0; n < threads; ++n) workers[size_t(n)].asked = std::max(workers[size_t(n)].asked, per_worker);
+    }
+    size_t asked_bytes() {
+        size_t total = 0;
+        each([&](Space<T>& space) { total += space.asked; });
+        return total * sizeof(T);
+    }
+    void forget() {
+        each([](Space<T>& space) { space.asked = 0; });
+    }
+
+   private:
+    template <class Work> void each(Work work) {
+        work(shared);
+        for (Space<T>& space : workers) work(space);
     }
 };
 

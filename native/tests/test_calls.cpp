@@ -1,6 +1,6 @@
 // Whole calls against the formula: odd widths, empty and single lengths, misaligned and strided data, all number types.
-#include "naive.h"
-#include "results.h"
+#include "outputs.h"
+#include "reference.h"
 
 using regard::BFloat16;
 using regard::Float16;

@@ -1,6 +1,6 @@
 // What a call answers: numbers that are not finite are never lost, and `stop` is heard.
-#include "naive.h"
-#include "results.h"
+#include "outputs.h"
+#include "reference.h"
 
 namespace {
 

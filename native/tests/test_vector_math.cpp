@@ -2,7 +2,7 @@
 #include <cfloat>
 
 #include "check.h"
-#include "functions.h"
+#include "vector_math.h"
 
 using namespace regard::REGARD_ISA;
 

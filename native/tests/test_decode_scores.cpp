@@ -1,6 +1,6 @@
 // Scores of a few rows against keys where they lie: the bits of the register tile, at every edge of the keys.
 #include "check.h"
-#include "few.h"
+#include "decode_scores.h"
 
 using namespace regard;
 using namespace regard::REGARD_ISA;

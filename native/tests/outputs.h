@@ -1,6 +1,6 @@
 // Where a call writes: misaligned buffers between guards.
 #pragma once
-#include "naive.h"
+#include "reference.h"
 
 template <class T> struct Results {
     Guarded<T> out, lse, top, total, entropy, peak, distance, max_logit, grad_query, grad_key, grad_value, grad_temperature, grad_offsets, grad_bias, grad_v, received, spread, rowsum;

@@ -1,7 +1,6 @@
 // What all threads of a backward pass share: rows laid out by block, the constants of the softmax, and the sums to be joined.
 #pragma once
-#include "faint.h"
-#include "schedule.h"
+#include "alibi_skipping.h"
 
 namespace regard {
 namespace REGARD_ISA {

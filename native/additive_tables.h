@@ -10,8 +10,12 @@
 //
 // Which of them is taken depends on the pair alone: how large its query's and its key's numbers are.
 #pragma once
-#include "functions.h"
-#include "packed.h"
+#include <cmath>
+#include <vector>
+
+#include "register_tile.h"
+#include "tiling.h"
+#include "vector_math.h"
 
 namespace regard {
 namespace REGARD_ISA {

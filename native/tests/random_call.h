@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "check.h"
-#include "numbers.h"
+#include "float16.h"
 #include "regard.h"
 
 template <class S> S stored(Random& random) {

@@ -1,6 +1,7 @@
 // The nonlinearities of the sum form on one vector of sums z = a + b: value, and value with slope.
 #pragma once
-#include "functions.h"
+#include "regard.h"
+#include "vector_math.h"
 
 namespace regard {
 namespace REGARD_ISA {

@@ -11,7 +11,7 @@
 #endif
 
 #include "check.h"
-#include "pool.h"
+#include "thread_pool.h"
 
 using namespace regard;
 

@@ -1,6 +1,6 @@
 // Panels and tiles, number by number, for odd widths, strides and places.
 #include "check.h"
-#include "packed.h"
+#include "packing.h"
 
 using namespace regard;
 using namespace regard::REGARD_ISA;

@@ -1,6 +1,6 @@
 // The register tiles: every height, width and depth, against a plain sum.
 #include "check.h"
-#include "product.h"
+#include "register_tile.h"
 
 using namespace regard::REGARD_ISA;
 

@@ -1,7 +1,7 @@
 // The sum form: scores v · φ(a + b) of rows against a panel of keys.
 #pragma once
-#include "phi.h"
-#include "tables.h"
+#include "activations.h"
+#include "additive_tables.h"
 
 namespace regard {
 namespace REGARD_ISA {

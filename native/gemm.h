@@ -1,8 +1,8 @@
 // A product of matrices whose bits depend on neither threads nor the other rows: every number is summed in steps of SEGMENT
 // over the depth, and where the result has planes that are summed, plane after plane.
 #pragma once
-#include "packed.h"
-#include "schedule.h"
+#include "packing.h"
+#include "thread_pool.h"
 
 namespace regard {
 namespace REGARD_ISA {

@@ -2,7 +2,7 @@
 // Threads take segments of keys and go through all queries, so sums by key need no joining and no bit depends on threads.
 #pragma once
 #include "logits.h"
-#include "schedule.h"
+#include "thread_pool.h"
 
 namespace regard {
 namespace REGARD_ISA {

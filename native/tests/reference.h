@@ -1,6 +1,7 @@
 // Attention as the formula has it, one number at a time, in any precision.
 #pragma once
-#include "scene.h"
+#include "dropout.h"
+#include "random_call.h"
 
 // Numbers, and how large the terms are that they are sums of: what cancels leaves its rounding behind.
 template <class R> struct Sums {
