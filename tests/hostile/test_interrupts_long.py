@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import regard
 from regard.progress import CALLBACK
-from regard.inspection.hooks import taps
+from regard.inspection.hooks import intercept
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SOON = 10.0  # seconds, on a machine that may have much else to do
@@ -26,7 +26,8 @@ def state():
     return {
         "handler": signal.getsignal(signal.SIGINT), "threads": torch.get_num_threads(),
         "gradients": torch.is_grad_enabled(), "progress": CALLBACK.get(), "mode": _get_current_dispatch_mode(),
-        "taps": (taps._open, len(taps._set), taps._local.muted, len(taps._local.listening), len(taps._local.altering)),
+        "hooks": (intercept._open_blocks, len(intercept._removers), intercept._local.muted,
+                  len(intercept._local.callbacks), len(intercept._local.modifiers)),
         "function": torch.nn.functional.multi_head_attention_forward, "attend": regard.attend,
     }
 
@@ -174,15 +175,15 @@ def work():
     with torch.no_grad():
         return regard.capture(model, given)[0].dense()
 want, before = work(), state()
-for name in ("_written_in", "_count", "_renamed"):
-    original, calls = getattr(taps, name), []
+for name in ("_modules_of", "_count", "_hook_names"):
+    original, calls = getattr(intercept, name), []
     def pressed(*args):
         found = original(*args)
         calls.append(args)
         if len(calls) == turn:
             os.kill(os.getpid(), signal.SIGINT)
         return found
-    setattr(taps, name, pressed)
+    setattr(intercept, name, pressed)
     for turn in (1, 2):
         calls.clear()
         try:
@@ -192,7 +193,7 @@ for name in ("_written_in", "_count", "_renamed"):
         else:
             assert len(calls) < turn, f"{name}: the interrupt was lost"
         assert state() == before, (name, turn, state())
-    setattr(taps, name, original)
+    setattr(intercept, name, original)
     assert torch.equal(work(), want)
 """
 

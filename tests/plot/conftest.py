@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Table
 
 
 class Weights:
@@ -37,7 +37,7 @@ class Weights:
         """As chosen, or all."""
         return tuple(self._heads or range(self[layer].shape[-3]))
 
-    def heads(self) -> Tidy:
+    def heads(self) -> Table:
         """Entropy and share of the first key of each head, and the text of another column."""
         rows = []
         for layer, each in enumerate(self._weights):
@@ -45,7 +45,7 @@ class Weights:
                 for head, weights in enumerate(each[0].double()):
                     entropy = float(-(weights * weights.log()).sum(-1).mean())
                     rows.append((layer, self.layers[layer], head, entropy, float(weights[:, 0].mean()), "even"))
-        return Tidy(("layer", "name", "head", "entropy", "first", "nearest"), rows)
+        return Table(("layer", "name", "head", "entropy", "first", "nearest"), rows)
 
 
 @pytest.fixture

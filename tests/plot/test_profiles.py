@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.inspection.records import Estimate, Grid
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Estimate, Grid, Table
 from regard.plot.profiles import draw_maps, draw_profiles, profiles, statistic_maps, statistics_of
 
-TABLE = Tidy(
+TABLE = Table(
     ("layer", "name", "head", "entropy", "distance", "first", "nearest"),
     [
         (0, "a", 0, 1.0, 4.0, Estimate(0.5, 0.4, 0.6), 1),
@@ -50,7 +49,7 @@ def test_maps_have_a_cell_for_each_head_that_has_a_number() -> None:
 
 
 def test_rows_of_a_batch_are_averaged() -> None:
-    table = Tidy(("layer", "batch", "head", "entropy"), [(0, 0, 0, 1.0), (0, 1, 0, 2.0)])
+    table = Table(("layer", "batch", "head", "entropy"), [(0, 0, 0, 1.0), (0, 1, 0, 2.0)])
     (found,) = profiles(table)
     assert found.heads == [(0, 0, 1.5)]
     assert statistics_of(table) == ["entropy"]
@@ -64,6 +63,6 @@ def test_a_capture_gives_the_table(captured: Callable[..., Any], softmax: Callab
 
 def test_a_table_without_heads_says_what_is_wanted() -> None:
     with pytest.raises(ValueError, match=r"the columns layer and head, as c\.heads\(\) gives; got 1 rows of x"):
-        profiles(Tidy(("x",), [(1,)]))
+        profiles(Table(("x",), [(1,)]))
     with pytest.raises(ValueError, match="has none of entropy, distance; it has layer, head, first"):
-        profiles(Tidy(("layer", "head", "first"), [(0, 0, 0.5)]))
+        profiles(Table(("layer", "head", "first"), [(0, 0, 0.5)]))

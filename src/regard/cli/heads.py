@@ -4,9 +4,8 @@ import argparse
 import math
 
 from regard.cli import reading
-from regard.inspection.records import Cell
+from regard.inspection.records import Cell, Table
 from regard.inspection.text import json_shown, visible
-from regard.inspection.tidy import Tidy
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _narrow(table: Tidy) -> Tidy:
+def _narrow(table: Table) -> Table:
     """Without names, which are long, and without what the text or the model does not have."""
     empty = [column for column in table.columns if all(_missing(cell) for cell in table[column])]
     return table.without(*(column for column in table.columns if column == "name" or column in empty))

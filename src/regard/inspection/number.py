@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from regard.inspection.records import Estimate
+if TYPE_CHECKING:
+    from regard.inspection.table import Estimate
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -35,7 +37,7 @@ def scientific(value: float, decimals: int) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: "Estimate") -> str:
     """`1.52 [1.31, 1.74]`: two significant digits of the interval's half width decide how many are worth printing."""
     parts = (estimate.mean, estimate.low, estimate.high)
     half = (estimate.high - estimate.low) / 2

@@ -1,7 +1,11 @@
-"""Records: what computing returns and drawing accepts. They hold plain numbers and never draw themselves."""
+"""Records: what measurements return and plots accept. They hold plain numbers and do not draw themselves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from regard.inspection.table import Cell, Estimate, Table
+
+__all__ = ["Bars", "Cell", "Estimate", "Grid", "Line", "Lines", "Panel", "Picture", "Row", "Table"]
 
 Row = Sequence[float]
 
@@ -52,27 +56,6 @@ class Bars:
     labels: Sequence[str]
     series: Mapping[str, Row]
     y_label: str
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over repetitions with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-Cell = str | int | float | Estimate
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns with a name each, rows of cells."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
     title: str = ""
 
 

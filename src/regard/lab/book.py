@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from regard.inspection.aligned import Column, columns_of
 from regard.inspection.records import Picture, Table
+from regard.inspection.table import Column, columns_of
 from regard.inspection.text import visible
 from regard.lab.everything import Failed, Outcome
 from regard.lab.page import pictures

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from regard import plot
-from regard.inspection.aligned import columns_of
 from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
+from regard.inspection.table import columns_of
 from regard.inspection.text import display_width
 from regard.lab.report import Report
 from regard.plot.save import as_json as record_json

@@ -8,7 +8,7 @@ import torch
 
 from regard.cached import cached_property
 from regard.inspection.capture import Capture
-from regard.inspection.capture.kept import Kept
+from regard.inspection.capture.layer import CapturedLayer
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
 from regard.map.levels import Levels
@@ -140,7 +140,9 @@ class Atlas:
 def _numbers(shown: Capture, name: str) -> tuple[str, ...] | None:
     """The heads by their numbers in the model, where only some were kept."""
     layer = shown[name]
-    numbers = next(tuple(kept.heads) for kept in shown._kept if kept.name == name and isinstance(kept, Kept))
+    numbers = next(
+        tuple(kept.heads) for kept in shown._captured if kept.name == name and isinstance(kept, CapturedLayer)
+    )
     if numbers == tuple(range(len(numbers))) or len(numbers) != layer.shape[-3]:
         return None
     return tuple(f"head {number}" for number in numbers)

@@ -1,6 +1,6 @@
 """Pictures of records: `render` and `table` for a terminal, `draw` for matplotlib, `save` for files."""
 
-from regard.inspection.aligned import aligned as table
+from regard.inspection.table import text_table as table
 from regard.plot.render import draw, render
 from regard.plot.save import save
 

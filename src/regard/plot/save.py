@@ -11,11 +11,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from regard.inspection.aligned import aligned as table
-from regard.inspection.aligned import checked_rows
 from regard.inspection.files import form_of, replace
 from regard.inspection.number import nonfinite
 from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
+from regard.inspection.table import checked_rows
+from regard.inspection.table import text_table as table
 from regard.plot import grids
 from regard.plot.figure import FIGURES, figure_bytes
 from regard.plot.render import draw, render

@@ -63,7 +63,7 @@ def test_tokens_that_fit_no_layer() -> None:
 
 
 def test_a_model_without_attention() -> None:
-    with pytest.raises(ValueError, match="Linear made no call of attention that can be heard"):
+    with pytest.raises(ValueError, match="Linear made no call of attention that can be intercepted"):
         capture(nn.Linear(3, 3), torch.randn(2, 3))
 
 

@@ -47,9 +47,9 @@ def test_layers(layers: Any, kept: list[int]) -> None:
 
 def test_layers_that_there_are_not() -> None:
     names = ", ".join(f"layers.{number}.self_attn" for number in range(4))
-    with pytest.raises(ValueError, match=f"layers: none that ran is 'layers.0'; there are {names}"):
+    with pytest.raises(ValueError, match=f"layers: 'layers.0' made no call of attention; those that did are {names}"):
         capture(encoder(), X, layers=["layers.0", 1])
-    with pytest.raises(ValueError, match=r"layers: none that ran is number 4; there are layers\.0"):
+    with pytest.raises(ValueError, match=r"layers: layer 4 made no call of attention; those that did are layers\.0"):
         capture(encoder(), X, layers=[3, 4])
 
 
@@ -57,10 +57,10 @@ def test_layers_that_there_are_not() -> None:
     "options, error, words",
     [
         ({"layers": [-1]}, ValueError, "layers count from 0, got -1; how many there are is not known"),
-        ({"layers": []}, ValueError, "layers is empty: nothing would be kept; leave it out for all"),
+        ({"layers": []}, ValueError, "layers is empty: nothing would be captured; leave it out for all"),
         ({"layers": [1.5]}, TypeError, "layers must be numbers, names or patterns such as"),
-        ({"heads": ["a"]}, TypeError, "heads must be numbers, got str"),
-        ({"heads": True}, TypeError, "heads must be numbers, got bool"),
+        ({"heads": ["a"]}, TypeError, "a head must be an int, got str"),
+        ({"heads": True}, TypeError, "a head must be an int, got bool"),
         ({"heads": X}, TypeError, r"got Tensor; if the model takes an argument of this name, write: with capture"),
         ({"tokens": X}, TypeError, r"got Tensor; if the model takes an argument of this name, write: with capture"),
         ({"dtype": torch.int8}, TypeError, "dtype must be one of torch's float types, such as torch.bfloat16"),
@@ -129,7 +129,7 @@ def test_heads(name: str, heads: list[int]) -> None:
     assert float(repr(c).split()[-1]) < 1e-5
     if len(heads) < 6:
         missing = next(head for head in range(6) if head not in heads)
-        with pytest.raises(IndexError, match=f"head {missing} of Attends was not kept; kept are {heads[0]}"):
+        with pytest.raises(IndexError, match=f"head {missing} of Attends was not captured; captured are {heads[0]}"):
             c[0, missing]
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import regard
 from regard.inspection.capture import Capture, capture
-from regard.inspection.capture.kept import Grid
+from regard.inspection.capture.layer import PatchGrid
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -168,13 +168,13 @@ def test_patches() -> None:
     with capture(model) as block:
         model(torch.randn(1, 3, 12, 12))
     for c in (block, capture(model, torch.randn(1, 3, 12, 12))):
-        assert c.grid == Grid(rows=3, columns=3, special=1)
+        assert c.grid == PatchGrid(rows=3, columns=3, special=1)
         assert list(c.grids) == list(c.layers)
         assert c[1].key_tokens == ("[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2", "2,0", "2,1", "2,2")
         assert c[1].query_tokens == c[1].key_tokens
     wide = capture(model, pixel_values=torch.randn(1, 3, 8, 20), interpolate_pos_encoding=True)
-    assert wide.grid == Grid(2, 5, 1)
-    assert capture(vit(image_size=(8, 16)), torch.randn(1, 3, 8, 16)).grid == Grid(2, 4, 1)
+    assert wide.grid == PatchGrid(2, 5, 1)
+    assert capture(vit(image_size=(8, 16)), torch.randn(1, 3, 8, 16)).grid == PatchGrid(2, 4, 1)
     assert capture(model, torch.randn(1, 3, 12, 12), tokens=list("abcdefghij"))[0].key_tokens == tuple("abcdefghij")
 
 
@@ -195,10 +195,10 @@ def test_patches_are_of_their_tower() -> None:
     c = capture(model, input_ids=ids(10), pixel_values=torch.randn(2, 3, 12, 12))
     assert len(c) == 2
     assert list(c.grids) == [name for name in c.layers if name.startswith("vision")]
-    assert c.grid == Grid(3, 3, 1)
+    assert c.grid == PatchGrid(3, 3, 1)
     with capture(model) as c:
         model(input_ids=ids(10), pixel_values=torch.randn(2, 3, 12, 12))
-    assert c.grid == Grid(3, 3, 1)
+    assert c.grid == PatchGrid(3, 3, 1)
 
 
 def test_no_patches() -> None:

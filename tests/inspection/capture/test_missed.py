@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from regard import load
 from regard.inspection.capture import Capture, Missed, capture
-from regard.inspection.hooks.following import Follow
-from regard.inspection.hooks.missed import DIRECT, NAME, NESTED, OWN
+from regard.inspection.hooks.missed import DIRECT, NAME, NESTED, OWN, OperatorTrace
 
 HEADS, WIDTH = 2, 16
 Attend = Callable[["Attention", Tensor, Tensor, Tensor], Any]
@@ -143,7 +142,7 @@ def by_sigmoid(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 
 def learned_queries(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Any:
-    """As in Perceiver: queries follow from parameters alone."""
+    """As in Perceiver: queries trace from parameters alone."""
     own = self.out(self.latents).unflatten(-1, (HEADS, -1)).transpose(0, 1).expand(len(k), -1, -1, -1)
     return (own @ k.mT).softmax(-1) @ v
 
@@ -366,11 +365,11 @@ def test_files_keep_what_was_missed(x: Tensor, tmp_path: Path) -> None:
 
 def test_tensors_of_the_model_are_not_held() -> None:
     noted: list[str] = []
-    follow = Follow(nn.Linear(2, 2), noted.append, OWN)
+    trace = OperatorTrace(nn.Linear(2, 2), noted.append, OWN)
     query = torch.ones(1, 2, 2)
     for _ in range(10_000):
-        follow.ran(torch.ops.aten.bmm.default, (query, query), {}, torch.empty(1, 2, 2))
-    assert len(follow._flags) < 9_000
+        trace.record(torch.ops.aten.bmm.default, (query, query), {}, torch.empty(1, 2, 2))
+    assert len(trace._flags) < 9_000
 
 
 def test_autocast(x: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.inspection.capture import Capture, capture
-from regard.inspection.capture.growing import Growing
+from regard.inspection.capture.spill import AppendedTensor
 from regard.inspection.saved import load
 
 
@@ -112,23 +112,23 @@ def test_the_temporary_file_goes_with_the_capture() -> None:
 
 def test_growing() -> None:
     make = torch.Generator().manual_seed(0)
-    pieces = [torch.randn(2, 3, size, 4, generator=make) for size in (5, 1, 1, 1, 1, 1, 2, 1, 0, 1)]
-    growing = Growing(pieces[0])
-    for number, piece in enumerate(pieces[1:], 1):
-        growing.add(piece)
-        whole = torch.cat(pieces[: number + 1], -2)
-        assert len(growing) == whole.shape[-2]
-        assert torch.equal(growing.whole(), whole)
-        assert all(growing.ends_with(whole[..., -count:, :]) for count in (1, 3, whole.shape[-2]))
-        assert not growing.ends_with(whole[..., :-1, :])
+    chunks = [torch.randn(2, 3, size, 4, generator=make) for size in (5, 1, 1, 1, 1, 1, 2, 1, 0, 1)]
+    appended = AppendedTensor(chunks[0])
+    for number, piece in enumerate(chunks[1:], 1):
+        appended.append(piece)
+        whole = torch.cat(chunks[: number + 1], -2)
+        assert len(appended) == whole.shape[-2]
+        assert torch.equal(appended.joined(), whole)
+        assert all(appended.ends_with(whole[..., -count:, :]) for count in (1, 3, whole.shape[-2]))
+        assert not appended.ends_with(whole[..., :-1, :])
         if number == 4:
-            pending = growing.pending()
+            pending = appended.pending()
             assert pending is not None
-            growing.moved(pending)
-            assert growing.resident == 0
-    order = growing.order(growing.whole()[[1, 1]])
+            appended.spilled(pending)
+            assert appended.resident == 0
+    order = appended.order(appended.joined()[[1, 1]])
     assert order is not None
     assert order.tolist() == [1, 1]
-    assert growing.order(growing.whole() + 1) is None
-    growing.reorder(order)
-    assert torch.equal(growing.whole(), whole[[1, 1]])
+    assert appended.order(appended.joined() + 1) is None
+    appended.reorder(order)
+    assert torch.equal(appended.joined(), whole[[1, 1]])

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import regard.hf
 from regard.inspection.capture import Capture, capture
-from regard.inspection.capture.growing import Growing
+from regard.inspection.capture.spill import AppendedTensor
 from regard.inspection.saved import load
 
 PLAIN: dict[str, Any] = {
@@ -283,7 +283,7 @@ def test_beams(name: str, implementation: str, monkeypatch: pytest.MonkeyPatch) 
                 ours, rows = there(found.dense(), mask), there(theirs, mask)
                 near = torch.maximum(near, (ours - rows[row]).abs().flatten(1).amax(1))
         assert float(near.min()) < 1e-5
-    monkeypatch.setattr(Growing, "order", lambda self, tensor: None)
+    monkeypatch.setattr(AppendedTensor, "order", lambda self, tensor: None)
     with capture(model) as broken:
         model.generate(**given, **options)
     assert len(broken) > len(c)

@@ -14,7 +14,7 @@ from regard.inspection.heads import head_table, layer_table
 from regard.inspection.heads.nearest import EXACT, SAMPLE, sampled
 from regard.inspection.heads.table import COLUMNS
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Table
 
 
 @dataclass
@@ -60,7 +60,7 @@ def test_heads_keep_their_numbers() -> None:
         assert row["nearest_head"] in (1, 3)
 
 
-def mean(table: Tidy, column: str, **rows: Any) -> float:
+def mean(table: Table, column: str, **rows: Any) -> float:
     (value,) = table.where(**rows)[column]
     assert isinstance(value, float)
     return value

@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "kind": (lambda: intervene(model(), 3), TypeError, "one of regard.interventions, got int"),  # type: ignore[arg-type]
     "model": (lambda: intervene(len, Ablate()), TypeError, "must be a torch.nn.Module"),  # type: ignore[arg-type]
     "name": (lambda: intervene(model(), Ablate(), layers="3"), ValueError, "no module of Sequential is '3'"),
-    "negative": (lambda: intervene(model(), Ablate(), layers=-1), ValueError, "layers are counted from 0, got -1"),
+    "negative": (lambda: intervene(model(), Ablate(), layers=-1), ValueError, "layers count from 0, got -1"),
     "layer": (lambda: intervene(model(), Ablate(), layers=[1.5]), TypeError, "numbers, names or patterns"),  # type: ignore[list-item]
     "empty": (lambda: intervene(model(), Ablate(), heads=[]), ValueError, "heads is empty"),
     "head": (lambda: intervene(model(), Ablate(), heads=["a"]), TypeError, "a head must be an int, got str"),  # type: ignore[list-item]

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.records import Estimate, Grid, Panel
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Estimate, Grid, Panel, Table
 from regard.lab.experiments import heads
 from regard.lab.heads.measure import MEANINGS, Looked, average, fits, random_heads
 from regard.lab.heads.results import HEADS, KNOWN, SEED
@@ -49,7 +48,7 @@ def test_a_figure_fits_inside_the_draws_only() -> None:
 
 
 def _looked(*rows: tuple[float, float, float]) -> Looked:
-    return Looked(dict.fromkeys(MEANINGS, 0.2), Tidy(("previous", "first", "duplicate"), rows))
+    return Looked(dict.fromkeys(MEANINGS, 0.2), Table(("previous", "first", "duplicate"), rows))
 
 
 def test_heads_are_called_after_what_they_look_at() -> None:

@@ -1,4 +1,4 @@
-"""A capture in a file: its layers with all that makes their weights, its tokens, and why others were refused."""
+"""A capture in a safetensors file: queries, keys and specs of its layers, tokens, and what was refused or missed."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.inspection.capture.kept import Grid, Kept, Refused
-from regard.inspection.capture.kinds import KINDS
-from regard.inspection.capture.labels import Labels
+from regard.inspection.capture.labels import TokenLabels
+from regard.inspection.capture.layer import KINDS, CapturedLayer, PatchGrid, RefusedLayer
 from regard.inspection.hooks.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
 def write(
     path: str | os.PathLike[str],
     model: str,
-    layers: Sequence[Kept | Refused],
-    labels: Labels,
+    layers: Sequence[CapturedLayer | RefusedLayer],
+    labels: TokenLabels,
     missed: Sequence[Missed] = (),
 ) -> None:
-    """All of a capture but the model's output."""
+    """Write all of a capture but the model's output."""
     tensors = Gathered()
     records = [_written(number, layer, tensors) for number, layer in enumerate(layers)]
-    unheard = [[each.layer, each.reason, each.calls] for each in missed]
-    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records, "missed": unheard}, tensors)
+    not_captured = [[each.layer, each.reason, each.calls] for each in missed]
+    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records, "missed": not_captured}, tensors)
 
 
-def layers_in(path: str | os.PathLike[str]) -> list[Kept | Refused]:
+def layers_in(path: str | os.PathLike[str]) -> list[CapturedLayer | RefusedLayer]:
     """The layers of a file that was just written, mapped."""
-    found = load(path)
-    assert not isinstance(found, AttentionMatrix)
-    return found._layers
+    capture = load(path)
+    assert not isinstance(capture, AttentionMatrix)
+    return capture._layers
 
 
 def read(record: Mapping[str, Any], found: Contents) -> "Capture":
@@ -52,14 +51,14 @@ def read(record: Mapping[str, Any], found: Contents) -> "Capture":
     if len(set(names)) != len(names) or not names:
         raise ValueError("the names of its layers are missing or not all different")
     tokens = dict(record["tokens"])
-    labels = Labels.of(tokens.get("", tokens or None))
-    labels.check([layer for layer in layers if isinstance(layer, Kept)])
+    labels = TokenLabels.of(tokens.get("", tokens or None))
+    labels.check([layer for layer in layers if isinstance(layer, CapturedLayer)])
     missed = [_missed(each) for each in record.get("missed", [])]  # older files have none
     return Capture(_text(record["model"]), layers, labels, missed=missed)
 
 
-def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str, Any]:
-    if isinstance(layer, Refused):
+def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered) -> dict[str, Any]:
+    if isinstance(layer, RefusedLayer):
         return {"name": layer.name, "refused": layer.reason}
     name = f"{number}."
     source = layer.whole._source
@@ -85,13 +84,13 @@ def _written(number: int, layer: Kept | Refused, tensors: Gathered) -> dict[str,
     }
 
 
-def _read(record: Mapping[str, Any], found: Contents) -> Kept | Refused:
+def _read(record: Mapping[str, Any], found: Contents) -> CapturedLayer | RefusedLayer:
     if "refused" in record:
-        return Refused(_text(record["name"]), _text(record["refused"]))
+        return RefusedLayer(_text(record["name"]), _text(record["refused"]))
     tensors = Noted(found.tensors)
     spec: Any = {name: decoded(node, tensors) for name, node in record["spec"].items()}
     rounded, grid = decoded(record["rounded"], tensors), record["grid"]
-    layer = Kept(
+    layer = CapturedLayer(
         _text(record["name"]),
         _text(record["mechanism"]),
         tensor(record["query"], tensors),
@@ -100,7 +99,7 @@ def _read(record: Mapping[str, Any], found: Contents) -> Kept | Refused:
         *_heads(record),
         None if record["shown"] is None else _numbers(record["shown"]),
         _text(record["kind"]),
-        None if grid is None else Grid(*_numbers(grid)),
+        None if grid is None else PatchGrid(*_numbers(grid)),
         None if rounded is None else float(rounded),
         float(decoded(record["row sums off by"], tensors)),
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.inspection.hooks.call import Call
+from regard.inspection.hooks.call import AttentionCall
 from regard.spec import biases, masks, scores
 from regard.spec.normalizers import Hard, Softmax, Sparsemax
 from regard.spec.part import Part
@@ -26,13 +26,13 @@ class Chosen(NamedTuple):
     """A call of some heads. `heads` are the numbers they have in the model, which has `total`; `shown` are their places
     in the call, if it has others too."""
 
-    call: Call
+    call: AttentionCall
     heads: tuple[int, ...]
     total: int
     shown: tuple[int, ...] | None = None
 
 
-def chosen(call: Call, wanted: tuple[int, ...] | None) -> Chosen:
+def chosen(call: AttentionCall, wanted: tuple[int, ...] | None) -> Chosen:
     """The heads of these numbers. A call whose spec cannot be cut by heads stays whole, and shows just these."""
     count = call.query.shape[-3] if call.query.ndim > 2 else 1
     if wanted is None or wanted == tuple(range(count)):
@@ -84,7 +84,7 @@ def _axis(tensor: Any, axis: int, count: int, wanted: tuple[int, ...]) -> Any:
     return tensor.index_select(axis, torch.tensor(wanted, device=tensor.device, dtype=torch.int64))
 
 
-def grouped(call: Call) -> Call:
+def grouped(call: AttentionCall) -> AttentionCall:
     """One of the keys that a model repeated for the heads of a group, where they are equal bit by bit."""
     score: Any = call.spec.get("score", scores.ScaledDot())
     while isinstance(score, scores.SoftCapped):

@@ -1,4 +1,4 @@
-"""Labels: the tokens of queries and keys, of one sequence or of two, for all batch rows or for each its own."""
+"""TokenLabels: the tokens of queries and keys, of one sequence or two, for all batch rows or for each its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from regard.inspection.capture.kept import Kept
+from regard.inspection.capture.layer import CapturedLayer
 from regard.inspection.matrix import AttentionMatrix
 
 Row = Sequence[str]
@@ -16,13 +16,13 @@ SIDES = ("encoder", "decoder")
 
 
 @dataclass(frozen=True)
-class Labels:
-    """Tokens by what they belong to: "encoder", "decoder", or "" for every layer that has as many."""
+class TokenLabels:
+    """Tokens of the sequences "encoder" and "decoder", or of "", every layer that has as many."""
 
     rows: Mapping[str, Rows]
 
     @classmethod
-    def of(cls, tokens: Any) -> "Labels":
+    def of(cls, tokens: Any) -> "TokenLabels":
         """The argument `tokens`, checked."""
         if tokens is None:
             return cls({})
@@ -36,7 +36,7 @@ class Labels:
             )
         return cls({side: _rows(f"tokens[{side!r}]", listed) for side, listed in tokens.items()})
 
-    def check(self, layers: Iterable[Kept]) -> None:
+    def check(self, layers: Iterable[CapturedLayer]) -> None:
         """Refuse tokens that fit no layer."""
         layers = list(layers)
         for side, rows in self.rows.items():
@@ -53,33 +53,33 @@ class Labels:
                     f"{name} has {len(rows)} lists, the batch has {listed} rows; give one list, or so many"
                 )
 
-    def put(self, layer: Kept) -> AttentionMatrix:
+    def labeled(self, layer: CapturedLayer) -> AttentionMatrix:
         """The matrix of a layer with its tokens."""
         query, key = (self._rows(own, size) for own, size in _sides(layer))
         if layer.grid is not None and query is None and key is None:
             key = (layer.grid.labels,)
             query = key if layer.queries == layer.keys else None
-        found = layer.matrix
+        matrix = layer.matrix
         if any(rows is not None and len(rows) > 1 for rows in (query, key)):
-            found = Labeled(found._source, found._lead, query_start=found._query_start, whole=found._whole)
-            found.rows = (query, key)
-            return found.named()
-        found.query_tokens, found.key_tokens = (None if rows is None else rows[0] for rows in (query, key))
-        return found
+            labeled = LabeledMatrix(matrix._source, matrix._lead, query_start=matrix._query_start, whole=matrix._whole)
+            labeled.rows = (query, key)
+            return labeled.named()
+        matrix.query_tokens, matrix.key_tokens = (None if rows is None else rows[0] for rows in (query, key))
+        return matrix
 
     def _rows(self, own: str, size: int) -> Rows | None:
-        """Those of a side, if there are as many."""
+        """The tokens of a sequence, if there are `size`."""
         rows = self.rows.get(own, self.rows.get(""))
         return rows if rows is not None and len(rows[0]) == size else None
 
 
-class Labeled(AttentionMatrix):
-    """A matrix whose batch rows have tokens of their own: the part of one row has them."""
+class LabeledMatrix(AttentionMatrix):
+    """A matrix whose batch rows have tokens of their own; handles of a single row have them."""
 
     rows: tuple[Rows | None, Rows | None] = (None, None)
 
     def named(self) -> Self:
-        """The tokens of the row, if it is one."""
+        """With the tokens of its batch row, if it is a single one."""
         numbers = (self._lead.reshape(-1) // self._whole.source.heads).unique().tolist()
         for side, rows in zip(("query_tokens", "key_tokens"), self.rows, strict=True):
             one = None if rows is None else rows[0] if len(rows) == 1 else None
@@ -94,8 +94,8 @@ class Labeled(AttentionMatrix):
         return part.named()
 
 
-def _sides(layer: Kept) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The sequences of queries and keys, and how many there are."""
+def _sides(layer: CapturedLayer) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The sequences of queries and of keys, with their lengths."""
     query = "decoder" if layer.kind == "cross" else layer.kind
     key = "encoder" if layer.kind == "cross" else layer.kind
     return (query, layer.queries), (key, layer.keys)

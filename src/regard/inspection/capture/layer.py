@@ -1,158 +1,209 @@
-"""Layer: what one module computed, in one call or in the steps of a generation."""
+"""CapturedLayer: queries, keys and the spec of their weights; its kind; and the image patches that its keys are."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import accumulate
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from torch import Tensor, nn
 
-from regard.engine.request import Request, Spec, request
-from regard.inspection import tables
-from regard.inspection.capture.growing import Growing
-from regard.inspection.capture.heads import Chosen
-from regard.inspection.capture.kept import Kept
-from regard.inspection.capture.kinds import kind_of
-from regard.inspection.hooks.call import Call
+from regard.cached import cached_property
+from regard.engine.request import Spec
+from regard.inspection.hooks.call import sampled_rows
+from regard.inspection.matrix import AttentionMatrix, matrix
+from regard.inspection.matrix.source import Computed
 from regard.spec.masks import Causal
 from regard.spec.normalizers import Softmax
-from regard.spec.part import Part
-from regard.spec.scores import ScaledDot
-
-DEFAULTS: dict[str, Any] = {"score": ScaledDot(), "normalizer": Softmax(), "temperature": 1.0}
 
 
-class Step(NamedTuple):
-    """The number of queries of one call, and the keys that it had: `keys` of them from `first` on."""
+class PatchGrid(NamedTuple):
+    """Keys that are patches of an image: `special` tokens first, then `rows` × `columns` patches, row by row."""
 
-    queries: int
-    spec: Spec
-    first: int
-    keys: int
-
-
-class Goes(NamedTuple):
-    """How a call goes on with a layer: `fresh` keys are new; `order` are the batch rows it goes on from, if they
-    changed places as beams do."""
-
-    fresh: int
-    order: Tensor | None = None
-
-
-class Layer:
-    """Calls whose queries follow one another, over keys that grow or stay as they are."""
-
-    def __init__(self, name: str, found: Chosen) -> None:
-        self.name, self.mechanism = name, found.call.mechanism
-        self.rounded: float | None = None
-        self.query, self.key = Growing(found.call.query), Growing(found.call.key)
-        self._heads, self._total, self._shown = found.heads, found.total, found.shown
-        self._steps = [Step(found.call.query.shape[-2], found.call.spec, 0, found.call.key.shape[-2])]
+    rows: int
+    columns: int
+    special: int
 
     @property
-    def steps(self) -> int:
-        """How many there were."""
-        return len(self._steps)
-
-    def goes_on(self, call: Call, generating: bool) -> Goes | None:
-        """How the call is a further step, or None.
-
-        A step has keys of ours, all or the last of them, and one more for each of its queries; or, where a model
-        generates, just ours, those of something else that it looks at.
-        """
-        new, queries, own = call.key, call.query.shape[-2], len(self.key)
-        if self.key.lead != tuple(new.shape[:-2]) or self.query.lead != tuple(call.query.shape[:-2]):
-            return None
-        if not all(_same(_default(self._steps[0].spec, name), _default(call.spec, name)) for name in DEFAULTS):
-            return None
-        for added, may in ((queries, len(self.query) == own), (0, generating)):
-            known = new.shape[-2] - added
-            if not may or not 1 <= known <= own or (added == 0 and known != own):
-                continue
-            old = new[..., :known, :]
-            if self.key.ends_with(old):
-                return Goes(added)
-            order = self.key.order(old) if generating and known == own else None
-            if order is not None:
-                return Goes(added, order)
-        return None
-
-    def add(self, call: Call, keys: int, order: Tensor | None = None) -> None:
-        """One more step, that had so many keys; in the call are those of them that are new."""
-        if order is not None:
-            self.query.reorder(order)
-            self.key.reorder(order)
-        self.query.add(call.query)
-        self.key.add(call.key)
-        self._steps.append(Step(call.query.shape[-2], call.spec, len(self.key) - keys, keys))
-
-    def kept(self) -> Kept:
-        """All steps as one."""
-        query, key = self.query.whole(), self.key.whole()
-        spec: Any = self._steps[0].spec
-        if len(self._steps) > 1:
-            spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
-        chosen = (self._heads, self._total, self._shown)
-        found = Kept(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded)
-        stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
-        return replace(found, kind=kind_of(self.name, found.matrix, stays))
-
-    def _joined(self, query: Tensor, key: Tensor) -> Spec:
-        """The masks and biases of the steps, each in its own rows."""
-        ends = accumulate(step.queries for step in self._steps)
-        if all(_causal(step, end) for step, end in zip(self._steps, ends, strict=True)):
-            return {"mask": Causal(), "query_start": 0}
-        plain = not any(_says(step.spec, name) for step in self._steps for name in ("mask", "bias"))
-        if plain and all(step.keys == key.shape[-2] for step in self._steps):
-            return {}
-        found: Spec = {"mask": self._table(query, key, tables.visible)}
-        if any(_says(step.spec, "bias") for step in self._steps):
-            found["bias"] = self._table(query, key, tables.added)
-        return found
-
-    def _table(self, query: Tensor, key: Tensor, told: Callable[[Request], Tensor]) -> Tensor:
-        """(batch or 1, head or 1, query, key) of what each step tells of its pairs; False or 0 where it has none."""
-        parts, end = [], 0
-        for step in self._steps:
-            end += step.queries
-            rows, columns = slice(end - step.queries, end), slice(step.first, step.first + step.keys)
-            part = told(_asked(step, query[..., rows, :], key[..., columns, :]))
-            parts.append(pad(part, (step.first, key.shape[-2] - columns.stop)))
-        batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
-        return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], -2)
+    def labels(self) -> tuple[str, ...]:
+        """A name for each key: [CLS] and the numbers of further special tokens, then "row,column"."""
+        special = [f"[{number}]" if number else "[CLS]" for number in range(self.special)]
+        return (*special, *(f"{row},{column}" for row in range(self.rows) for column in range(self.columns)))
 
 
-def _says(spec: Spec, name: str) -> bool:
-    return spec.get(name) is not None
+@dataclass(frozen=True)
+class RefusedLayer:
+    """A layer whose weights cannot be computed again, and why."""
+
+    name: str
+    reason: str
 
 
-def _default(spec: Spec, name: str) -> Any:
-    return spec.get(name, DEFAULTS[name])
+@dataclass(frozen=True, eq=False)
+class CapturedLayer:
+    """query: (batch, head, query, width), key: (batch, kv head, key, width), as the score takes them.
+
+    `heads` are the numbers of the heads in the model, which has `total`; `shown` are their indices among the stored
+    heads, if more are stored. `rounded` is the largest measured change of a weight by rounding queries and keys; None
+    if they were not rounded. `checked` is the result of the self-check, if it was made before.
+    """
+
+    name: str
+    mechanism: str
+    query: Tensor
+    key: Tensor
+    spec: Spec
+    heads: tuple[int, ...]
+    total: int
+    shown: tuple[int, ...] | None = None
+    kind: str = "encoder"
+    grid: PatchGrid | None = None
+    rounded: float | None = None
+    checked: float | None = None
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return self.query.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """Number of keys."""
+        return self.key.shape[-2]
+
+    @cached_property
+    def whole(self) -> AttentionMatrix:
+        """The weights of all stored heads."""
+        return matrix(self.query, self.key, **self.spec)
+
+    @cached_property
+    def matrix(self) -> AttentionMatrix:
+        """The weights, (batch, head, query, key)."""
+        part: AttentionMatrix = self.whole if self.shown is None else self.whole[..., list(self.shown), :, :]
+        return part
+
+    @cached_property
+    def off(self) -> float:
+        """The self-check: the largest error of the sum of a row's weights, over sampled rows. The sum is 1, with a sink
+        1 less its share, and 0 in a row that sees nothing."""
+        if self.checked is not None:
+            return self.checked
+        rows = sampled_rows(self.queries)
+        sums = self.matrix[(..., rows, slice(None))].sum(-1)
+        normalizer: Any = self.spec.get("normalizer")
+        expected = torch.ones_like(sums)
+        if isinstance(normalizer, Softmax) and normalizer.sink is not None:
+            sink = torch.as_tensor(normalizer.sink, dtype=sums.dtype, device=sums.device).reshape(-1, 1)
+            sink = sink if self.shown is None or len(sink) == 1 else sink[list(self.shown)]
+            expected = 1.0 - (sink - self.matrix.lse()[..., rows]).exp()
+        error = torch.where(sums == 0.0, 0.0, (sums - expected).abs())
+        return float(error.max()) if error.numel() else 0.0
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two parts of a spec say the same; those of models may hold tensors."""
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
-    if isinstance(one, Part) and type(one) is type(other):
-        own, others = one.held, other.held
-        return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
-    return bool(one == other)
+KINDS = ("encoder", "decoder", "cross")
+# of the modules on a layer's path, as they are called in torch, transformers and here
+CROSS = re.compile(r"cross|encdec|enc_dec|encoder_att|^multihead_attn$|^src_att|^enc_att|^memory")
+SELF = re.compile(r"^self|self_?att|^self$")
+ENCODER, DECODER = re.compile(r"^enc(oder)?s?(_|$)|_encoder$"), re.compile(r"^dec(oder)?s?(_|$)|_decoder$")
 
 
-def _causal(step: Step, end: int) -> bool:
-    """Whether its last query, before which there are `end` − 1, sees as many keys, and each before it one less."""
-    start = step.spec.get("query_start")
-    if _says(step.spec, "bias") or step.first or step.keys != end:
+def kind_of(path: str, weights: AttentionMatrix, stays: bool | None) -> str:
+    """encoder, decoder or cross, by the path of the module; where that does not say, by what is visible.
+
+    `stays`: whether its keys did not change while a model generated; None if there was one call.
+    """
+    names = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in path.split("#")[0].split(".")]
+    if any(CROSS.search(name) for name in names):
+        return "cross"
+    queries, keys = weights.shape[-2:]
+    itself = any(SELF.search(name) for name in names) or stays is False or queries == keys
+    if stays or (not itself and not _looks_back(weights)):
+        return "cross"
+    for name in names:
+        if DECODER.search(name):
+            return "decoder"
+        if ENCODER.search(name):
+            return "encoder"
+    return "decoder" if _looks_back(weights) else "encoder"
+
+
+def _looks_back(weights: AttentionMatrix) -> bool:
+    """Whether queries at the end of the keys do not see later keys. A single query does not tell."""
+    queries, keys = weights.shape[-2:]
+    first = keys - queries
+    if queries < 2 or first < 0:
         return False
-    if not _says(step.spec, "mask"):
-        return step.queries == 1
-    ends = start is None or (isinstance(start, int) and start + step.queries == step.keys)
-    return step.spec["mask"] in ("causal", Causal()) and ends
+    source = weights._source
+    if isinstance(source, Computed) and isinstance(source.request.mask, Causal):
+        return bool((source.request.plane.starts == first).all())
+    rows = sorted({queries // 2, queries - 2})
+    return not any(bool((weights[(..., row, slice(first + row + 1, keys))] != 0).any()) for row in rows)
 
 
-def _asked(step: Step, query: Tensor, key: Tensor) -> Request:
-    spec: Any = {**DEFAULTS, "mask": None, "bias": None, "query_start": None, **step.spec}
-    return request(query, key, key[..., :0], **spec, dropout=0.0, aux=())
+MOST_SPECIAL = 16  # special tokens before the patches
+
+
+class PatchEmbedding(NamedTuple):
+    """A convolution that reads each patch once: its path, the sizes of a patch, and of the image if that is known."""
+
+    path: str
+    patch: tuple[int, int]
+    image: tuple[int, int] | None
+
+    def grid(self, keys: int, image: tuple[int, int] | None) -> PatchGrid | None:
+        """The grid of so many keys, if they are one for each patch and a few special tokens before."""
+        image = image or self.image
+        if image is None:
+            return None
+        rows, columns = image[0] // self.patch[0], image[1] // self.patch[1]
+        special = keys - rows * columns
+        return PatchGrid(rows, columns, special) if rows and columns and 0 <= special <= MOST_SPECIAL else None
+
+
+def patch_embeddings(model: nn.Module) -> list[PatchEmbedding]:
+    """All of a model: convolutions whose stride is the size of their kernel."""
+    embeddings = []
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        if isinstance(module, nn.Conv2d) and module.stride == module.kernel_size and min(module.kernel_size) > 1:
+            above = [modules[".".join(path.split(".")[:depth])] for depth in range(path.count("."), 0, -1)]
+            images = [image for owner in (*above, model) if (image := _image(owner)) is not None]
+            high, wide = module.kernel_size
+            embeddings.append(PatchEmbedding(path, (high, wide), images[0] if images else None))
+    return embeddings
+
+
+def image_in(inputs: Iterable[Any]) -> tuple[int, int] | None:
+    """Height and width of the first images, (batch, channel, height, width), among the inputs of a model."""
+    for value in inputs:
+        if isinstance(value, Tensor) and value.ndim == 4 and value.is_floating_point():
+            return int(value.shape[-2]), int(value.shape[-1])
+    return None
+
+
+def patch_grid(
+    layer: str, layers: Iterable[str], keys: int, embeddings: list[PatchEmbedding], image: tuple[int, int] | None
+) -> PatchGrid | None:
+    """The grid of a layer with so many keys: that of the embedding whose nearest ancestor with attention holds it."""
+    names = list(layers)
+    for each in embeddings:
+        parents = each.path.split(".")
+        for depth in range(len(parents) - 1, -1, -1):
+            above = "".join(f"{parent}." for parent in parents[:depth])
+            if any(name.startswith(above) for name in names):
+                if layer.startswith(above):
+                    return each.grid(keys, image)
+                break
+    return None
+
+
+def _image(owner: nn.Module) -> tuple[int, int] | None:
+    """Height and width of the images that a module, or its config, names."""
+    for source in (owner, getattr(owner, "config", None)):
+        for name in ("img_size", "image_size"):
+            size = getattr(source, name, None)
+            if isinstance(size, int):
+                return size, size
+            if isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(side, int) for side in size):
+                return int(size[0]), int(size[1])
+    return None

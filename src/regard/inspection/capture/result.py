@@ -6,15 +6,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from regard.inspection.capture import file
-from regard.inspection.capture.kept import Grid, Kept, Refused
-from regard.inspection.capture.labels import Labels, Tokens
-from regard.inspection.capture.table import table
-from regard.inspection.hooks.missed import Missed
+from regard.inspection.capture.labels import TokenLabels, Tokens
+from regard.inspection.capture.layer import CapturedLayer, PatchGrid, RefusedLayer
+from regard.inspection.hooks.missed import Missed, listed
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Table
 
 if TYPE_CHECKING:
-    from regard.inspection.capture.session import Session
+    from regard.inspection.capture.run import CaptureSession
 
 
 class Capture:
@@ -25,13 +24,13 @@ class Capture:
     def __init__(
         self,
         model: str,
-        layers: Sequence[Kept | Refused],
-        labels: Labels,
-        session: "Session | None" = None,
+        layers: Sequence[CapturedLayer | RefusedLayer],
+        labels: TokenLabels,
+        session: "CaptureSession | None" = None,
         missed: Sequence[Missed] = (),
     ) -> None:
         self.output: Any = None  # what the model returned, if it was called by `capture`
-        self._model, self._kept, self._labels, self._session = model, list(layers), labels, session
+        self._model, self._captured, self._labels, self._session = model, list(layers), labels, session
         self._missed, self._matrices = tuple(missed), dict[str, AttentionMatrix]()
 
     def __enter__(self) -> Self:
@@ -47,7 +46,7 @@ class Capture:
         session, self._session = self._session, None
         self._matrices.clear()
         try:
-            self._kept = session.end(self._labels, failed=kind is not None)
+            self._captured = session.end(self._labels, failed=kind is not None)
         finally:
             self._missed = session.missed
 
@@ -59,7 +58,7 @@ class Capture:
     @property
     def refused(self) -> dict[str, str]:
         """Layers whose weights cannot be computed again, and why."""
-        return {layer.name: layer.reason for layer in self._layers if isinstance(layer, Refused)}
+        return {layer.name: layer.reason for layer in self._layers if isinstance(layer, RefusedLayer)}
 
     @property
     def missed(self) -> tuple[Missed, ...]:
@@ -76,13 +75,16 @@ class Capture:
     def tokens(self) -> Any:
         """The tokens of the queries and keys: a list, or one for each batch row, of one sequence or by "encoder" and
         "decoder". May be set, since what a model generates is known only when it is done."""
-        sides = {side: list(rows[0]) if len(rows) == 1 else list(map(list, rows)) for side, rows in self._given}
+        tokens = self._labels.rows.items()
+        sides: dict[str, Any] = {
+            side: list(rows[0]) if len(rows) == 1 else list(map(list, rows)) for side, rows in tokens
+        }
         return sides.get("", sides or None)
 
     @tokens.setter
     def tokens(self, tokens: Tokens | None) -> None:
-        labels = Labels.of(tokens)
-        labels.check([layer for layer in self._layers if isinstance(layer, Kept)])
+        labels = TokenLabels.of(tokens)
+        labels.check([layer for layer in self._layers if isinstance(layer, CapturedLayer)])
         self._labels = labels
         self._matrices.clear()
 
@@ -102,25 +104,27 @@ class Capture:
         return self._part("cross", "attention from one sequence to another")
 
     @property
-    def grids(self) -> dict[str, Grid]:
+    def grids(self) -> dict[str, PatchGrid]:
         """Layers whose keys are patches of an image: rows, columns, and the tokens that come first."""
-        return {each.name: each.grid for each in self._layers if isinstance(each, Kept) and each.grid is not None}
+        return {
+            each.name: each.grid for each in self._layers if isinstance(each, CapturedLayer) and each.grid is not None
+        }
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> PatchGrid | None:
         """The grid of patches, if all layers that have one have the same."""
-        found = set(self.grids.values())
-        return found.pop() if len(found) == 1 else None
+        grids = set(self.grids.values())
+        return grids.pop() if len(grids) == 1 else None
 
     def numbers(self, layer: int | str) -> tuple[int, ...]:
         """The numbers that the heads of a layer have in the model; all, unless `heads` were chosen."""
         return self._shown(layer).heads
 
-    def heads(self, **options: Any) -> Tidy:
+    def heads(self, **options: Any) -> Table:
         """A table of all heads: what they look at, in numbers. Options as in `regard.inspection.heads.head_table`."""
         from regard.inspection.heads import head_table
 
-        found: Tidy = head_table(self, **options)
+        found: Table = head_table(self, **options)
         return found
 
     def show(self, **options: Any) -> None:
@@ -154,44 +158,40 @@ class Capture:
             if len(asked) != 2:
                 raise IndexError(f"a capture is indexed by [layer] or [layer, head], got {len(asked)} indices")
             found = self[asked[0]]
-            places = _places(asked[1], self._shown(asked[0]))
+            places = _head_indices(asked[1], self._shown(asked[0]))
             part: AttentionMatrix = found[(*(slice(None),) * (found.ndim - 3), places)]
             return part
         layer = self._shown(asked)
         if layer.name not in self._matrices or self._session is not None:  # it may have grown
-            self._matrices[layer.name] = self._labels.put(layer)
+            self._matrices[layer.name] = self._labels.labeled(layer)
         return self._matrices[layer.name]
 
     def __iter__(self) -> Iterator[AttentionMatrix]:
         return (self[number] for number in range(len(self)))
 
     def __repr__(self) -> str:
-        return table(self._model, self._layers, self.missed)
+        return _text(self._model, self._layers, self.missed)
 
     @property
-    def _layers(self) -> list[Kept | Refused]:
+    def _layers(self) -> list[CapturedLayer | RefusedLayer]:
         """As they are now, while the model runs."""
-        return self._kept if self._session is None else self._session.layers
-
-    @property
-    def _given(self) -> list[tuple[str, Any]]:
-        return list(self._labels.rows.items())
+        return self._captured if self._session is None else self._session.layers
 
     def _part(self, kind: str, words: str) -> "Capture":
-        layers = [layer for layer in self._layers if isinstance(layer, Kept) and layer.kind == kind]
+        layers = [layer for layer in self._layers if isinstance(layer, CapturedLayer) and layer.kind == kind]
         if not layers:
             raise ValueError(f"no layer of {self._model} is {words}; there are {', '.join(self.layers) or 'none'}")
         part = Capture(self._model, layers, self._labels, missed=self.missed)
         part._matrices = self._matrices
         return part
 
-    def _shown(self, asked: int | str) -> Kept:
+    def _shown(self, asked: int | str) -> CapturedLayer:
         layer = self._layer(asked)
-        if isinstance(layer, Refused):
+        if isinstance(layer, RefusedLayer):
             raise ValueError(f"{layer.name} cannot be shown: {layer.reason}")
         return layer
 
-    def _layer(self, asked: int | str) -> Kept | Refused:
+    def _layer(self, asked: int | str) -> CapturedLayer | RefusedLayer:
         layers = self._layers
         if isinstance(asked, str):
             for layer in layers:
@@ -205,14 +205,45 @@ class Capture:
         return layers[asked]
 
 
-def _places(asked: Any, layer: Kept) -> Any:
-    """The places of heads by their numbers in the model."""
+def _head_indices(asked: Any, layer: CapturedLayer) -> Any:
+    """The indices of heads by their numbers in the model."""
     if len(layer.heads) == layer.total:
         return asked
-    kept = ", ".join(map(str, layer.heads))
+    captured = ", ".join(map(str, layer.heads))
     listed = asked if isinstance(asked, list | tuple | range) else [asked]
     for head in listed:
         if isinstance(head, bool) or not isinstance(head, int) or head not in layer.heads:
-            raise IndexError(f"head {head!r} of {layer.name} was not kept; kept are {kept}")
+            raise IndexError(f"head {head!r} of {layer.name} was not captured; captured are {captured}")
     places = [layer.heads.index(head) for head in listed]
     return places if listed is asked else places[0]
+
+
+HEAD = ("", "layer", "heads", "queries × keys", "mechanism", "row sums off by")
+
+
+def _text(model: str, layers: Sequence[CapturedLayer | RefusedLayer], missed: Sequence[Missed] = ()) -> str:
+    """The text of a capture: all layers with sizes, mechanism and self-check, and what was missed."""
+    end = [f"not captured: {listed(missed)}"] if missed else []
+    if not layers:
+        return "\n".join([f"<Capture of {model}: nothing yet>", *end])
+    rounded = [layer for layer in layers if isinstance(layer, CapturedLayer) and layer.rounded is not None]
+    lines: list[tuple[str, ...]] = [(*HEAD, "rounding moved by") if rounded else HEAD]
+    for number, layer in enumerate(layers):
+        if isinstance(layer, RefusedLayer):
+            lines.append((str(number), layer.name, "", "", f"refused: {layer.reason}", *[""] * (len(lines[0]) - 5)))
+            continue
+        size = f"{layer.queries:,} × {layer.keys:,}"
+        cells = (str(number), layer.name, _head_numbers(layer), size, layer.mechanism, f"{layer.off:.1e}")
+        lines.append((*cells, "" if layer.rounded is None else f"{layer.rounded:.1e}") if rounded else cells)
+    columns = range(len(lines[0]))
+    widths = [max(len(line[column]) for line in lines if line[4][:7] != "refused") for column in columns]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    kinds = sorted({str(layer.query.dtype).removeprefix("torch.") for layer in rounded})
+    note = f", queries and keys rounded to {', '.join(kinds)}" if kinds else ""
+    title = f"<Capture of {model}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'}{note}>"
+    return "\n".join([title, *(row.rstrip() for row in rows), *end])
+
+
+def _head_numbers(layer: CapturedLayer) -> str:
+    """Their count, or their numbers if some were left out."""
+    return str(layer.total) if len(layer.heads) == layer.total else ",".join(map(str, layer.heads))

@@ -1,17 +1,44 @@
-"""capture: run a model once, or for the length of a block, and keep what it attends to."""
+"""capture: run a model once, or in a `with` block, and record its attention calls."""
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard import checks
-from regard.inspection.capture.choice import Choice, Heads, Layers
-from regard.inspection.capture.labels import Labels, Tokens
-from regard.inspection.capture.patches import image_in
+from regard.inspection.capture import file
+from regard.inspection.capture.heads import Chosen, chosen, grouped
+from regard.inspection.capture.labels import TokenLabels, Tokens
+from regard.inspection.capture.layer import CapturedLayer, RefusedLayer, image_in, patch_embeddings, patch_grid
 from regard.inspection.capture.result import Capture
-from regard.inspection.capture.session import Session
+from regard.inspection.capture.spill import SpillFile
+from regard.inspection.capture.steps import LayerSteps, without_empty_slots
+from regard.inspection.files import form_of
+from regard.inspection.hooks.call import (
+    AttentionCall,
+    ModuleNames,
+    RunningModule,
+    TensorCopies,
+    check_weights,
+    rounding_error,
+)
+from regard.inspection.hooks.intercept import accelerated, intercepting
+from regard.inspection.hooks.missed import Missed, Watch, listed, warn
+from regard.inspection.hooks.selection import Heads, Layers, Selection
+
+NOTHING = (
+    "{} made no call of attention that can be intercepted: scaled_dot_product_attention, nn.MultiheadAttention, the "
+    "attention interface of transformers, or regard's attend. If it multiplies queries and keys itself, build them "
+    "with regard.matrix(query, key); if it was compiled, capture it before"
+)
+PARTLY = "{} ran attention that is not in this capture, so that c[0] may not be its first layer: {}. c.missed lists it"
+HINT = "; if the model takes an argument of this name, write: with capture(model) as c: model(...)"
 
 
 def capture(
@@ -28,9 +55,9 @@ def capture(
 
     The model's output is not changed by a bit. `tokens` label the queries and keys of layers that have as many: a list,
     one for each batch row, or two by "encoder" and "decoder". `layers` (numbers, names or patterns of names) and
-    `heads` (numbers) are kept, all unless given; `dtype` is what queries and keys are stored in. What is more than
-    `spill` bytes, an eighth of the machine's memory unless given, goes to a temporary file, or all to the file of that
-    name, which `regard.load` opens. A model with arguments of these names is called in a `with` block.
+    `heads` (numbers) are captured, by default all; `dtype` is the type in which queries and keys are stored. What is
+    more than `spill` bytes, by default an eighth of the machine's memory, goes to a temporary file, or all to the file
+    of that name, which `regard.load` opens. A model with arguments of these names is called in a `with` block.
 
     >>> import torch
     >>> layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
@@ -46,20 +73,207 @@ def capture(
             f"model must be a torch.nn.Module, got {type(model).__name__}; "
             "for a method of a model write: with capture(model) as c: model.generate(...)"
         )
-    for path, module in model.named_modules():
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            raise ValueError(
-                f"{path or 'the model'} is compiled, which leaves no call of attention to hear; "
-                "capture the model as it was before torch.compile (its _orig_mod)"
-            )
+    names = ModuleNames(model)
+    if names.compiled is not None:
+        raise ValueError(
+            f"{names.compiled} is compiled, which leaves no call of attention to intercept; "
+            "capture the model as it was before torch.compile (its _orig_mod)"
+        )
     if isinstance(spill, bool) or not isinstance(spill, str | os.PathLike | int | None):
         raise TypeError(f"spill must be a path or a number of bytes, got {type(spill).__name__}")
     if isinstance(spill, int):
         checks.whole("spill", spill, 0)
-    session = Session(model, Choice.of(layers, heads, dtype), spill)
-    found = Capture(type(model).__name__, [], Labels.of(tokens), session)
+    session = CaptureSession(model, _selection(layers, heads, dtype), dtype, spill)
+    result = Capture(type(model).__name__, [], TokenLabels.of(tokens), session)
     if inputs or kw:
         session.image = image_in((*inputs, *kw.values()))
-        with found:
-            found.output = model(*inputs, **kw)
-    return found
+        with result:
+            result.output = model(*inputs, **kw)
+    return result
+
+
+def _selection(layers: Layers, heads: Heads, dtype: torch.dtype | None) -> Selection:
+    """The arguments of `capture`, checked."""
+    if dtype is not None and dtype not in checks.FLOATS:
+        raise TypeError(f"dtype must be one of torch's float types, such as torch.bfloat16, got {dtype!r}")
+    selection = Selection.of(layers, heads, "captured", HINT)
+    if selection.heads is None:
+        return selection
+    numbers = tuple(sorted(set(selection.heads)))
+    if numbers[0] < 0:
+        raise ValueError(f"heads count from 0, got {numbers[0]}; how many there are is not known before the model ran")
+    return replace(selection, heads=numbers)
+
+
+class CaptureSession:
+    """An open capture: begins once and ends once."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        selection: Selection,
+        dtype: torch.dtype | None,
+        spill: str | os.PathLike[str] | int | None,
+    ) -> None:
+        self._model, self._selection = type(model).__name__, selection
+        self._path = Path(os.path.realpath(spill)) if isinstance(spill, str | os.PathLike) else None
+        if self._path is not None:
+            form_of(self._path, ("safetensors",))
+            if not self._path.parent.is_dir():
+                raise FileNotFoundError(f"spill: there is no folder {self._path.parent}; make it first")
+        budget = spill if isinstance(spill, int) else None
+        folder = None if self._path is None else self._path.parent
+        self._recorder, self._block = CallRecorder(model, selection, dtype, SpillFile(budget, folder)), ExitStack()
+        self._watch = Watch(model)
+        self._missed: tuple[Missed, ...] = ()
+        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(
+            intercepting, model, self._recorder.record, self._watch
+        )
+        self._embeddings = patch_embeddings(model)
+        self.image: tuple[int, int] | None = None  # height and width of the model's input images, if known
+
+    def begin(self) -> None:
+        """Start to intercept calls."""
+        if self._begin is None:
+            raise RuntimeError("this capture is open; begin another with capture(model)")
+        if accelerated():
+            raise RuntimeError(
+                "regard.accelerating() leaves attention to torch while it is captured, which would change the output; "
+                "capture outside the block"
+            )
+        self._block.enter_context(self._begin())
+        self._begin = None
+
+    @property
+    def layers(self) -> list[CapturedLayer | RefusedLayer]:
+        """What was captured so far."""
+        layers = self._recorder.captured()
+        names = [layer.name for layer in layers]
+        return [
+            replace(layer, grid=patch_grid(layer.name, names, layer.keys, self._embeddings, self.image))
+            if isinstance(layer, CapturedLayer)
+            else layer
+            for layer in layers
+        ]
+
+    @property
+    def missed(self) -> tuple[Missed, ...]:
+        """Attention that was not intercepted so far, in the selected layers."""
+        return self._missed or tuple(each for each in self._watch.missed if self._selection.may_select(each.layer))
+
+    def end(self, labels: TokenLabels, *, failed: bool) -> list[CapturedLayer | RefusedLayer]:
+        """Remove the hooks; returns all layers, checked, and mapped from the file if one was named."""
+        self._block.close()
+        self._recorder.close()
+        self._missed, self._watch = self.missed, Watch(nn.Identity())
+        if failed:
+            return self.layers
+        if self._recorder.paths:
+            self._selection.check(list(self._recorder.paths))
+        layers = self.layers
+        if not layers:
+            also = f". Not captured: {listed(self.missed)}" if self.missed else ""
+            raise ValueError(NOTHING.format(self._model) + also)
+        refused = [layer for layer in layers if isinstance(layer, RefusedLayer)]
+        if len(refused) == len(layers):
+            raise ValueError(f"no layer of {self._model} can be shown; {refused[0].name}: {refused[0].reason}")
+        labels.check([layer for layer in layers if isinstance(layer, CapturedLayer)])
+        if self.missed:
+            warn(PARTLY.format(self._model, listed(self.missed)))
+        if self._path is None:
+            return layers
+        file.write(self._path, self._model, layers, labels, self.missed)
+        return file.layers_in(self._path)
+
+
+class CallRecorder:
+    """Checks that calls can be computed again, and stores them by layer in the order of their first call. A further
+    call of a layer has a number: `encoder.0#2`."""
+
+    def __init__(self, model: nn.Module, selection: Selection, dtype: torch.dtype | None, spill: SpillFile) -> None:
+        self.layers: list[LayerSteps | RefusedLayer] = []
+        self.paths: dict[str, int] = {}  # the modules that ran, selected or not, and their index
+        self._selection, self._dtype, self._spill = selection, dtype, spill
+        self._names, self._copies = ModuleNames(model), TensorCopies()
+        self._latest: dict[str, LayerSteps | RefusedLayer] = {}
+        self._counts: dict[str, int] = {}
+        self._orders: dict[int, Tensor | None] = {}  # of the batch rows, by the index of the step
+
+    def record(self, read: Callable[[], AttentionCall]) -> None:
+        """Store a call if one of the model's selected modules makes it."""
+        module = self._names.running()
+        if module is None:
+            return
+        index = self.paths.setdefault(module.path, len(self.paths))
+        if not self._selection.selects(index, module.path):
+            return
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                call = read()
+                check_weights(call)
+                self._store(module, grouped(call))
+        except (TypeError, ValueError) as error:
+            reason = str(error)
+            self._new(module.path, lambda name: RefusedLayer(name, reason))
+        self._spill.spill_above_budget(part for layer in self._steps() for part in (layer.query, layer.key))
+
+    def captured(self) -> list[CapturedLayer | RefusedLayer]:
+        """All layers as they are now."""
+        return [layer.captured() if isinstance(layer, LayerSteps) else layer for layer in self.layers]
+
+    def close(self) -> None:
+        """Release the model and its tensors; what was spilled in parts is written again as one."""
+        self._names, self._copies = ModuleNames(nn.Identity()), TensorCopies()
+        for layer in self._steps():
+            for part in (layer.query, layer.key):
+                if part.split:
+                    (tensor,) = self._spill.move([part.joined()])
+                    part.replace(tensor)
+        self._spill.close()
+
+    def _steps(self) -> list[LayerSteps]:
+        return [layer for layer in self.layers if isinstance(layer, LayerSteps)]
+
+    def _store(self, module: RunningModule, call: AttentionCall) -> None:
+        latest = self._latest.get(module.path)
+        selected = self._cast(chosen(call, self._selection.heads))
+        if isinstance(latest, LayerSteps):
+            stored = selected._replace(call=without_empty_slots(selected.call, len(latest.key)))
+            step = latest.continuation(stored.call, module.generating)
+            if step is not None:
+                order = self._order(latest, step.new_keys, step.order)
+                count = stored.call.key.shape[-2]
+                new = replace(stored.call, key=stored.call.key[..., count - step.new_keys :, :])
+                latest.append(self._copies.copy(new), count, order)
+                self._measure_rounding(latest, call, stored)
+                return
+        stored = selected._replace(call=without_empty_slots(selected.call, 0))
+        copy = stored._replace(call=self._copies.copy(stored.call))
+        self._measure_rounding(self._new(module.path, lambda name: LayerSteps(name, copy)), call, stored)
+
+    def _cast(self, selected: Chosen) -> Chosen:
+        """With queries and keys in the type in which they are stored."""
+        if self._dtype is None:
+            return selected
+        query, key = (tensor.to(self._dtype) for tensor in (selected.call.query, selected.call.key))
+        return selected._replace(call=replace(selected.call, query=query, key=key))
+
+    def _order(self, layer: LayerSteps, new_keys: int, order: Tensor | None) -> Tensor | None:
+        """The order of beams. Keys that do not change do not show it; the self-attention that ran before does."""
+        if not new_keys:
+            return self._orders.get(layer.steps)
+        self._orders[layer.steps] = order
+        return order
+
+    def _measure_rounding(self, layer: LayerSteps | RefusedLayer, call: AttentionCall, stored: Chosen) -> None:
+        """Measure how far weights move if the stored type has fewer digits."""
+        fewer = self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype
+        if fewer and isinstance(layer, LayerSteps):
+            error = rounding_error(chosen(call, stored.heads).call, stored.call, stored.shown)
+            layer.rounded = max(layer.rounded or 0.0, error)
+
+    def _new(self, path: str, make: Callable[[str], LayerSteps | RefusedLayer]) -> LayerSteps | RefusedLayer:
+        count = self._counts[path] = self._counts.get(path, 0) + 1
+        self._latest[path] = make(path if count == 1 else f"{path}#{count}")
+        self.layers.append(self._latest[path])
+        return self._latest[path]

@@ -1,4 +1,4 @@
-"""Spill: queries and keys that memory is too small for go to a temporary file, and are mapped."""
+"""Tensors that are appended to, and spilled to a temporary file when memory is short."""
 
 import mmap
 import os
@@ -7,31 +7,115 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from torch import Tensor
 
-from regard.inspection.capture.growing import Growing
 from regard.inspection.saved.tensors import ALIGNED, put, view
 
-SHARE = 8  # one part in so many of the machine's memory is kept before anything is spilled
+
+class AppendedTensor:
+    """A tensor (…, length, width) in chunks; older ones may be spilled. Chunks in memory are joined by size, so that
+    each is copied O(log n) times."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._spilled: list[Tensor] = []
+        self._resident = [tensor]
+
+    def __len__(self) -> int:
+        return sum(chunk.shape[-2] for chunk in (*self._spilled, *self._resident))
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The axes before length and width."""
+        return tuple((*self._spilled, *self._resident)[0].shape[:-2])
+
+    @property
+    def resident(self) -> int:
+        """Bytes in main memory; tensors on other devices are not spilled."""
+        return sum(chunk.numel() * chunk.element_size() for chunk in self._resident if chunk.device.type == "cpu")
+
+    def append(self, tensor: Tensor) -> None:
+        """Append a chunk."""
+        if not tensor.shape[-2]:
+            return
+        while self._resident and self._resident[-1].shape[-2] <= tensor.shape[-2]:
+            tensor = torch.cat([self._resident.pop(), tensor], -2)
+        self._resident.append(tensor)
+
+    def ends_with(self, tensor: Tensor) -> bool:
+        """Whether its last entries are these, bit by bit."""
+        stop = tensor.shape[-2]
+        for chunk in reversed((*self._spilled, *self._resident)):
+            count = min(stop, chunk.shape[-2])
+            if not torch.equal(chunk[..., chunk.shape[-2] - count :, :], tensor[..., stop - count : stop, :]):
+                return False
+            stop -= count
+        return stop == 0
+
+    def pending(self) -> Tensor | None:
+        """The chunks in memory, as one tensor."""
+        if not self.resident:
+            return None
+        self._resident = [torch.cat(self._resident, -2)] if len(self._resident) > 1 else self._resident
+        return self._resident[0]
+
+    def spilled(self, tensor: Tensor) -> None:
+        """Replace the pending chunks by their mapped copy."""
+        self._spilled.append(tensor)
+        self._resident = []
+
+    def joined(self) -> Tensor:
+        """All chunks as one tensor."""
+        chunks = [*self._spilled, *self._resident]
+        return torch.cat(chunks, -2) if len(chunks) > 1 else chunks[0]
+
+    @property
+    def split(self) -> bool:
+        """Whether it was spilled, and has more than one chunk."""
+        return bool(self._spilled) and len(self._spilled) + len(self._resident) > 1
+
+    def replace(self, tensor: Tensor) -> None:
+        """Replace all chunks by their mapped copy."""
+        self._spilled, self._resident = [tensor], []
+
+    def order(self, tensor: Tensor) -> Tensor | None:
+        """The indices of our batch rows that equal the rows of a tensor, bit by bit; None if one equals none."""
+        ours = self.joined()
+        if ours.ndim < 4 or ours.shape != tensor.shape:
+            return None
+        order = []
+        alike = (ours[:, None, ..., -1, :] == tensor[None, ..., -1, :]).flatten(2).all(-1)  # by their last entries
+        for row in range(len(tensor)):
+            same = [each for each in alike[:, row].nonzero().flatten().tolist() if torch.equal(ours[each], tensor[row])]
+            if not same:
+                return None
+            order.append(row if row in same else same[0])
+        return torch.tensor(order, device=ours.device, dtype=torch.int64)
+
+    def reorder(self, order: Tensor) -> None:
+        """Take other batch rows."""
+        self._spilled, self._resident = [], [self.joined()[order]]
 
 
-class Spill:
-    """A file without a name beside `folder`'s others (the one for temporary files if None), which is gone with the
-    process, however that ends."""
+SHARE = 8  # the budget is the machine's memory divided by this
+
+
+class SpillFile:
+    """A temporary file without a name in `folder` (by default that for temporary files). The system removes it with the
+    process."""
 
     def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
         self._budget = _share() if budget is None else budget
         self._folder = folder
         self._file: BinaryIO | None = None
-        self.spilled = 0  # bytes
 
-    def watch(self, growing: Iterable[Growing]) -> None:
+    def spill_above_budget(self, tensors: Iterable[AppendedTensor]) -> None:
         """Move what is in memory to the file if it is more than the budget."""
-        growing = list(growing)
-        if sum(each.resident for each in growing) > self._budget:
-            waiting = [(each, tensor) for each in growing if (tensor := each.pending()) is not None]
-            for (each, _), tensor in zip(waiting, self.move([tensor for _, tensor in waiting]), strict=True):
-                each.moved(tensor)
+        tensors = list(tensors)
+        if sum(each.resident for each in tensors) > self._budget:
+            pending = [(each, tensor) for each in tensors if (tensor := each.pending()) is not None]
+            for (each, _), tensor in zip(pending, self.move([tensor for _, tensor in pending]), strict=True):
+                each.spilled(tensor)
 
     def move(self, tensors: list[Tensor]) -> list[Tensor]:
         """The same tensors on mapped memory."""
@@ -54,7 +138,6 @@ class Spill:
                 f"{folder} has no room for what the capture spills ({error}); set TMPDIR to a folder that has, give "
                 "spill='run.safetensors' in one, or keep fewer layers or heads"
             ) from error
-        self.spilled += end - first
         if end == first:
             return tensors
         data = mmap.mmap(self._file.fileno(), end - first, access=mmap.ACCESS_READ, offset=first)

@@ -10,8 +10,7 @@ from regard.inspection.heads.gather import Captured, Gatherer, Name, numbers
 from regard.inspection.heads.layer import Layer, statistics
 from regard.inspection.heads.nearest import Nearest, nearest
 from regard.inspection.heads.words import Text
-from regard.inspection.records import Cell
-from regard.inspection.tidy import Tidy
+from regard.inspection.records import Cell, Table
 from regard.progress import display, report
 
 DECIMALS = 3  # printed
@@ -35,7 +34,7 @@ def head_table(
     centered: bool = False,
     per_batch: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Tidy:
+) -> Table:
     """One row for each head: how widely, how far and at what kind of token it looks, and what other head is like it.
 
     `which`: some of the columns. `layers`: numbers, names or a slice. `ids`, (key,) or (batch, key), or `tokens`
@@ -64,12 +63,12 @@ def head_table(
             if progress is not None:
                 progress(steps, steps)
     rows = [row for layer, means in found for row in _rows(layer, means, near.get(layer.number), wanted, per_batch)]
-    return Tidy(
+    return Table(
         ("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers), DECIMALS
     )
 
 
-def layer_table(capture: Captured, **options: Any) -> Tidy:
+def layer_table(capture: Captured, **options: Any) -> Table:
     """One row for each layer: the mean over its heads of every column of `head_table`, whose options it takes.
 
     `similarity` is the mean cosine over all pairs of its heads, 1 if there is only one.
@@ -84,7 +83,7 @@ def layer_table(capture: Captured, **options: Any) -> Tidy:
         (*key, len(members), *(_average([row[name] for row in members]) for name in kept))
         for key, members in groups.items()
     ]
-    return Tidy((*keys, "heads", *kept), rows, heads.title, DECIMALS)
+    return Table((*keys, "heads", *kept), rows, heads.title, DECIMALS)
 
 
 def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:

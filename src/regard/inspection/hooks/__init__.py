@@ -1,1 +1,1 @@
-"""Listening: where a model computes attention, how each call is read, and which module makes it."""
+"""Hooks: where attention calls inside any PyTorch model are intercepted, parsed and rerun with changes."""

@@ -6,17 +6,14 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from torch import nn
-from torch.overrides import _get_current_function_mode_stack
+import torch
+from torch import Tensor, nn
 
-from regard.engine.sdpa_override.override import SdpaOverride
-from regard.inspection.hooks.altered import Wanted
-from regard.inspection.hooks.draft import Draft
-from regard.inspection.hooks.names import Names
-from regard.inspection.hooks.taps import altering
-from regard.inspection.interventions.change import Change, Site
-from regard.inspection.interventions.choice import Choice, Heads, Layers
-from regard.inspection.interventions.places import Track
+from regard.inspection.hooks.call import ModuleNames
+from regard.inspection.hooks.intercept import accelerated, modifying
+from regard.inspection.hooks.modified_call import Modification, ModifiedCall
+from regard.inspection.hooks.selection import Heads, Layers, Selection, matches
+from regard.inspection.interventions.change import Change, DroppedKeys, Site
 
 NOTHING = (
     "{} made no call of attention that can be changed: scaled_dot_product_attention, nn.MultiheadAttention, the "
@@ -27,13 +24,13 @@ NOTHING = (
 class Intervention:
     """A block in which the attention of some heads is changed; `layers` names those it has changed so far."""
 
-    def __init__(self, model: nn.Module, changes: tuple[Change, ...], choice: Choice) -> None:
-        self._model, self._changes, self._choice = type(model).__name__, changes, choice
-        self._names, self._track, self._block = Names(model), Track(), ExitStack()
+    def __init__(self, model: nn.Module, changes: tuple[Change, ...], selection: Selection) -> None:
+        self._model, self._changes, self._selection = type(model).__name__, changes, selection
+        self._names, self._dropped, self._block = ModuleNames(model), DroppedKeys(), ExitStack()
         self._seen: list[str] = []  # layers that ran
         self._changed: dict[str, int] = {}  # how often each was changed
-        self._reach = 0  # positions of keys that were met
-        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(altering, model, self._alter)
+        self._reach = 0  # number of key positions so far
+        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(modifying, model, self._modify)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -43,7 +40,7 @@ class Intervention:
     def __enter__(self) -> Self:
         if self._begin is None:
             raise RuntimeError("this intervention is done; begin another with intervene(model, ...)")
-        if any(isinstance(mode, SdpaOverride) for mode in _get_current_function_mode_stack()):
+        if accelerated():
             raise RuntimeError(
                 "regard.accelerating() answers calls of attention before they can be changed; intervene outside of it"
             )
@@ -55,12 +52,12 @@ class Intervention:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._block.close()
-        self._names, self._track = Names(nn.Identity()), Track()
+        self._names, self._dropped = ModuleNames(nn.Identity()), DroppedKeys()
         if kind is not None:
             return
         if not self._seen:
             raise ValueError(NOTHING.format(self._model))
-        self._choice.check(self._seen)
+        self._selection.check(self._seen)
         for change in self._changes:
             change.check(self._reach)
 
@@ -69,24 +66,24 @@ class Intervention:
         count = sum(self._changed.values())
         return f"<Intervention in {self._model}: {changes}; {count} {'call' if count == 1 else 'calls'} changed>"
 
-    def _alter(self) -> Wanted | None:
-        place = self._names.running()
-        if place is None:
+    def _modify(self) -> Modification | None:
+        running = self._names.running()
+        if running is None:
             return None
-        if place.path not in self._seen:
-            self._seen.append(place.path)
-        if not self._choice.wants(self._seen.index(place.path), place.path):
+        if running.path not in self._seen:
+            self._seen.append(running.path)
+        if not self._selection.selects(self._seen.index(running.path), running.path):
             return None
-        return Wanted(place.path, partial(self._step, place.path))
+        return Modification(running.path, partial(self._apply, running.path))
 
-    def _step(self, layer: str, draft: Draft) -> Draft:
-        heads = self._choice.mask(len(draft.heads))
-        first = self._track.first(layer, draft.original) if any(change.absolute for change in self._changes) else 0
-        self._reach = max(self._reach, first + draft.keys)
+    def _apply(self, layer: str, modified: ModifiedCall) -> ModifiedCall:
+        heads = _head_mask(self._selection.heads, len(modified.heads))
+        first = self._dropped.first(layer, modified.original) if any(change.absolute for change in self._changes) else 0
+        self._reach = max(self._reach, first + modified.keys)
         for change in self._changes:
-            draft = change.applied(draft, Site(layer, heads, first))
+            modified = change.applied(modified, Site(layer, heads, first))
         self._changed[layer] = self._changed.get(layer, 0) + 1
-        return draft
+        return modified
 
 
 def intervene(model: nn.Module, *changes: Change, layers: Layers = None, heads: Heads = None) -> Intervention:
@@ -113,10 +110,34 @@ def intervene(model: nn.Module, *changes: Change, layers: Layers = None, heads: 
             raise TypeError(f"a change is a value, got the class {change.__name__}; make one: {change.__name__}(...)")
         if not isinstance(change, Change):
             raise TypeError(f"a change is one of regard.interventions, got {type(change).__name__}")
-    names = Names(model)
+    names = ModuleNames(model)
     if names.compiled is not None:
         raise ValueError(
             f"{names.compiled} is compiled, which leaves no call of attention to change; intervene in the model as it "
             "was before torch.compile (its _orig_mod)"
         )
-    return Intervention(model, changes, Choice.of(model, layers, heads))
+    return Intervention(model, changes, selected(model, layers, heads))
+
+
+def selected(model: nn.Module, layers: Layers, heads: Heads) -> Selection:
+    """The arguments of `intervene`, checked as far as possible before the model runs."""
+    selection = Selection.of(layers, heads, "changed")
+    paths = ModuleNames(model).paths
+    for layer in selection.layers or ():
+        if isinstance(layer, str) and not any(matches(layer, 0, path) for path in paths):
+            raise ValueError(
+                f"no module of {type(model).__name__} is {layer!r}; regard.capture(model, ...).layers has the names"
+            )
+    return selection
+
+
+def _head_mask(heads: tuple[int, ...] | None, count: int) -> Tensor:
+    """A bool for each head of a layer."""
+    if heads is None:
+        return torch.ones(count, dtype=torch.bool, device="cpu")
+    mask = torch.zeros(count, dtype=torch.bool, device="cpu")
+    for head in heads:
+        if not -count <= head < count:
+            raise ValueError(f"it has {count} heads, 0 to {count - 1}, and no head {head}")
+        mask[head] = True
+    return mask

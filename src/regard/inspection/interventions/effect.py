@@ -1,33 +1,139 @@
-"""effect: what a change of attention does to the output of a model, head by head."""
+"""effect: how far the output of a model moves when attention is changed, head by head."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from regard.inspection.hooks.call import Call
-from regard.inspection.hooks.names import Names
-from regard.inspection.hooks.taps import altering, listening
-from regard.inspection.interventions.block import NOTHING, intervene
+from regard.inspection.hooks.call import AttentionCall, ModuleNames
+from regard.inspection.hooks.intercept import intercepting, modifying
+from regard.inspection.hooks.selection import Heads, Layers, Selection
+from regard.inspection.interventions.block import NOTHING, intervene, selected
 from regard.inspection.interventions.change import Change
-from regard.inspection.interventions.choice import Choice, Heads, Layers
-from regard.inspection.interventions.metrics import Input, Metrics, measured, named
-from regard.inspection.records import Cell, Estimate
+from regard.inspection.records import Cell, Estimate, Table
 from regard.inspection.statistics import mean
-from regard.inspection.tidy import Tidy
 from regard.progress import display, report
 
+Metric = Callable[[Any, Any], Tensor | float]  # (output, output of the changed model): a number, or one for each row
+Metrics = str | Metric | Sequence[str] | Mapping[str, str | Metric] | None
+NAMES = ("change", "kl", "loss", "next")
 
-class Place(NamedTuple):
-    """The cells of a row, and what is chosen for it."""
 
-    layer: str
-    head: int | str
-    layers: Layers
-    heads: Heads
+@dataclass(frozen=True, eq=False)
+class ModelInput:
+    """The arguments of a call of the model."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Any) -> "ModelInput":
+        """A mapping is keyword arguments, a tuple positional ones, anything else the only argument."""
+        if isinstance(given, Mapping):
+            return cls((), dict(given))
+        return cls(given if isinstance(given, tuple) else (given,), {})
+
+    @property
+    def ids(self) -> Tensor | None:
+        """The tokens, (batch, length), if it has any."""
+        given = self.kwargs.get("input_ids", self.args[0] if self.args else None)
+        return given if isinstance(given, Tensor) and given.ndim == 2 and not given.is_floating_point() else None
+
+    def counted(self, size: torch.Size) -> Tensor:
+        """Which positions (batch, length) of an output count: those with labels, else those without padding."""
+        labels, mask = self.kwargs.get("labels"), self.kwargs.get("attention_mask")
+        if isinstance(labels, Tensor) and labels.shape == size:
+            return labels != -100
+        if isinstance(mask, Tensor) and mask.shape == size:
+            return mask != 0
+        return torch.ones(size, dtype=torch.bool, device="cpu")
+
+
+def tensor_of(output: Any) -> Tensor:
+    """The logits of an output; else its last hidden state, or the tensor that it is or that comes first in it."""
+    for name in ("logits", "last_hidden_state"):
+        value = _entry(output, name)
+        if isinstance(value, Tensor):
+            return value
+    while isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the model returns a {type(output).__name__} without logits; give a metric that takes two of them: "
+            "metric=lambda before, after: ..."
+        )
+    return output
+
+
+def named(metrics: Metrics, output: Any) -> dict[str, str | Metric]:
+    """The metrics by name; by default those that fit the output."""
+    if metrics is None:
+        metrics = ["change"] + ["kl"] * (_entry(output, "logits") is not None) + ["loss"] * (_loss(output) is not None)
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    if callable(metrics):
+        return {getattr(metrics, "__name__", "metric").replace("<lambda>", "metric"): metrics}
+    by_name: dict[str, str | Metric] = {}
+    by_name |= metrics if isinstance(metrics, Mapping) else {str(name): name for name in metrics}
+    for name, metric in by_name.items():
+        if not callable(metric) and metric not in NAMES:
+            raise ValueError(f"metric must be a function or one of {', '.join(NAMES)}, got {metric!r} for {name!r}")
+    return by_name
+
+
+def measured(metric: str | Metric, given: ModelInput, before: Any, after: Any, last: bool) -> Tensor:
+    """One number for each batch row, or one for all."""
+    if callable(metric):
+        return torch.as_tensor(metric(before, after), device="cpu").detach().double().reshape(-1)
+    if metric == "loss":
+        losses = _loss(before), _loss(after)
+        if losses[0] is None or losses[1] is None:
+            raise ValueError("the model returns no loss; give it labels=, or use the metric 'next'")
+        return (losses[1].double() - losses[0].double()).reshape(-1)
+    one, two = tensor_of(before), tensor_of(after)
+    if metric == "next":
+        return _next(given, two) - _next(given, one)
+    if metric == "kl":
+        one, two = (tensor.double().log_softmax(-1) for tensor in (one, two))
+        apart = (one.exp() * (one - two)).sum(-1)
+    else:
+        apart = (one.double() - two.double()).abs()
+        apart = apart.mean(-1) if apart.ndim > 1 else apart
+    if apart.ndim < 2:
+        return apart.reshape(-1)
+    counted = given.counted(apart.shape[:2]).to(apart.device)
+    if last:
+        order = torch.arange(counted.shape[1], device=counted.device)
+        counted = counted & (order == torch.where(counted, order, -1).amax(1, keepdim=True))
+    apart = apart.flatten(2).mean(-1) if apart.ndim > 2 else apart
+    return torch.where(counted, apart, 0.0).sum(1) / counted.sum(1)
+
+
+def _loss(output: Any) -> Tensor | None:
+    loss = _entry(output, "loss")
+    return loss if isinstance(loss, Tensor) else None
+
+
+def _entry(output: Any, name: str) -> Any:
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+
+
+def _next(given: ModelInput, logits: Tensor) -> Tensor:
+    """The loss of each row on its next tokens."""
+    ids = given.ids
+    if ids is None or logits.shape[:-1] != ids.shape:
+        raise ValueError(
+            "the metric 'next' needs token ids (batch, length) and logits (batch, length, vocabulary), got logits of "
+            f"shape {tuple(logits.shape)}"
+        )
+    losses = cross_entropy(logits[:, :-1].double().transpose(1, 2), ids[:, 1:], reduction="none")
+    counted = given.counted(ids.shape)[:, 1:].to(losses.device)
+    return torch.where(counted, losses, 0.0).sum(1) / counted.sum(1)
 
 
 @torch.no_grad()
@@ -40,14 +146,14 @@ def effect(
     together: bool = False,
     metric: Metrics = None,
     at: Literal["all", "last"] = "all",
-) -> Tidy:
+) -> Table:
     """How far the output moves when heads are changed: a row for each head; with `heads=None` or numbers, for each
     layer; `together`, one row for all. The largest comes first after `.sort(...)`.
 
     `inputs` are several: each a tensor, a tuple of arguments or a mapping of keyword arguments. `metric` names what is
     measured: "change", the mean |Δ| of the output; "kl", KL(p ‖ p changed) in nats; "loss", the change of the model's
-    own loss; "next", the change of the loss on the next token; or a function of both outputs. `at="last"` looks at the
-    last position that is no padding only. Cells are means over all batch rows of all inputs, with the 95 % interval of
+    own loss; "next", the change of the loss on the next token; or a function of both outputs. `at="last"` measures
+    the last position without padding only. Cells are means over all batch rows of all inputs, with the 95 % interval of
     Student's t.
     """
     if model.training:
@@ -56,88 +162,95 @@ def effect(
         raise ValueError(f"at must be 'all' or 'last', got {at!r}")
     if isinstance(inputs, Tensor | dict):
         raise TypeError(f"inputs must be a list of inputs, got one {type(inputs).__name__}; write [input]")
-    given = [Input.of(one) for one in inputs]
+    given = [ModelInput.of(one) for one in inputs]
     if not given:
         raise ValueError("effect needs at least one input")
-    choice = Choice.of(model, layers, None if heads == "each" else heads)
+    selection = selected(model, layers, None if heads == "each" else heads)
     intervene(model, *changes)  # checks them
-    places, found = _runs(model, given, changes, choice, heads == "each", together, metric, at == "last")
-    shown = ("layers", "heads") if together else ("layer", "head")
-    names = list(found[0])
+    heads_changed, values = _runs(model, given, changes, selection, heads == "each", together, metric, at == "last")
+    columns = ("layers", "heads") if together else ("layer", "head")
+    names = list(values[0])
     rows: list[list[Cell]] = [
-        [place.layer, place.head, *(_cell(torch.cat(lists[name])) for name in names)]
-        for place, lists in zip(places, found, strict=True)
+        [changed.layer, changed.head, *(_cell(torch.cat(by_metric[name])) for name in names)]
+        for changed, by_metric in zip(heads_changed, values, strict=True)
     ]
     title = f"effect of {', '.join(map(repr, changes))} on {type(model).__name__}"
-    return Tidy([*shown, *names], rows, title=title)
+    return Table([*columns, *names], rows, title=title)
+
+
+class ChangedHeads(NamedTuple):
+    """The first cells of a row, and the layers and heads that are changed for it."""
+
+    layer: str
+    head: int | str
+    layers: Layers
+    heads: Heads
 
 
 def _runs(
     model: nn.Module,
-    given: list[Input],
+    given: list[ModelInput],
     changes: tuple[Change, ...],
-    choice: Choice,
+    selection: Selection,
     each: bool,
     together: bool,
     metric: Metrics,
     last: bool,
-) -> tuple[list[Place], list[dict[str, list[Tensor]]]]:
-    """The rows of the table, and what each metric finds in each, input by input. The model as it is runs once for each
-    input; its first run tells the layers and their heads."""
+) -> tuple[list[ChangedHeads], list[dict[str, list[Tensor]]]]:
+    """The rows of the table, and the values of each metric in each, input by input. The unchanged model runs once for
+    each input; its first run tells the layers and their heads."""
     counts: dict[str, int] = {}
-    with altering(model, lambda: None), ExitStack() as stack:  # the taps stay set from run to run
-        hearing = stack.enter_context(ExitStack())
-        hearing.enter_context(listening(model, _counting(model, counts)))
-        for number, one in enumerate(given):
+    with modifying(model, lambda: None), ExitStack() as stack:  # the hooks stay set from run to run
+        counting = stack.enter_context(ExitStack())
+        counting.enter_context(intercepting(model, _head_counter(model, counts)))
+        for index, one in enumerate(given):
             before = model(*one.args, **one.kwargs)
-            if number == 0:
-                hearing.close()
-                places = _places(model, counts, choice, each, together)
-                found: list[dict[str, list[Tensor]]] = [{} for _ in places]
+            if index == 0:
+                counting.close()
+                rows = _rows(model, counts, selection, each, together)
+                values: list[dict[str, list[Tensor]]] = [{} for _ in rows]
                 stack.enter_context(display())
-            for row, (place, lists) in enumerate(zip(places, found, strict=True), 1):
-                with intervene(model, *changes, layers=place.layers, heads=place.heads):
+            for done, (row, by_metric) in enumerate(zip(rows, values, strict=True), 1):
+                with intervene(model, *changes, layers=row.layers, heads=row.heads):
                     after = model(*one.args, **one.kwargs)
                 for name, how in named(metric, before).items():
-                    lists.setdefault(name, []).append(measured(how, one, before, after, last).cpu())
-                report("changed runs of the model", number * len(places) + row, len(given) * len(places), "runs")
-    return places, found
+                    by_metric.setdefault(name, []).append(measured(how, one, before, after, last).cpu())
+                report("changed runs of the model", index * len(rows) + done, len(given) * len(rows), "runs")
+    return rows, values
 
 
-def _counting(model: nn.Module, counts: dict[str, int]) -> Callable[[Callable[[], Call]], None]:
-    """Writes down the heads of every layer that runs; 0 for one that cannot be read, and so not changed."""
-    names = Names(model)
+def _head_counter(model: nn.Module, counts: dict[str, int]) -> Callable[[Callable[[], AttentionCall]], None]:
+    """A callback that counts the heads of every layer that runs; 0 if its call cannot be parsed."""
+    names = ModuleNames(model)
 
-    def hear(read: Callable[[], Call]) -> None:
-        place = names.running()
-        if place is None or place.path in counts:
+    def on_call(read: Callable[[], AttentionCall]) -> None:
+        running = names.running()
+        if running is None or running.path in counts:
             return
         try:
             query = read().query
         except (TypeError, ValueError):
-            counts[place.path] = 0
+            counts[running.path] = 0
             return
-        counts[place.path] = query.shape[-3] if query.ndim > 2 else 1
+        counts[running.path] = query.shape[-3] if query.ndim > 2 else 1
 
-    return hear
+    return on_call
 
 
-def _places(model: nn.Module, counts: dict[str, int], choice: Choice, each: bool, together: bool) -> list[Place]:
-    """The rows of the table."""
+def _rows(
+    model: nn.Module, counts: dict[str, int], selection: Selection, each: bool, together: bool
+) -> list[ChangedHeads]:
     if not counts:
         raise ValueError(NOTHING.format(type(model).__name__))
-    choice.check(list(counts))
-    chosen = [path for number, path in enumerate(counts) if choice.wants(number, path)]
-    said = "all" if choice.heads is None else ", ".join(map(str, choice.heads))
+    selection.check(list(counts))
+    chosen = [path for index, path in enumerate(counts) if selection.selects(index, path)]
+    heads = "all" if selection.heads is None else ", ".join(map(str, selection.heads))
     if together:
-        return [Place(_said(len(chosen), len(counts)), said, chosen, choice.heads)]
+        layers = "all" if len(chosen) == len(counts) else f"{len(chosen)} of {len(counts)}"
+        return [ChangedHeads(layers, heads, chosen, selection.heads)]
     if not each:
-        return [Place(path, said, path, choice.heads) for path in chosen]
-    return [Place(path, head, path, head) for path in chosen for head in range(counts[path] or 1)]
-
-
-def _said(chosen: int, count: int) -> str:
-    return "all" if chosen == count else f"{chosen} of {count}"
+        return [ChangedHeads(path, heads, path, selection.heads) for path in chosen]
+    return [ChangedHeads(path, head, path, head) for path in chosen for head in range(counts[path] or 1)]
 
 
 def _cell(values: Tensor) -> Estimate:

@@ -1,30 +1,29 @@
-"""Changes of what heads put out, whatever they attend to."""
+"""Changes of the outputs of heads, whatever they attend to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from regard.inspection.hooks.altered import Wanted
-from regard.inspection.hooks.draft import Draft
-from regard.inspection.hooks.names import Names
-from regard.inspection.hooks.taps import altering
+from regard.inspection.hooks.call import ModuleNames
+from regard.inspection.hooks.intercept import modifying
+from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.interventions.change import Change, Site
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ablate(Change):
-    """The head puts out zeros."""
+    """The output of the head is zero (ablation)."""
 
-    def applied(self, draft: Draft, site: Site) -> Draft:
-        return replace(draft, outputs=(*draft.outputs, (site.heads, torch.zeros_like)))
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        return modified.with_outputs(site.heads, torch.zeros_like)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Average(Change):
-    """The head puts out its mean: over the positions of the call, each batch row its own; or, made by
+    """The output of the head is its mean: over the positions of the call, each batch row its own; or, made by
     `Average.over(model, *inputs)`, over all positions and rows of another run."""
 
     means: Mapping[str, Tensor] | None = None
@@ -32,34 +31,34 @@ class Average(Change):
     @classmethod
     def over(cls, model: nn.Module, *inputs: Any, **kw: Any) -> Self:
         """The means of `model(*inputs, **kw)`, one vector for each head of each layer."""
-        names, sums = Names(model), dict[str, Tensor]()
+        names, sums = ModuleNames(model), dict[str, Tensor]()
         counts: dict[str, int] = {}
 
-        def listen() -> Wanted | None:
-            place = names.running()
-            return None if place is None else Wanted(place.path, lambda draft: _noted(draft, place.path))
+        def modify() -> Modification | None:
+            running = names.running()
+            return None if running is None else Modification(running.path, lambda call: noted(call, running.path))
 
-        def _noted(draft: Draft, path: str) -> Draft:
+        def noted(modified: ModifiedCall, path: str) -> ModifiedCall:
             def note(out: Tensor) -> Tensor:
                 total = out.detach().to(torch.float64).sum((0, 2))
                 sums[path] = sums[path] + total if path in sums else total
                 counts[path] = counts.get(path, 0) + out.shape[0] * out.shape[2]
                 return out
 
-            return replace(draft, outputs=(*draft.outputs, (torch.zeros_like(draft.heads), note)))
+            return modified.with_outputs(torch.zeros_like(modified.heads), note)
 
-        with altering(model, listen):
+        with modifying(model, modify):
             model(*inputs, **kw)
         if not sums:
-            raise ValueError(f"{type(model).__name__} made no call of attention that can be heard")
+            raise ValueError(f"{type(model).__name__} made no call of attention that can be intercepted")
         return cls({path: total / counts[path] for path, total in sums.items()})
 
-    def applied(self, draft: Draft, site: Site) -> Draft:
-        return replace(draft, outputs=(*draft.outputs, (site.heads, self._mean(draft, site))))
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        return modified.with_outputs(site.heads, self._mean(modified, site))
 
-    def _mean(self, draft: Draft, site: Site) -> Any:
+    def _mean(self, modified: ModifiedCall, site: Site) -> Any:
         if self.means is None:
-            if draft.queries == 1:
+            if modified.queries == 1:
                 raise ValueError(
                     "the mean over one position is that position itself; take it over another run with "
                     "Average.over(model, *inputs)"

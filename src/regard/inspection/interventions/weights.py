@@ -1,19 +1,172 @@
-"""Changes of what heads attend to. Each is an exact change of the spec, so a capture shows the weights it gives."""
+"""Changes of what heads attend to: exact changes of the spec, so that a capture shows the resulting weights."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from regard import checks
 from regard.inspection.capture import Capture
-from regard.inspection.hooks.draft import Draft
-from regard.inspection.interventions.change import Change, Site
-from regard.inspection.interventions.parts import column, masked, part, still_open, unsunk, warmed
+from regard.inspection.hooks.modified_call import ModifiedCall
+from regard.inspection.interventions.change import (
+    Change,
+    Site,
+    column,
+    masked,
+    not_final,
+    start_of,
+    table_part,
+    unmodified,
+    visible,
+    with_temperature,
+    without_sink,
+)
 from regard.inspection.matrix import AttentionMatrix
 from regard.spec import biases
-from regard.spec.masks import Dense, Full
+from regard.spec.masks import Dense, Full, RowWhere
+from regard.spec.masks import Mask as AnyMask
+from regard.spec.plane import Pairs, Plane
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mask(Change):
+    """Pairs that `mask` hides are hidden as well: one of regard.masks, which speaks of absolute positions, or a bool
+    tensor (True = visible) that broadcasts to (batch, head, query, key), or holds the rows and columns of all positions
+    of a generation."""
+
+    mask: AnyMask | Tensor
+    absolute: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.mask, Tensor):
+            if self.mask.dtype != torch.bool or not 2 <= self.mask.ndim <= 4:
+                raise TypeError(
+                    "Mask takes a bool tensor (True = visible) of 2 to 4 axes, the last two (query, key), got "
+                    f"{checks.dtype(self.mask)} of shape {checks.shape(self.mask)}"
+                )
+        elif not isinstance(self.mask, AnyMask):
+            raise TypeError(f"Mask takes one of regard.masks or a bool tensor, got {type(self.mask).__name__}")
+
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        table = self.mask.tensor if isinstance(self.mask, Dense) else self.mask
+        if isinstance(table, Tensor):
+            shown: AnyMask = Dense(table_part(table.to(modified.call.query.device), modified, site, "the mask"))
+            return masked(modified, site, shown, self)
+        placed = _with_start(modified) if table.positional_for(modified.queries) else modified
+        return masked(placed, site, ShiftedMask(table, site.first) if site.first else table, self)
+
+    def check(self, reach: int) -> None:
+        if isinstance(self.mask, Tensor) and self.mask.shape[-1] > reach:
+            raise ValueError(f"Mask speaks of {self.mask.shape[-1]} keys, and there were {reach}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forbid(Change):
+    """Keys that may not be read, by any query: absolute positions, or a bool tensor (key,) or (batch, key) that is True
+    where reading is forbidden (`Forbid(ids == 5)`); keys past its end may be read."""
+
+    keys: tuple[int, ...] | Tensor
+    absolute: ClassVar[bool] = True
+
+    def __init__(self, keys: int | Iterable[int] | Tensor) -> None:
+        object.__setattr__(self, "keys", _positions(keys))
+
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        device = modified.call.query.device
+        if isinstance(self.keys, Tensor):
+            table = torch.atleast_2d(self.keys).to(device)[:, site.first : site.first + modified.keys]
+            batch = modified.call.query.shape[0]
+            if len(table) not in (1, batch):
+                raise ValueError(
+                    f"Forbid has {len(table)} rows, the call has a batch of {batch}; give one row for all, or one for "
+                    "each"
+                )
+            forbidden = torch.nn.functional.pad(table, (0, modified.keys - table.shape[1]))
+        else:
+            places = torch.arange(site.first, site.first + modified.keys, device=device)
+            forbidden = torch.isin(places, torch.tensor(self.keys, device=device, dtype=torch.int64)).unsqueeze(0)
+        return masked(modified, site, Dense(~forbidden[:, None, None, :]), self)
+
+    def check(self, reach: int) -> None:
+        if isinstance(self.keys, Tensor):
+            if self.keys.shape[-1] > reach:
+                raise ValueError(f"Forbid speaks of {self.keys.shape[-1]} keys, and there were {reach}")
+        elif max(self.keys) >= reach:
+            raise ValueError(f"Forbid names position {max(self.keys)}, and there were {reach} keys, 0 to {reach - 1}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Previous(Change):
+    """All weight on the key before the query; on the query's own where that is hidden, as it is from the first."""
+
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        modified = without_sink(not_final(modified, site, self), site)
+        target = _previous_key(modified)
+
+        def one(b: Tensor, h: Tensor, row: Tensor, column: Tensor) -> Tensor:
+            batch = b if len(target) > 1 else torch.zeros_like(b)
+            head = h if target.shape[1] > 1 else torch.zeros_like(h)
+            return target[batch, head, row] == column
+
+        return masked(modified, site, RowWhere(one), self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShiftedMask(AnyMask):
+    """A mask of absolute positions, for a call whose first key has position `first`."""
+
+    mask: AnyMask
+    first: int
+
+    @property
+    def positional(self) -> bool:
+        return self.mask.positional
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        return self.mask.visible(Pairs(self._moved(pairs.plane), pairs.rows, pairs.columns))
+
+    def check(self, plane: Plane) -> None:
+        self.mask.check(self._moved(plane))
+
+    def _moved(self, plane: Plane) -> Plane:
+        return replace(plane, starts=plane.starts + self.first, key_start=plane.key_start + self.first)
+
+
+def _with_start(modified: ModifiedCall) -> ModifiedCall:
+    """With the position of the first query in the spec."""
+    return modified.with_spec(torch.zeros_like(modified.heads), query_start=start_of(unmodified(modified)))
+
+
+def _previous_key(modified: ModifiedCall) -> Tensor:
+    """The key of each query for `Previous`, (batch or 1, head or 1, query); −1 if it sees neither."""
+    seen = visible(modified)
+    seen = seen.expand(-1, modified.request.plane.kv_heads, modified.request.plane.group, -1, -1).flatten(1, 2)
+    start = torch.as_tensor(start_of(unmodified(modified)), device=seen.device).reshape(-1, 1, 1, 1)
+    own = start + torch.arange(modified.queries, device=seen.device).view(-1, 1)
+    seen = seen.expand(max(len(seen), len(own)), -1, -1, -1)
+
+    def sees(place: Tensor) -> Tensor:
+        inside = (place >= 0) & (place < modified.keys)
+        index = place.clamp(0, max(0, modified.keys - 1)).expand(*seen.shape[:3], 1)
+        return inside & seen.gather(-1, index)
+
+    if not bool((sees(own) | sees(own - 1) | ~seen.any(-1, keepdim=True)).all()):
+        raise ValueError("a query sees other keys, but neither its own nor the one before; it has no previous token")
+    return torch.where(sees(own - 1), own - 1, torch.where(sees(own), own, -1)).squeeze(-1)
+
+
+def _positions(keys: Any) -> Any:
+    if isinstance(keys, Tensor) and keys.dtype == torch.bool:
+        if keys.ndim not in (1, 2):
+            raise ValueError(f"Forbid takes bools (key,) or (batch, key), got shape {checks.shape(keys)}")
+        return keys
+    listed = keys.tolist() if isinstance(keys, Tensor) else [keys] if isinstance(keys, int) else list(keys)
+    if not listed:
+        raise ValueError("Forbid has no positions; name at least one")
+    return tuple(checks.whole("a position of Forbid", key, 0) for key in listed)
+
 
 EVEN = 1e30  # a temperature at which all visible keys weigh the same, to the last bit
 
@@ -27,17 +180,17 @@ class Temperature(Change):
     def __post_init__(self) -> None:
         checks.positive("Temperature", self.value)
 
-    def applied(self, draft: Draft, site: Site) -> Draft:
-        return warmed(still_open(draft, site, self), site, lambda own: own * self.value)
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        return with_temperature(not_final(modified, site, self), site, lambda own: own * self.value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uniform(Change):
     """All keys that a query sees weigh the same."""
 
-    def applied(self, draft: Draft, site: Site) -> Draft:
-        draft = masked(unsunk(draft, site), site, Full(), self)
-        return warmed(draft, site, lambda own: torch.full_like(own, EVEN))
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        modified = masked(without_sink(modified, site), site, Full(), self)
+        return with_temperature(modified, site, lambda own: torch.full_like(own, EVEN))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,12 +214,12 @@ class Pattern(Change):
                 f"for heads, got shape {tuple(given.shape)}"
             )
 
-    def applied(self, draft: Draft, site: Site) -> Draft:
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
         given = self.weights[site.layer] if isinstance(self.weights, Capture) else self.weights
-        call = draft.call
-        weights = part(given, draft, site, "the pattern").to(call.query.device, draft.asked.dtype)
+        call = modified.call
+        weights = table_part(given, modified, site, "the pattern").to(call.query.device, modified.request.dtype)
         weights = weights[(None,) * (4 - weights.ndim)]
-        wanted = (*call.query.shape[:3], draft.keys)
+        wanted = (*call.query.shape[:3], modified.keys)
         if any(size not in (1, full) for size, full in zip(weights.shape, wanted, strict=True)):
             raise ValueError(f"the pattern is {tuple(weights.shape)}, the call (batch, head, query, key) is {wanted}")
         if bool((weights < 0).any()) or not bool(weights.isfinite().all()):
@@ -74,21 +227,20 @@ class Pattern(Change):
         chosen = column(site.heads, weights.device)
         total = weights.sum(-1, keepdim=True)
         logits = torch.where(weights > 0, (weights / total).log() * EVEN, -torch.inf)
-        bias = torch.where(chosen, logits, _added(draft))
-        draft = warmed(unsunk(draft, site), site, lambda own: torch.full_like(own, EVEN))
-        sure = biases.Dense(bias)
-        draft = draft.with_spec(site.heads, bias=sure, mask=draft.asked.mask | Dense(chosen))
+        bias = torch.where(chosen, logits, _added(modified))
+        modified = with_temperature(without_sink(modified, site), site, lambda own: torch.full_like(own, EVEN))
+        modified = modified.with_spec(site.heads, bias=biases.Dense(bias), mask=modified.request.mask | Dense(chosen))
         one = torch.ones((), dtype=total.dtype, device=total.device)
-        scale = torch.where(chosen, total, one if draft.scale is None else draft.scale)
-        final = site.heads if draft.final is None else draft.final | site.heads
-        return replace(draft, scale=scale, final=final)
+        scale = torch.where(chosen, total, one if modified.scale is None else modified.scale)
+        final = site.heads if modified.final is None else modified.final | site.heads
+        return replace(modified, scale=scale, final=final)
 
 
-def _added(draft: Draft) -> Tensor:
+def _added(modified: ModifiedCall) -> Tensor:
     """What the spec adds to the logits, (batch or 1, head or 1, query or 1, key or 1)."""
-    plane = draft.asked.plane
-    total = torch.zeros((1, 1, 1, 1, 1), dtype=draft.asked.dtype, device=plane.device)
-    for term in () if draft.asked.bias is None else draft.asked.bias.terms():
+    plane = modified.request.plane
+    total = torch.zeros((1, 1, 1, 1, 1), dtype=modified.request.dtype, device=plane.device)
+    for term in () if modified.request.bias is None else modified.request.bias.terms():
         total = total + term.values(plane.all)
     if total.shape[1:3] == (1, 1):
         return total.squeeze(2)

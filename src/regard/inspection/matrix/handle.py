@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from regard.engine.ring import Ring
     from regard.inspection.matrix.sharded import ShardedMatrix
 
+DEFAULTS: dict[str, Any] = {
+    "score": ScaledDot(),
+    "mask": None,
+    "bias": None,
+    "temperature": 1.0,
+    "normalizer": Softmax(),
+    "query_start": None,
+}
+
 
 @overload
 def matrix(
@@ -67,15 +76,7 @@ def matrix(
         raise TypeError("matrix takes no dropout: its weights are those before any is dropped")
     for name, tensor in (("query", query), ("key", key)):
         checks.is_tensor(name, tensor)
-    options: dict[str, Any] = {
-        "score": ScaledDot(),
-        "mask": None,
-        "bias": None,
-        "temperature": 1.0,
-        "normalizer": Softmax(),
-        "query_start": None,
-        **spec,
-    }
+    options = {**DEFAULTS, **spec}
     if engine is not None and not isinstance(engine, str):
         from regard.inspection.matrix.sharded import ShardedMatrix
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Request
-from regard.inspection import tables
+from regard.inspection import pair_tables
 from regard.inspection.matrix.array import Tokens
 from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.index import taken
@@ -53,9 +53,9 @@ def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
     mask, bias = asked.mask, asked.bias
     try:
         if not plain(mask):
-            mask = DenseMask(tables.visible(asked, MOST))
+            mask = DenseMask(pair_tables.visible(asked, MOST))
         if bias is not None and not plain(bias):
-            bias = DenseBias(tables.added(asked, MOST))
+            bias = DenseBias(pair_tables.added(asked, MOST))
     except ValueError as error:
         raise ValueError(f"a mask or bias made by a function cannot be in a file: {error}") from error
     spec = {"score": asked.score, "mask": mask, "bias": bias, "temperature": asked.temperature}

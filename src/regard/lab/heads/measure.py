@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.inspection.capture import capture
 from regard.inspection.heads import head_table
 from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.records import Table
 from regard.inspection.statistics import placement
-from regard.inspection.tidy import Tidy
 from regard.lab.draws import normal, weights
 from regard.lab.relations.texts import Texts
 
@@ -59,7 +59,7 @@ class Looked:
     """Of the heads of one layer: how alike they are, by meaning, and the table of what they look at."""
 
     alike: dict[str, float]
-    table: Tidy
+    table: Table
 
     @property
     def kinds(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Doors: how each function that computes attention is run so that what its heads put out can be changed on the way."""
+"""Rerun: each function that computes attention, run so that the outputs of its heads can be changed inside it."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -11,30 +11,30 @@ from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_f
 from regard.engine.sdpa_override.multihead import MultiHeadArguments
 
 
-class Change(Protocol):
-    """What is done to the heads of one call."""
+class Edit(Protocol):
+    """Changes the heads of one call."""
 
     def out(self, out: Tensor) -> Tensor:
-        """Their outputs, (…, head, query, width), changed."""
+        """The changed outputs of the heads, (…, head, query, width)."""
 
     def weights(self, weights: Tensor) -> Tensor:
-        """Their weights, (…, head, query, key), changed, for a model that gives them back. Asked after `out`."""
+        """The changed weights, (…, head, query, key), for a model that returns them. Called after `out`."""
 
 
 Function = Callable[..., Any]
-Door = Callable[[Function, Any, Any, Change], Any]
+Rerun = Callable[[Function, Any, Any, Edit], Any]
 
 
-def plain(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
+def plain(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
     """A function that returns the heads' outputs."""
     out = function(*args, **kwargs)
     if not isinstance(out, Tensor):
         raise ValueError("it asks attend for more than the output (aux=), which would not change with it")
-    return change.out(out)
+    return edit.out(out)
 
 
-def flex(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
-    """flex_attention; where it is met, gradients are not: its backward pass computes the weights again."""
+def flex(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
+    """flex_attention without gradients: its backward pass would compute the weights again."""
     options = args[6] if len(args) > 6 else kwargs.get("kernel_options")
     if options and (options.get("OUTPUT_LOGSUMEXP") or options.get("OUTPUT_MAX")):
         raise ValueError(
@@ -42,51 +42,51 @@ def flex(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
             "run it in torch.no_grad() without them"
         )
     out, *rest = function(*args, **kwargs)
-    return change.out(out), *rest
+    return edit.out(out), *rest
 
 
-def eager(function: Function, args: Any, kwargs: Any, change: Change) -> Any:
+def eager(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
     """An eager function of transformers: (batch, query, head, width), and the weights."""
     out, weights, *rest = function(*args, **kwargs)
-    changed = change.out(out.transpose(1, 2)).transpose(1, 2)
-    return changed, None if weights is None else change.weights(weights), *rest
+    changed = edit.out(out.transpose(1, 2)).transpose(1, 2)
+    return changed, None if weights is None else edit.weights(weights), *rest
 
 
-def multi_head(function: Function, args: Any, kwargs: Any, change: Change) -> tuple[Tensor, Tensor | None]:
-    """multi_head_attention_forward as it is, but for the product that its heads' outputs go through at the end."""
-    asked, met = MultiHeadArguments(*args, **kwargs), False
+def multi_head(function: Function, args: Any, kwargs: Any, edit: Edit) -> tuple[Tensor, Tensor | None]:
+    """multi_head_attention_forward with another function in place of its output projection."""
+    given, called = MultiHeadArguments(*args, **kwargs), False
 
     def projected(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        nonlocal met
-        met = True
-        batch = asked.query.shape[1] if asked.query.ndim == 3 else 1
-        heads = merged.view(-1, batch, asked.num_heads, merged.shape[-1] // asked.num_heads)
-        changed = change.out(heads.permute(1, 2, 0, 3)).permute(2, 0, 1, 3)
+        nonlocal called
+        called = True
+        batch = given.query.shape[1] if given.query.ndim == 3 else 1
+        heads = merged.view(-1, batch, given.num_heads, merged.shape[-1] // given.num_heads)
+        changed = edit.out(heads.permute(1, 2, 0, 3)).permute(2, 0, 1, 3)
         return linear(changed.reshape(merged.shape), weight, bias)
 
     own = _with(function, linear=projected)
-    out, weights = own(**{**vars(asked), "average_attn_weights": False})
-    if not met:
+    out, weights = own(**{**vars(given), "average_attn_weights": False})
+    if not called:
         raise ValueError(f"{function.__name__} is not torch's own; somebody has put another in its place")
     if weights is not None:
-        weights = change.weights(weights)
-        weights = weights.mean(-3) if asked.average_attn_weights else weights
+        weights = edit.weights(weights)
+        weights = weights.mean(-3) if given.average_attn_weights else weights
     return out, weights
 
 
-def native(function: Function, args: Any, kwargs: Any, change: Change) -> tuple[Tensor, Tensor | None]:
-    """The fast path of nn.MultiheadAttention, which is left."""
-    return _fast(change, *args, **kwargs)
+def native(function: Function, args: Any, kwargs: Any, edit: Edit) -> tuple[Tensor, Tensor | None]:
+    """nn.MultiheadAttention without its fast path."""
+    return _fast(edit, *args, **kwargs)
 
 
-def encoder_layer(function: Function, args: Any, kwargs: Any, change: Change) -> Tensor:
-    """The fast path of nn.TransformerEncoderLayer, which is left for the same operations one by one."""
+def encoder_layer(function: Function, args: Any, kwargs: Any, edit: Edit) -> Tensor:
+    """nn.TransformerEncoderLayer without its fast path: the same operations one by one."""
     (source, width, heads, *attention, is_gelu, first, eps), rest = args[:10], args[10:]
     norms, feed, masks = rest[:4], rest[4:8], (*rest[8:], None, None)[:2]
 
     def attended(x: Tensor) -> Tensor:
         given = (x, x, x, width, heads, *attention, masks[0], False, True, masks[1])
-        return _fast(change, *given)[0]
+        return _fast(edit, *given)[0]
 
     def fed(x: Tensor) -> Tensor:
         inner = linear(x, feed[0], feed[1])
@@ -104,7 +104,7 @@ def encoder_layer(function: Function, args: Any, kwargs: Any, change: Change) ->
 
 
 def _fast(
-    change: Change,
+    edit: Edit,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -119,7 +119,7 @@ def _fast(
     average: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """_native_multi_head_attention by way of multi_head_attention_forward, which takes lengths first."""
+    """_native_multi_head_attention by multi_head_attention_forward, which takes (length, batch, width)."""
     lengths = [len(row) for row in query.unbind()] if query.is_nested else None
     padding = mask if mask_type == 1 else None
     if lengths is not None:
@@ -133,7 +133,7 @@ def _fast(
     inputs, parameters = (query, key, value), (weight, bias, None, None, False, 0.0, out_weight, out_bias)
     rest = {"training": False, "key_padding_mask": padding, "need_weights": need_weights, "attn_mask": pairs}
     given = (*inputs, width, heads, *parameters)
-    out, weights = multi_head(multi_head_attention_forward, given, {**rest, "average_attn_weights": average}, change)
+    out, weights = multi_head(multi_head_attention_forward, given, {**rest, "average_attn_weights": average}, edit)
     out = out.transpose(0, 1)
     if lengths is not None:
         out = torch.nested.as_nested_tensor([row[:length] for row, length in zip(out, lengths, strict=True)])
@@ -141,10 +141,10 @@ def _fast(
 
 
 def _with(function: Function, **names: Any) -> Function:
-    """A copy of a function that finds other things under some names."""
+    """A copy of a function with other globals under some names."""
     assert isinstance(function, FunctionType)
-    found = {**function.__globals__, **names}
-    copy = FunctionType(function.__code__, found, function.__name__, function.__defaults__, function.__closure__)
+    namespace = {**function.__globals__, **names}
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
-    found[function.__name__] = copy  # a mode that is on calls it by its name
+    namespace[function.__name__] = copy  # an active mode calls it by its name
     return copy

@@ -1,4 +1,4 @@
-"""Heard: how the functions that compute attention are read, each from its own arguments."""
+"""Parse: the arguments of each function that computes attention as an AttentionCall."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,38 +13,37 @@ from regard.engine.pieces import Piece
 from regard.engine.request import Spec
 from regard.engine.sdpa_override.calls import SdpaCall
 from regard.engine.sdpa_override.multihead import MultiHeadArguments, projected, rules_of
-from regard.inspection.hooks.call import Call, copied
+from regard.inspection.hooks.call import AttentionCall, copied
 from regard.spec.masks import Causal, Dense, Documents, RowWhere
 from regard.spec.scores import Modified, ScaledDot
 
 
-def fused(*args: Any, **kwargs: Any) -> Call:
+def sdpa(given: SdpaCall) -> AttentionCall:
     """scaled_dot_product_attention."""
-    asked = SdpaCall(*args, **kwargs)
-    query, key = asked.query, asked.key
-    spec: Spec = {"score": ScaledDot(asked.scale)}
-    if asked.is_causal:
+    query, key = given.query, given.key
+    spec: Spec = {"score": ScaledDot(given.scale)}
+    if given.is_causal:
         spec["mask"], spec["query_start"] = Causal(), 0  # as torch counts: query 0 stands at key 0
-    elif asked.attn_mask is not None:
-        spec["mask" if asked.attn_mask.dtype == torch.bool else "bias"] = torch.atleast_2d(asked.attn_mask)
-    if not asked.enable_gqa and query.ndim > 2 and key.ndim > 2:  # heads broadcast like any other axis
+    elif given.attn_mask is not None:
+        spec["mask" if given.attn_mask.dtype == torch.bool else "bias"] = torch.atleast_2d(given.attn_mask)
+    if not given.enable_gqa and query.ndim > 2 and key.ndim > 2:  # heads broadcast like any other axis
         heads = max(query.shape[-3], key.shape[-3])
         query = query.expand(*query.shape[:-3], heads, *query.shape[-2:])
-    name, value, rate = "scaled_dot_product_attention", asked.value, float(asked.dropout_p)
-    return Call(query, key, spec, name, value=value, dropout=rate)
+    name, value, rate = "scaled_dot_product_attention", given.value, float(given.dropout_p)
+    return AttentionCall(query, key, spec, name, value=value, dropout=rate)
 
 
-def multi_head(*args: Any, **kwargs: Any) -> Call:
-    """multi_head_attention_forward: learned and zero keys stand at the end, as in the weights that torch returns."""
-    asked = MultiHeadArguments(*args, **kwargs)
-    query, key, value = projected(asked)
-    rules = rules_of(asked if asked.trusts_causal else replace(asked, need_weights=True), key.shape[-2])
-    if asked.add_zero_attn:
+def multi_head(*args: Any, **kwargs: Any) -> AttentionCall:
+    """multi_head_attention_forward; learned and zero keys come last, as in the weights that torch returns."""
+    given = MultiHeadArguments(*args, **kwargs)
+    query, key, value = projected(given)
+    rules = rules_of(given if given.trusts_causal else replace(given, need_weights=True), key.shape[-2])
+    if given.add_zero_attn:
         key, value = pad(key, (0, 0, 0, 1)), pad(value, (0, 0, 0, 1))
     spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
     query, key, value = lowered(query), lowered(key), lowered(value)
-    rate = asked.dropout_p if asked.training else 0.0
-    return Call(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
+    rate = given.dropout_p if given.training else 0.0
+    return AttentionCall(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
 
 
 def native(
@@ -61,7 +60,7 @@ def native(
     need_weights: bool = True,
     average: bool = True,
     mask_type: int | None = None,
-) -> Call:
+) -> AttentionCall:
     """_native_multi_head_attention, the fast path of nn.MultiheadAttention. A bool mask is True where hidden."""
     present = None
     if query.is_nested:
@@ -79,10 +78,10 @@ def native(
     elif mask is not None:
         shown = mask.view(len(mask), 1, 1, -1) if mask_type == 1 else mask
         if mask.dtype == torch.bool:
-            spec["mask"] = Dense(_smallest(~shown))
+            spec["mask"] = Dense(_unexpanded(~shown))
         else:
-            spec["bias"] = _smallest(shown)
-    return Call(q, k, spec, "nn.MultiheadAttention, fast path", value=v)
+            spec["bias"] = _unexpanded(shown)
+    return AttentionCall(q, k, spec, "nn.MultiheadAttention, fast path", value=v)
 
 
 def encoder_layer(
@@ -99,7 +98,7 @@ def encoder_layer(
     norm_weight: Tensor,
     norm_bias: Tensor,
     *rest: Any,
-) -> Call:
+) -> AttentionCall:
     """_transformer_encoder_layer_fwd, the fast path of nn.TransformerEncoderLayer."""
     mask, mask_type = (*rest[6:], None, None)[:2]
     x = layer_norm(source, (width,), norm_weight, norm_bias, eps) if norm_first else source
@@ -117,47 +116,47 @@ def flex(
     options: Any = None,
     score_tensors: tuple[Tensor, ...] = (),
     mask_tensors: tuple[Tensor, ...] = (),
-) -> Call:
-    """flex_attention; its functions take the tensors that they use at the end, and here keep them."""
+) -> AttentionCall:
+    """flex_attention. Its functions take the tensors that they use as last arguments."""
     score = ScaledDot(scale)
     spec: Spec = {
-        "score": score if _returns_score(score_mod) else Modified(score, _holding(score_mod, score_tensors)),
-        "mask": RowWhere(_holding(block_mask[-1], mask_tensors)),
+        "score": score if _returns_score(score_mod) else Modified(score, _bound(score_mod, score_tensors)),
+        "mask": RowWhere(_bound(block_mask[-1], mask_tensors)),
         "query_start": 0,
     }
-    return Call(query, key, spec, "flex_attention", value=value)
+    return AttentionCall(query, key, spec, "flex_attention", value=value)
 
 
-def attended(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> Call:
-    """regard's attend."""
+def attend(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> AttentionCall:
+    """regard.attend."""
     dropout = spec.pop("dropout", 0.0)
     query, key, value = lowered(query), lowered(key), lowered(value)
-    known = Spec(**spec)  # type: ignore[typeddict-item]
-    return Call(query, key, known, "regard.attend", value=value, dropout=dropout)
+    parts = Spec(**spec)  # type: ignore[typeddict-item]
+    return AttentionCall(query, key, parts, "regard.attend", value=value, dropout=dropout)
 
 
-def attended_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> Call:
-    """regard's attend over the keys of a cache."""
+def attend_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> AttentionCall:
+    """regard.attend over the keys of a cache."""
     if len(pieces) > 1 or pieces[0].start != 0:
         raise ValueError("its cache has let go of keys, so that no single matrix holds every query and key")
-    return attended(query, pieces[0].key, pieces[0].value, engine=engine, **spec)
+    return attend(query, pieces[0].key, pieces[0].value, engine=engine, **spec)
 
 
 def _returns_score(function: Callable[..., Tensor]) -> bool:
-    """Whether a graph gives back its first argument: what torch puts where no function was given."""
+    """Whether a graph returns its first argument, as torch's default function does."""
     if not isinstance(function, torch.fx.GraphModule):
         return False
     nodes = list(function.graph.nodes)
     return bool(nodes[-1].args[0] is nodes[0])
 
 
-def _holding(function: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
-    kept = tuple(copied(tensor) for tensor in tensors)
-    return lambda *args: function(*args, *kept)
+def _bound(function: Callable[..., Tensor], tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
+    copies = tuple(copied(tensor) for tensor in tensors)
+    return lambda *args: function(*args, *copies)
 
 
-def _smallest(tensor: Tensor) -> Tensor:
-    """One of axes that hold the same all along, because they were expanded before something was done to them."""
+def _unexpanded(tensor: Tensor) -> Tensor:
+    """With leading axes of constant content, which come from expanded tensors, reduced to 1."""
     for axis in range(tensor.ndim - 2):
         if tensor.shape[axis] > 1 and bool((tensor == tensor.narrow(axis, 0, 1)).all()):
             tensor = tensor.narrow(axis, 0, 1)

@@ -1,0 +1,179 @@
+"""LayerSteps: the calls of one module, appended step by step while a model generates."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from regard.engine.request import Request, Spec, request
+from regard.inspection import pair_tables
+from regard.inspection.capture.heads import Chosen
+from regard.inspection.capture.layer import CapturedLayer, kind_of
+from regard.inspection.capture.spill import AppendedTensor
+from regard.inspection.hooks.call import AttentionCall
+from regard.inspection.matrix.handle import DEFAULTS
+from regard.spec import biases, masks
+from regard.spec.masks import Causal
+from regard.spec.part import Part
+
+CONSTANT = ("score", "normalizer", "temperature")  # parts of the spec that are the same in all steps
+
+
+class Step(NamedTuple):
+    """One call: its number of queries, its spec, and its keys, `keys` of them from `first` on."""
+
+    queries: int
+    spec: Spec
+    first: int
+    keys: int
+
+
+class Continuation(NamedTuple):
+    """How a call continues a layer: its last `new_keys` keys are new; `order` are the batch rows that it continues, if
+    they were reordered as beams are."""
+
+    new_keys: int
+    order: Tensor | None = None
+
+
+class LayerSteps:
+    """Calls whose queries follow one another, over keys that are appended or do not change."""
+
+    def __init__(self, name: str, first: Chosen) -> None:
+        self.name, self.mechanism = name, first.call.mechanism
+        self.rounded: float | None = None
+        self.query, self.key = AppendedTensor(first.call.query), AppendedTensor(first.call.key)
+        self._heads, self._total, self._shown = first.heads, first.total, first.shown
+        self._steps = [Step(first.call.query.shape[-2], first.call.spec, 0, first.call.key.shape[-2])]
+
+    @property
+    def steps(self) -> int:
+        """Number of calls."""
+        return len(self._steps)
+
+    def continuation(self, call: AttentionCall, generating: bool) -> Continuation | None:
+        """How the call continues this layer; None if it does not.
+
+        A further step has our keys, all or the last of them, and a new one for each of its queries; or, where a model
+        generates, just our keys, as cross-attention does.
+        """
+        new, queries, own = call.key, call.query.shape[-2], len(self.key)
+        if self.key.leading != tuple(new.shape[:-2]) or self.query.leading != tuple(call.query.shape[:-2]):
+            return None
+        first: Any = {**DEFAULTS, **self._steps[0].spec}
+        spec: Any = {**DEFAULTS, **call.spec}
+        if not all(_same(first[name], spec[name]) for name in CONSTANT):
+            return None
+        for added, possible in ((queries, len(self.query) == own), (0, generating)):
+            count = new.shape[-2] - added
+            if not possible or not 1 <= count <= own or (added == 0 and count != own):
+                continue
+            old = new[..., :count, :]
+            if self.key.ends_with(old):
+                return Continuation(added)
+            order = self.key.order(old) if generating and count == own else None
+            if order is not None:
+                return Continuation(added, order)
+        return None
+
+    def append(self, call: AttentionCall, keys: int, order: Tensor | None = None) -> None:
+        """Append a call that had so many keys, and holds the new ones."""
+        if order is not None:
+            self.query.reorder(order)
+            self.key.reorder(order)
+        self.query.append(call.query)
+        self.key.append(call.key)
+        self._steps.append(Step(call.query.shape[-2], call.spec, len(self.key) - keys, keys))
+
+    def captured(self) -> CapturedLayer:
+        """All steps as one layer."""
+        query, key = self.query.joined(), self.key.joined()
+        spec: Any = self._steps[0].spec
+        if len(self._steps) > 1:
+            spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
+        chosen = (self._heads, self._total, self._shown)
+        layer = CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded)
+        stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
+        return replace(layer, kind=kind_of(self.name, layer.matrix, stays))
+
+    def _joined(self, query: Tensor, key: Tensor) -> Spec:
+        """The masks and biases of all steps, each in its own rows."""
+        ends = accumulate(step.queries for step in self._steps)
+        if all(_causal(step, end) for step, end in zip(self._steps, ends, strict=True)):
+            return {"mask": Causal(), "query_start": 0}
+        plain = not any(_says(step.spec, name) for step in self._steps for name in ("mask", "bias"))
+        if plain and all(step.keys == key.shape[-2] for step in self._steps):
+            return {}
+        joined: Spec = {"mask": self._table(query, key, pair_tables.visible)}
+        if any(_says(step.spec, "bias") for step in self._steps):
+            joined["bias"] = self._table(query, key, pair_tables.added)
+        return joined
+
+    def _table(self, query: Tensor, key: Tensor, table: Callable[[Request], Tensor]) -> Tensor:
+        """(batch or 1, head or 1, query, key) of the tables of all steps; False or 0 for keys that a step lacks."""
+        parts, end = [], 0
+        for step in self._steps:
+            end += step.queries
+            rows, columns = slice(end - step.queries, end), slice(step.first, step.first + step.keys)
+            part = table(_request(step, query[..., rows, :], key[..., columns, :]))
+            parts.append(pad(part, (step.first, key.shape[-2] - columns.stop)))
+        batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
+        return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], -2)
+
+
+def _says(spec: Spec, name: str) -> bool:
+    return spec.get(name) is not None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two parts of a spec are equal; they may hold tensors."""
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+    if isinstance(one, Part) and type(one) is type(other):
+        own, others = one.held, other.held
+        return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
+    return bool(one == other)
+
+
+def _causal(step: Step, end: int) -> bool:
+    """Whether the step, whose queries end at `end`, is causal over all keys so far."""
+    start = step.spec.get("query_start")
+    if _says(step.spec, "bias") or step.first or step.keys != end:
+        return False
+    if not _says(step.spec, "mask"):
+        return step.queries == 1
+    ends = start is None or (isinstance(start, int) and start + step.queries == step.keys)
+    return step.spec["mask"] in ("causal", Causal()) and ends
+
+
+def _request(step: Step, query: Tensor, key: Tensor) -> Request:
+    spec: Any = {**DEFAULTS, **step.spec}
+    return request(query, key, key[..., :0], **spec, dropout=0.0, aux=())
+
+
+def without_empty_slots(call: AttentionCall, before: int) -> AttentionCall:
+    """The call without the empty keys of a static cache, which are zeros and hidden from every query, if it has one key
+    for each of its queries after `before` others; else unchanged."""
+    count = before + call.query.shape[-2]
+    if call.key.shape[-2] <= count or bool(call.key[..., count:, :].any()):
+        return call
+    spec: Any = dict(call.spec)
+    hidden = False
+    for name in ("mask", "bias"):
+        table = spec.get(name)
+        table = table.tensor if isinstance(table, masks.Dense | biases.Dense) else table
+        if isinstance(table, Tensor) and table.ndim and table.shape[-1] == call.key.shape[-2]:
+            hidden = hidden or _hidden(table[..., count:])
+            spec[name] = table[..., :count]
+        elif table is not None:
+            return call  # it may show the slots
+    return replace(call, key=call.key[..., :count, :], spec=spec) if hidden else call
+
+
+def _hidden(table: Tensor) -> bool:
+    """Whether no query sees any of these; models also hide by the lowest number of their type."""
+    return not bool((table if table.dtype == torch.bool else table > 0.5 * torch.finfo(table.dtype).min).any())
