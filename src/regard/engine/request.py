@@ -1,6 +1,6 @@
 """Request: one call of attention, checked and in the axes that engines use; Result: what they give back."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypedDict
 
 import torch
@@ -24,7 +24,7 @@ from regard.spec.dropout import Dropout, drawn
 from regard.spec.masks import Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Normalizer
-from regard.spec.plane import Plane
+from regard.spec.plane import Plane, Selection
 from regard.spec.scores import Score
 
 
@@ -83,6 +83,36 @@ class Request:
         inputs = [("query", self.query), ("key", self.key), ("value", self.value)]
         parts = (("score", self.score), ("mask", self.mask), ("bias", self.bias), ("normalizer", self.normalizer))
         checks.hold_numbers([*inputs, *(named for part in parts for named in tensors_of(*part))])
+
+    def sliced(self, selection: Selection) -> "Request":
+        """The call of some batch rows, heads, rows and columns alone; CannotSliceError where a part has none."""
+        plane = self.plane.sliced(selection)
+        query = selection.tensor(self.query.flatten(1, 2), ("batch", "head", "query", None))
+        key, value = (
+            selection.tensor(tensor, ("batch", "kv head", None, "key", None)) for tensor in (self.key, self.value)
+        )
+        tau = self.temperature
+        return replace(
+            self,
+            query=query.unflatten(1, (plane.kv_heads, plane.group)),
+            key=key,
+            value=value,
+            score=self.score.sliced(selection),
+            mask=self.mask.sliced(selection),
+            bias=None if self.bias is None else self.bias.sliced(selection),
+            temperature=selection.tensor(tau, ("head",)) if isinstance(tau, Tensor) else tau,
+            normalizer=self.normalizer.sliced(selection),
+            plane=plane,
+            shapes=replace(
+                self.shapes,
+                leading=(plane.batch,),
+                kv_heads=plane.kv_heads,
+                group=plane.group,
+                rank=4,
+                queries=plane.queries,
+                keys=plane.keys,
+            ),
+        )
 
     @property
     def dtype(self) -> torch.dtype:

@@ -19,6 +19,7 @@ from regard.map.cut import Call
 from regard.map.fingerprint import of_call
 from regard.map.lane import blank, put
 from regard.map.visible import hull, look, seen_keys
+from regard.spec.plane import CannotSliceError
 
 STRIP = 1024  # rows whose state is found together
 MOST = 4096  # of them at once
@@ -37,8 +38,11 @@ def native_call(matrix: AttentionMatrix) -> Call | None:
 
 
 def native_lane(call: Call, matrix: AttentionMatrix) -> "Native | None":
-    """One head, (query, key), of a call; None if not all of its numbers are finite."""
-    own = call.lane(*divmod(int(matrix._lead), call.native.plane.heads))
+    """One head, (query, key), of a call; None if not all of its numbers are finite, or its mask has no single head."""
+    try:
+        own = call.lane(*divmod(int(matrix._lead), call.native.plane.heads))
+    except CannotSliceError:
+        return None
     finite = all(bool(torch.isfinite(part.sum())) for part in own.inputs[:2])
     return Native(own) if finite else None
 

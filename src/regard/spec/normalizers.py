@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.checks import is_float, is_tensor, number, shape
 from regard.spec.part import Part
+from regard.spec.plane import SAME_FOR_ALL, named_axes
 
 
 class Normalizer(Part):
@@ -14,6 +15,8 @@ class Normalizer(Part):
 
     A normalizer of one's own defines `weights`, and `backward` for gradients on other engines than the reference.
     """
+
+    axes = SAME_FOR_ALL
 
     #: whether attention over parts of the keys can be merged into attention over all
     mergeable: bool = False
@@ -53,6 +56,8 @@ class Normalizer(Part):
 class Softmax(Normalizer):
     """e^(x − lse). `sink` is a logit per query head (a number or a tensor) that takes weight and gives no value;
     it is not divided by τ. The row state is the lse, sink included."""
+
+    axes = named_axes(sink=("head",))
 
     sink: Tensor | float | None = None
 

@@ -1,12 +1,16 @@
 """Part: the small frozen value that every piece of a spec is."""
 
-from dataclasses import MISSING, fields
-from typing import Any, ClassVar
+import copy
+import operator
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from regard.cached import cached_property
+from regard.spec.plane import Axes, CannotSliceError, Selection
 
 
 class Part:
@@ -31,6 +35,53 @@ class Part:
         for name in cls.derived:
             if name not in vars(cls):
                 setattr(cls, name, vars(kind)[name])
+
+    #: names of the last axes of each tensor that it holds: "batch", "head", "kv head", "query", "key", or None for an
+    #: axis that no selection slices. Without a declaration a part may depend on batch rows and heads in any way.
+    axes: ClassVar[Mapping[str, Axes] | None] = None
+
+    def sliced(self, selection: Selection) -> Self:
+        """The same part for some batch rows, heads, rows and columns of the call; CannotSliceError if there is none.
+
+        Positions are absolute, so rows and columns change only what is stored by row or by column.
+        """
+        return self._sliced(selection, self.axes)
+
+    @property
+    def same_for_all(self) -> bool:
+        """Whether it certainly is the same for every batch row and head."""
+        first = slice(0, 1)
+        try:
+            return self.sliced(Selection(batch=first, heads=first, kv_heads=first)) is self
+        except CannotSliceError:
+            return False
+
+    def _sliced(self, selection: Selection, axes: Mapping[str, Axes] | None) -> Self:
+        if axes is None and selection.lanes:
+            raise CannotSliceError(f"{self!r} does not declare the `axes` of its tensors, so it has no single head")
+        held = self.held
+        new = {name: self._sliced_value(name, value, selection, axes or {}) for name, value in held.items()}
+        changed = {name: value for name, value in new.items() if value is not held[name]}
+        if not changed:
+            return self
+        if "__dataclass_fields__" in vars(type(self)):
+            return replace(self, **changed)  # type: ignore[type-var]
+        own = copy.copy(self)
+        for name, value in changed.items():
+            object.__setattr__(own, name, value)
+        return own
+
+    def _sliced_value(self, name: str, value: Any, selection: Selection, axes: Mapping[str, Axes]) -> Any:
+        if isinstance(value, Part):
+            return value.sliced(selection)
+        if isinstance(value, tuple):
+            items = tuple(self._sliced_value(name, item, selection, axes) for item in value)
+            return items if any(map(operator.is_not, items, value)) else value
+        if isinstance(value, Tensor) and name in axes:
+            return selection.tensor(value, axes[name])
+        if selection.lanes and (callable(value) or isinstance(value, Tensor)):
+            raise CannotSliceError(f"{self!r} may depend on batch row and head in its {name}, so it has no single head")
+        return value
 
     @property
     def held(self) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""Plane: all (query, key) pairs of one call; Pairs: a rectangle of them; Strips: its rows in blocks.
+"""Plane: all (query, key) pairs of one call; Pairs: a rectangle of them; Strips: its rows in blocks; Selection: some
+batch rows, heads, queries and keys of it.
 
 Inside the library heads are two axes, (key/value head, query head within its group), so every
 tensor over pairs is (batch, kv head, group, query, key) and grouped heads never copy a key.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -52,6 +54,21 @@ class Plane:
     def all(self) -> "Pairs":
         """The whole plane as one rectangle."""
         return self.pairs(slice(0, self.queries), slice(0, self.keys))
+
+    def sliced(self, selection: "Selection") -> "Plane":
+        """The selected part as a plane of its own; positions stay what they are."""
+        rows, columns = selection.rows or slice(0, self.queries), selection.columns or slice(0, self.keys)
+        kv_heads = _count(selection.kv_heads, self.kv_heads)
+        return replace(
+            self,
+            batch=_count(selection.batch, self.batch),
+            kv_heads=kv_heads,
+            group=_count(selection.heads, self.heads) // max(1, kv_heads) if selection.heads else self.group,
+            queries=rows.stop - rows.start,
+            keys=columns.stop - columns.start,
+            starts=selection.tensor(self.starts, ("batch",)) + rows.start,
+            key_start=self.key_start + columns.start,
+        )
 
     def strips(self, height: int) -> "Strips":
         """The rows in blocks of `height`; the last may be shorter."""
@@ -175,3 +192,67 @@ class Strips:
         """The rows of each strip."""
         for first, last in zip(self.first_row.tolist(), self.last_row.tolist(), strict=True):
             yield slice(first, last + 1)
+
+
+Index = slice | tuple[int, ...]  # slices have start and stop
+Axes = tuple[str | None, ...]
+
+
+def named_axes(**tensors: Axes) -> Mapping[str, Axes]:
+    """The names of the last axes of each tensor of a part: batch, head, kv head, query, key, or None."""
+    return MappingProxyType(tensors)
+
+
+SAME_FOR_ALL = named_axes()  # of a part that does not depend on batch row or head, and holds no tensor
+
+
+class CannotSliceError(NotImplementedError):
+    """A part of a spec that cannot be sliced to some batch rows or heads."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Some batch rows, query heads, key/value heads, rows and columns of a call; None selects all.
+
+    `queries` is the number of rows of the whole call.
+    """
+
+    batch: Index | None = None
+    heads: Index | None = None
+    kv_heads: Index | None = None
+    rows: slice | None = None
+    columns: slice | None = None
+    queries: int | None = None
+
+    @classmethod
+    def lanes_of(cls, plane: Plane, batch: Index | None = None, head: int | None = None) -> "Selection":
+        """Some batch rows of a plane, and one query head or all."""
+        if head is None:
+            return cls(batch, queries=plane.queries)
+        kv_head = head // plane.group
+        return cls(batch, slice(head, head + 1), slice(kv_head, kv_head + 1), queries=plane.queries)
+
+    @property
+    def lanes(self) -> bool:
+        """Whether batch rows or heads are selected."""
+        return self.batch is not None or self.heads is not None
+
+    def tensor(self, tensor: Tensor, axes: Axes) -> Tensor:
+        """The selected part of a tensor whose last axes have these names; an axis of size 1 is shared by all."""
+        named = {"batch": self.batch, "head": self.heads, "kv head": self.kv_heads}
+        named |= {"query": self.rows, "key": self.columns}
+        for axis in range(-min(len(axes), tensor.ndim), 0):
+            index = named.get(axes[axis] or "")
+            if index is None or tensor.shape[axis] == 1:
+                continue
+            if isinstance(index, slice):
+                tensor = tensor.narrow(axis, index.start, index.stop - index.start)
+            else:
+                tensor = tensor.index_select(axis, torch.tensor(index, device=tensor.device, dtype=torch.int64))
+        return tensor
+
+
+def _count(index: Index | None, every: int) -> int:
+    if index is None:
+        return every
+    return index.stop - index.start if isinstance(index, slice) else len(index)

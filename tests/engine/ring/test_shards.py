@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from regard import masks, plan
-from regard.engine.ring.cut import cut_mask, cut_plane
-from regard.engine.ring.route import between, route
+from regard.engine.ring.route import Rectangle, between, route
 from regard.engine.ring.shards import Shards, Span, contiguous, even, shards_of, zigzag
 from regard.spec.masks.count import count_visible
 from regard.spec.masks.extent import plane_of
-from regard.spec.plane import Plane
+from regard.spec.plane import Selection
 
 
 def whole(shards: Shards) -> list[int]:
@@ -49,7 +48,7 @@ def test_causal_work_is_even(world: int, length: int) -> None:
         parts = [part for source in own for part in source]
         exact.append(
             sum(
-                count_visible(cut_mask(mask, plane, part.rows, part.columns), _cut(length, part.rows, part.columns))
+                count_visible(mask.sliced(selection := _selected(length, part)), plane.sliced(selection))
                 for part in parts
             )
         )
@@ -58,8 +57,8 @@ def test_causal_work_is_even(world: int, length: int) -> None:
     assert found.uneven <= 1.05
 
 
-def _cut(length: int, rows: Span, columns: Span) -> Plane:
-    return cut_plane(plane_of(masks.Causal(), length), rows, columns)
+def _selected(length: int, part: Rectangle) -> Selection:
+    return Selection(rows=slice(*part.rows), columns=slice(*part.columns), queries=length)
 
 
 def test_contiguous_causal_would_not_be() -> None:

@@ -1,12 +1,11 @@
 """The passes of a ring over its pairs: forward, the gradients, and what each key receives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.engine.request import Request
-from regard.engine.ring.cut import rectangle
 from regard.engine.ring.link import Link
 from regard.engine.ring.local import computed
 from regard.engine.ring.move import Carried, Round, landing
@@ -14,6 +13,8 @@ from regard.engine.ring.received import received_in
 from regard.engine.ring.route import Rectangle, Route
 from regard.engine.ring.running import Running, wanted
 from regard.engine.ring.shards import Shards, Span
+from regard.spec.normalizers import Softmax
+from regard.spec.plane import Selection
 
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -217,4 +218,21 @@ def _leaves(tensors: Three, needed: tuple[bool, bool]) -> Three:
         query.detach().requires_grad_(needed[0]),
         key.detach().requires_grad_(needed[1]),
         value.detach().requires_grad_(needed[1]),
+    )
+
+
+def rectangle(request: Request, tensors: Three, rows: Span, columns: Span, aux: tuple[str, ...] = ()) -> Request:
+    """The call of these rows and columns alone, without the sink, which is counted once; `tensors` are its own."""
+    selection = Selection(rows=slice(*rows), columns=slice(*columns), queries=request.plane.queries)
+    query, key, value = tensors
+    return replace(
+        request,
+        query=query,
+        key=key,
+        value=value,
+        mask=request.mask.sliced(selection),
+        bias=None if request.bias is None else request.bias.sliced(selection),
+        normalizer=Softmax(),
+        aux=aux,
+        plane=request.plane.sliced(selection),
     )

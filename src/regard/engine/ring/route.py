@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from regard.cached import cached_property
-from regard.engine.ring.cut import cut_mask, cut_plane
 from regard.engine.ring.shards import Shards, Span, even, shards_of, zigzag
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, MIXED
-from regard.spec.plane import Plane
+from regard.spec.plane import Plane, Selection
 
 STRIPS = 4096  # in about how many strips of rows a mask is looked at, over all processes
 KEPT = 64  # ways of calls that are remembered
@@ -108,9 +107,10 @@ def _seen(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Recta
     if rows.length == 0 or not spans or plane.batch * plane.heads == 0:
         return [None] * len(spans)
     whole = Span(0, plane.keys)
-    piece = cut_plane(plane, rows, whole)
+    selection = Selection(rows=slice(*rows), columns=slice(*whole), queries=plane.queries)
+    piece = plane.sliced(selection)
     strips = piece.strips(-(-plane.queries // STRIPS))
-    lists = cut_mask(mask, plane, rows, whole).runs(strips).lists(piece.key_start)
+    lists = mask.sliced(selection).runs(strips).lists(piece.key_start)
     bounds = list(strips)
     table = torch.tensor(
         [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs],

@@ -1,25 +1,18 @@
 """Heads: some heads of a call, with the keys that they look at; and keys that were repeated for their groups."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.inspection.hooks.call import AttentionCall
-from regard.spec import biases, masks, scores
-from regard.spec.normalizers import Hard, Softmax, Sparsemax
 from regard.spec.part import Part
+from regard.spec.plane import CannotSliceError, Selection
+from regard.spec.scores import ScaledDot
+from regard.spec.steps import Cap, DotProduct
 
-# parts that are the same for every head, and those that are made of others or of a table for each head
-EVEN = (
-    *(scores.Dot, scores.ScaledDot, scores.Cosine, Hard, Sparsemax),
-    *(masks.Full, masks.Causal, masks.Window, masks.Dilated, masks.Global, masks.Prefix),
-    *(masks.Lengths, masks.Documents),
-)
-MADE = (scores.SoftCapped, masks.And, masks.Or, masks.Not, biases.Total)
-TABLES = {masks.Dense: "tensor", biases.Dense: "tensor", masks.Blocks: "layout"}
+AXES = {"mask": ("batch", "head", None, None), "bias": ("batch", "head", None, None), "temperature": ("head",)}
 
 
 class Chosen(NamedTuple):
@@ -39,57 +32,36 @@ def chosen(call: AttentionCall, wanted: tuple[int, ...] | None) -> Chosen:
         return Chosen(call, tuple(range(count)), count)
     if wanted[-1] >= count:
         raise ValueError(f"heads: it has {count} heads, numbered from 0, and none is number {wanted[-1]}")
-    try:
-        spec: Any = {name: _cut(part, count, wanted, name) for name, part in call.spec.items()}
-    except NotImplementedError:
-        return Chosen(call, wanted, count, wanted)
     group = count // (call.key.shape[-3] if call.key.ndim > 2 else 1)
     owners = [head // group for head in wanted]
     needed = sorted(set(owners))
     if len({owners.count(owner) for owner in needed}) > 1:  # groups of different sizes: each head has its own keys
         needed = owners
+    selection = Selection(heads=wanted, kv_heads=tuple(needed))
+    try:
+        spec: Any = {name: _sliced(name, part, selection) for name, part in call.spec.items()}
+    except CannotSliceError:
+        return Chosen(call, wanted, count, wanted)
     query, key = call.query[..., list(wanted), :, :], call.key[..., needed, :, :]
     return Chosen(replace(call, query=query, key=key, spec=spec), wanted, count)
 
 
-def _cut(part: Any, count: int, wanted: tuple[int, ...], name: str) -> Any:
-    """The same for some heads; NotImplementedError where it is not known how."""
-    cut = partial(_cut, count=count, wanted=wanted, name=name)
+def _sliced(name: str, part: Any, selection: Selection) -> Any:
+    """The same for some heads; CannotSliceError where there is no such part."""
     if isinstance(part, Tensor):
-        if name in ("mask", "bias"):
-            return _axis(part, -3, count, wanted) if part.ndim > 2 else part
-        return _axis(part, -1, count, wanted) if name == "temperature" and part.ndim else part
-    if isinstance(part, Softmax):
-        return replace(part, sink=_axis(part.sink, -1, count, wanted)) if _per_head(part.sink, count) else part
-    if type(part) in TABLES:
-        field = TABLES[type(part)]
-        table = getattr(part, field)
-        return replace(part, **{field: _axis(table, -3, count, wanted)}) if table.ndim > 2 else part
-    if isinstance(part, MADE):
-        return type(part)(*(cut(getattr(part, field)) for field in part.__dataclass_fields__))
-    if isinstance(part, tuple):
-        return tuple(map(cut, part))
-    if isinstance(part, Part) and not isinstance(part, EVEN):
-        raise NotImplementedError
-    return part
-
-
-def _per_head(value: object, count: int) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 1 and len(value) == count > 1
-
-
-def _axis(tensor: Any, axis: int, count: int, wanted: tuple[int, ...]) -> Any:
-    if tensor.shape[axis] != count or count == 1:
-        return tensor
-    return tensor.index_select(axis, torch.tensor(wanted, device=tensor.device, dtype=torch.int64))
+        return selection.tensor(part, AXES.get(name, ()))
+    return part.sliced(selection) if isinstance(part, Part) else part
 
 
 def grouped(call: AttentionCall) -> AttentionCall:
     """One of the keys that a model repeated for the heads of a group, where they are equal bit by bit."""
-    score: Any = call.spec.get("score", scores.ScaledDot())
-    while isinstance(score, scores.SoftCapped):
-        score = score.score
-    if not isinstance(score, scores.ScaledDot | scores.Dot | scores.Cosine) or call.key.ndim < 3:
+    score = call.spec.get("score", ScaledDot())
+    match score.steps():
+        case (DotProduct(weight=None), *rest) if all(isinstance(step, Cap) for step in rest):
+            product = True
+        case _:
+            product = False
+    if not product or call.key.ndim < 3:
         return call
     key, count = call.key, call.key.shape[-3]
     if count < 2 or call.query.ndim < 3 or call.query.shape[-3] != count or not key.numel():

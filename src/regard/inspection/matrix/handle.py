@@ -14,7 +14,6 @@ from regard.inspection.matrix import gradients
 from regard.inspection.matrix.array import Array, Tokens
 from regard.inspection.matrix.grid import HOWS, Grid
 from regard.inspection.matrix.index import taken
-from regard.inspection.matrix.narrow import EVEN
 from regard.inspection.matrix.reductions import Distance, Peak, TopK
 from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.matrix.survey import Ask, surveyed
@@ -146,7 +145,7 @@ class AttentionMatrix(Array):
         visible = mask_of(mask, whole.request.shapes)
         if visible.positional_for(whole.queries):
             self._positions(visible)
-        if all(isinstance(leaf, EVEN) for leaf in visible.leaves()):
+        if visible.same_for_all:
             return self._of(gradients.mass(self._computed("mass"), visible))
         return taken(gradients.mass(whole, visible), self._lead)
 

@@ -9,7 +9,7 @@ from regard.checks import dtype, is_tensor
 from regard.spec.forms import Form, Operand
 from regard.spec.masks.tables import fits_plane, four
 from regard.spec.part import Part
-from regard.spec.plane import Pairs, Plane
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, named_axes
 from regard.spec.steps import BiasStep, OffsetTable, PairTable, Slopes
 
 
@@ -65,6 +65,8 @@ class Bias(Part):
 class Total(Bias):
     """The sum of several biases."""
 
+    axes = SAME_FOR_ALL
+
     parts: tuple[Bias, ...]
 
     @property
@@ -99,6 +101,8 @@ class Total(Bias):
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Bias):
     """A float tensor that broadcasts to (batch, head, query, key); it stays the size it has."""
+
+    axes = named_axes(tensor=("batch", "head", "query", "key"))
 
     tensor: Tensor
 

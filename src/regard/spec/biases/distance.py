@@ -10,7 +10,7 @@ from regard.cached import cached_property
 from regard.checks import is_float, is_tensor, shape, whole
 from regard.spec.biases.base import Bias, gather_heads, head_table
 from regard.spec.forms import Form, Operand
-from regard.spec.plane import Pairs, Plane
+from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, Selection, named_axes
 from regard.spec.steps import BiasStep, OffsetTable, Slopes
 
 COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distances apart up to here
@@ -19,6 +19,8 @@ COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distan
 @dataclass(frozen=True, eq=False, repr=False)
 class ALiBi(Bias):
     """−slope · |i − j| with a fixed slope per head (Press et al., 2022), for any number of heads."""
+
+    axes = SAME_FOR_ALL
 
     heads: int
 
@@ -40,6 +42,11 @@ class ALiBi(Bias):
                 f"write ALiBi({plane.heads})"
             )
 
+    def sliced(self, selection: Selection) -> "ALiBi":
+        if selection.heads is not None:
+            raise CannotSliceError(f"{self!r} has the slopes of all heads; a single one is no ALiBi")
+        return self
+
     def _slopes(self, plane: Plane) -> Tensor:
         return self.slopes.to(plane.device).view(plane.kv_heads, plane.group, 1, 1)
 
@@ -56,6 +63,8 @@ class Distance(Bias):
 
     `table` is (2R + 1,) or (heads, 2R + 1).
     """
+
+    axes = named_axes(table=("head", None))
 
     table: Tensor
 
@@ -88,6 +97,8 @@ class T5(Bias):
     `table` is (buckets, heads), as in T5's checkpoints. `bidirectional` as in the encoder; False as in the decoder,
     where the future shares bucket 0.
     """
+
+    axes = named_axes(table=(None, "head"))
 
     table: Tensor
     bidirectional: bool = True

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.checks import whole, written
 from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
-from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
 from regard.spec.steps import FULL_STEPS, Band, DilatedBand, MaskStep
 
 WIDEST = 1 << 61  # positions reach to ±2**62, and their sum with a width must stay an int64
@@ -17,6 +17,8 @@ WIDEST = 1 << 61  # positions reach to ±2**62, and their sum with a width must 
 @dataclass(frozen=True, eq=False, repr=False)
 class Full(Mask):
     """Every query sees every key."""
+
+    axes = SAME_FOR_ALL
 
     @property
     def positional(self) -> bool:
@@ -36,6 +38,8 @@ class Full(Mask):
 class Causal(Mask):
     """No query sees the future: j ≤ i."""
 
+    axes = SAME_FOR_ALL
+
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j <= pairs.i
 
@@ -49,6 +53,8 @@ class Causal(Mask):
 @dataclass(frozen=True, eq=False, repr=False)
 class Window(Mask):
     """i − before ≤ j ≤ i + after; `None` leaves that side open. `Window(255, 0)` sees 256 keys, itself included."""
+
+    axes = SAME_FOR_ALL
 
     before: int | None
     after: int | None
@@ -91,6 +97,8 @@ class Dilated(Mask):
 
     Widths are odd; `step=1` is `Window(width // 2, width // 2)`.
     """
+
+    axes = SAME_FOR_ALL
 
     width: int
     step: int

@@ -10,7 +10,7 @@ from regard.spec.masks.count import count_visible
 from regard.spec.masks.extent import Extent, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
-from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
 from regard.spec.steps import Combine, Function, MaskStep
 
 __all__ = ["And", "Mask", "Not", "Or", "plane_of"]
@@ -119,6 +119,8 @@ class Mask(Part):
 class _Two(Mask):
     """What `And` and `Or` share."""
 
+    axes = SAME_FOR_ALL
+
     left: Mask
     right: Mask
 
@@ -188,6 +190,8 @@ class Or(_Two):
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Mask):
     """Visible where the other is not."""
+
+    axes = SAME_FOR_ALL
 
     mask: Mask
 

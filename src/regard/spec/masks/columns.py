@@ -11,7 +11,7 @@ from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
-from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.plane import Pairs, Plane, Strips, named_axes
 from regard.spec.steps import Among, Below, MaskStep
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -61,6 +61,8 @@ def _per_batch_row(name: str, value: Tensor, plane: Plane) -> None:
 class Lengths(Mask):
     """Hides the padding: key j of batch row b is visible while j < lengths[b]."""
 
+    axes = named_axes(lengths=("batch",))
+
     lengths: Tensor
     ragged: ClassVar[bool] = True
 
@@ -103,6 +105,8 @@ class Lengths(Mask):
 class Prefix(Mask):
     """j < p: the first p keys. A prefix language model is `Causal() | Prefix(p)`; p may be one per batch row."""
 
+    axes = named_axes(p=("batch",))
+
     p: int | Tensor
 
     def __init__(self, p: int | Tensor | Sequence[int]) -> None:
@@ -135,6 +139,8 @@ class Prefix(Mask):
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Global(Mask):
     """The rows and columns of these positions: they see all keys, and all queries see them."""
+
+    axes = named_axes(positions=(None,))
 
     positions: Tensor
 

@@ -11,7 +11,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.columns import integers
 from regard.spec.masks.extent import Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
-from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.plane import Axes, Pairs, Plane, Selection, Strips
 from regard.spec.steps import MaskStep, SameId
 
 Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
@@ -99,6 +99,11 @@ class Documents(Mask):
         start, stop, solid = (part.unsqueeze(1) for part in id_spans(keys, queries, strips.height))
         kind = torch.where(solid, FULL, MIXED)
         return cut(strips, (EMPTY, kind, EMPTY), start + low, torch.maximum(start, stop) + low)
+
+    def sliced(self, selection: Selection) -> "Documents":
+        by_row = self.query_ids is not None and self.query_ids.shape[-1] == selection.queries
+        axes: dict[str, Axes] = {"key_ids": ("batch", None), "query_ids": ("batch", "query" if by_row else None)}
+        return self._sliced(selection, axes)
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         keys = _rows(self.key_ids)[:, plane.key_start : plane.key_start + plane.keys]

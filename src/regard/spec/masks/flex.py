@@ -11,7 +11,7 @@ from regard.spec.masks.extent import Extent
 from regard.spec.masks.functions import Indices, RowWhere
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs
 from regard.spec.masks.tables import at_blocks, block_runs, fits_lanes, four
-from regard.spec.plane import Pairs, Plane, Strips, split_heads
+from regard.spec.plane import CannotSliceError, Pairs, Plane, Selection, Strips, split_heads
 from regard.spec.steps import BlockRule, MaskStep
 
 
@@ -70,6 +70,9 @@ class RowBlocks(Mask):
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (BlockRule(self.size, self.kinds, self.fn),)
+
+    def sliced(self, selection: Selection) -> "RowBlocks":
+        raise CannotSliceError("a BlockMask belongs to the rows and columns of its call; pass its mask_mod instead")
 
     def check(self, plane: Plane) -> None:
         if (plane.queries, plane.keys) != self.lengths:

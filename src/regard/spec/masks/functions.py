@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.checks import dtype, shape
 from regard.spec.forms import answer
 from regard.spec.masks.base import Mask
-from regard.spec.plane import Pairs, Plane
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Selection
 from regard.spec.steps import MaskStep, Rule
 
 Indices = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -18,6 +18,8 @@ Indices = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, eq=False, repr=False)
 class _Function(Mask):
     """What both share. The function gets whole index tensors that broadcast, and returns bools that do."""
+
+    axes = SAME_FOR_ALL
 
     fn: Indices
 
@@ -84,3 +86,10 @@ class RowWhere(_Function):
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Rule(self.fn, rows=True),)
+
+    def sliced(self, selection: Selection) -> "RowWhere":
+        """Row 0 of the selected rows is another row of the call."""
+        self._sliced(selection, self.axes)
+        row = 0 if selection.rows is None else selection.rows.start
+        column = 0 if selection.columns is None else selection.columns.start
+        return self if row == column == 0 else RowWhere(lambda b, h, i, j: self.fn(b, h, i + row, j + column))

@@ -11,7 +11,7 @@ from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
-from regard.spec.plane import Pairs, Plane, Strips, split_heads
+from regard.spec.plane import Pairs, Plane, Strips, named_axes, split_heads
 from regard.spec.steps import BlockTable, MaskStep, PairTable
 
 COLUMNS = 64  # keys that a dense mask is classified by
@@ -23,6 +23,8 @@ class Blocks(Mask):
 
     `layout` is a bool tensor (query block, key block), with head or batch and head axes in front if they differ.
     """
+
+    axes = named_axes(layout=("batch", "head", None, None))
 
     size: int
     layout: Tensor
@@ -66,6 +68,8 @@ class Blocks(Mask):
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Mask):
     """A bool tensor that broadcasts to (batch, head, query, key); it stays the size it has."""
+
+    axes = named_axes(tensor=("batch", "head", "query", "key"))
 
     tensor: Tensor
 

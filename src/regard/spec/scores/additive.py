@@ -6,13 +6,20 @@ from torch import Tensor
 
 from regard.checks import float_tensors
 from regard.spec.forms import per_head
-from regard.spec.plane import Pairs
+from regard.spec.plane import Pairs, named_axes
 from regard.spec.scores.base import ACTIVATIONS, Score, hidden_inputs
 from regard.spec.steps import HiddenLayer
 
 
 class SumScore(Score):
     """v · φ(W₁q + W₂k + b): what the additive scores share."""
+
+    axes = named_axes(
+        w_query=("head", None, None),
+        w_key=("kv head", None, None),
+        v=("head", None),
+        b=("head", None),
+    )
 
     form = "sum"
     w_query: Tensor

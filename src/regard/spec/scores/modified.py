@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.checks import positive
 from regard.spec.closures import captured_tensors
 from regard.spec.forms import Capped, Form, Function, called
-from regard.spec.plane import Pairs
+from regard.spec.plane import SAME_FOR_ALL, Pairs
 from regard.spec.scores.base import Score
 from regard.spec.steps import Cap, ScoreRule, ScoreStep
 
@@ -18,6 +18,8 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 class Wrapped(Score):
     """A score that changes another, and what it takes over from it."""
+
+    axes = SAME_FOR_ALL
 
     score: Score
 

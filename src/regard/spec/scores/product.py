@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.checks import float_tensors, number
 from regard.spec.forms import per_head, unit
-from regard.spec.plane import Pairs
+from regard.spec.plane import SAME_FOR_ALL, Pairs, named_axes
 from regard.spec.scores.base import Score
 from regard.spec.steps import DotProduct, ScoreStep, default_scale
 
@@ -14,6 +14,8 @@ from regard.spec.steps import DotProduct, ScoreStep, default_scale
 @dataclass(frozen=True, eq=False, repr=False)
 class Dot(Score):
     """q · k (Luong et al., 2015)."""
+
+    axes = SAME_FOR_ALL
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         return query @ key.mT
@@ -25,6 +27,8 @@ class Dot(Score):
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaledDot(Score):
     """q · k · scale, by default 1/√d (Vaswani et al., 2017)."""
+
+    axes = SAME_FOR_ALL
 
     scale: float | None = None
 
@@ -46,6 +50,8 @@ class ScaledDot(Score):
 @dataclass(frozen=True, eq=False, repr=False)
 class General(Score):
     """q · W · k (Luong's general score). `weight` is (d_q, d_k), or one per query head in front."""
+
+    axes = named_axes(weight=("head", None, None))
 
     weight: Tensor
 
@@ -76,6 +82,8 @@ class General(Score):
 @dataclass(frozen=True, eq=False, repr=False)
 class Cosine(Score):
     """scale · q̂ · k̂, bounded by ±scale; a zero vector scores 0 and gets gradient 0."""
+
+    axes = SAME_FOR_ALL
 
     scale: float = 1.0
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.checks import float_tensors, number
 from regard.spec.forms import per_head
-from regard.spec.plane import Pairs
+from regard.spec.plane import Pairs, named_axes
 from regard.spec.scores.base import Score, relative_inputs, same_width
 from regard.spec.steps import RelativeDot
 
@@ -19,6 +19,8 @@ class Relative(Score):
     offsets beyond ±R take the last entry. `u` and `v` are (d,) or one per query head.
     `scale` is 1 as written in the papers' inner formula; `None` means 1/√d.
     """
+
+    axes = named_axes(keys=("head", None, None), u=("head", None), v=("head", None))
 
     keys: Tensor
     u: Tensor | None = None
