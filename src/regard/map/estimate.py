@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import PooledGrid
 from regard.map.lane import Lane
 from regard.map.stop import Stop
 
@@ -23,7 +23,7 @@ def sampled(first: int, past: int, count: int = ROWS) -> tuple[int, ...]:
     return tuple(low + int(share * (high - low)) for low, high, share in zip(parts, parts[1:], shares, strict=False))
 
 
-def estimated(lane: Lane, rows: slice, side: int, stop: Stop, count: int = ROWS) -> Grid:
+def estimated(lane: Lane, rows: slice, side: int, stop: Stop, count: int = ROWS) -> PooledGrid:
     """Rows of cells over all keys, from `count` rows of each."""
     cells = [sampled(first, min(rows.stop, first + side), count) for first in range(rows.start, rows.stop, side)]
     chosen = [row for cell in cells for row in cell]
@@ -40,4 +40,4 @@ def estimated(lane: Lane, rows: slice, side: int, stop: Stop, count: int = ROWS)
         total.index_add_(0, own, part.sum.double())
         pairs.index_add_(0, own, part.pairs.long())
         largest.scatter_reduce_(0, own.view(-1, 1).expand(part.max.shape), part.max.double(), "amax")
-    return Grid(total, largest, pairs)
+    return PooledGrid(total, largest, pairs)

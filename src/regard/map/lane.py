@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
 from regard.map.fingerprint import of_source
 from regard.map.visible import hull, look, seen_keys
@@ -37,10 +37,10 @@ class Lane(Protocol):
     def lines(self, rows: Sequence[int]) -> Tensor:
         """The weights of whole rows, (row, key); −1 where a pair is hidden."""
 
-    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+    def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
 
-    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
         """The same of single rows, each a row of cells."""
 
 
@@ -49,7 +49,7 @@ class Plain:
 
     def __init__(self, matrix: AttentionMatrix) -> None:
         """`matrix` is (query, key)."""
-        self._source, self._lane = matrix._source, int(matrix._lanes)
+        self._source, self._lane = matrix._source, int(matrix._maps)
         self.queries, self.keys = matrix.shape
         self._seen: dict[int, Tensor] = {}
 
@@ -92,7 +92,7 @@ class Plain:
         shown = seen.expand(size).reshape(-1, *found.shape)[self._lane].cpu()
         return torch.where(shown, found, -1.0)
 
-    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+    def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         whole = blank((-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side)))
         seen = self.hull(rows, columns)
@@ -114,36 +114,38 @@ class Plain:
         """The weights of whole rows, (row, key); −1 where a pair is hidden."""
         return torch.cat([self.weights(slice(row, row + 1), slice(0, self.keys)) for row in rows])
 
-    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
         """The same of single rows, each a row of cells."""
         return stacked([self.grid(slice(row, row + 1), columns, side) for row in rows])
 
 
-def blank(size: tuple[int, int]) -> Grid:
+def blank(size: tuple[int, int]) -> PooledGrid:
     """Cells without a visible pair."""
-    return Grid(*(torch.zeros(size, dtype=kind, device="cpu") for kind in (torch.float64, torch.float64, torch.int64)))
+    return PooledGrid(
+        *(torch.zeros(size, dtype=kind, device="cpu") for kind in (torch.float64, torch.float64, torch.int64))
+    )
 
 
-def put(whole: Grid, part: Grid, row: int, column: int) -> None:
+def put(whole: PooledGrid, part: PooledGrid, row: int, column: int) -> None:
     """Write cells into a larger grid, from this row and column on."""
     high, wide = part.sum.shape
     place = (slice(row, row + high), slice(column, column + wide))
     whole.sum[place], whole.max[place], whole.pairs[place] = part.sum, part.max, part.pairs
 
 
-def stacked(grids: Sequence[Grid]) -> Grid:
+def stacked(grids: Sequence[PooledGrid]) -> PooledGrid:
     """Grids of one width, one below the other."""
-    return Grid(*(torch.cat([getattr(grid, name) for grid in grids]) for name in ("sum", "max", "pairs")))
+    return PooledGrid(*(torch.cat([getattr(grid, name) for grid in grids]) for name in ("sum", "max", "pairs")))
 
 
-def pooled(weights: Tensor, counts: Tensor, side: int) -> Grid:
+def pooled(weights: Tensor, counts: Tensor, side: int) -> PooledGrid:
     """Weights (−1 where hidden) times the counts of their rows, in cells of `side`."""
     seen, relative = weights >= 0, weights.clamp(min=0) * counts
     if side == 1:
-        return Grid(relative, relative, seen.long())
+        return PooledGrid(relative, relative, seen.long())
     high, wide = weights.shape
     edge = (0, -wide % side, 0, -high % side)
     relative, shown = (torch.nn.functional.pad(part, edge) for part in (relative, seen))
     cells = relative.unflatten(1, (-1, side)).unflatten(0, (-1, side))
     pairs = shown.unflatten(1, (-1, side)).unflatten(0, (-1, side))
-    return Grid(cells.sum((1, 3)), cells.amax((1, 3)), pairs.sum((1, 3)))
+    return PooledGrid(cells.sum((1, 3)), cells.amax((1, 3)), pairs.sum((1, 3)))

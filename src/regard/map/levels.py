@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.cached import cached_property
-from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import PooledGrid
 
 TILE = 256  # cells of a tile, down and across
 STEP = 1 / 8  # of a byte, in powers of two
@@ -80,7 +80,7 @@ class Levels:
             slice(right.start, min(self.keys, right.stop)),
         )
 
-    def coded(self, grid: Grid) -> tuple[Bytes, Bytes]:
+    def coded(self, grid: PooledGrid) -> tuple[Bytes, Bytes]:
         """Mean and largest of every cell as bytes; 0 where nothing is visible."""
         # NumPy, because several threads do this at once: torch would have each of them wait for a team of its own
         pairs, largest = grid.pairs.numpy(), grid.max.numpy()

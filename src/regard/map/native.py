@@ -13,7 +13,7 @@ from regard.engine.native.engine import lowered
 from regard.engine.native.function import forward_rows
 from regard.engine.native.visit import tile, visited
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
 from regard.map.cut import Call
 from regard.map.fingerprint import of_call
@@ -125,7 +125,7 @@ class Native:
         self.ready(rows)
         return self._tile(rows, columns, self._rows(rows))
 
-    def grid(self, rows: slice, columns: slice, side: int) -> Grid:
+    def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
         seen = self.hull(rows, columns)
@@ -154,7 +154,7 @@ class Native:
             found[own, : plane.keys] = tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
         return found
 
-    def sample(self, rows: Sequence[int], columns: slice, side: int) -> Grid:
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
         """The same of single rows, each a row of cells; nothing of it is kept."""
         whole = blank((len(rows), -(-(columns.stop - columns.start) // side)))
         for own, alone in self._alone(rows):
@@ -165,7 +165,7 @@ class Native:
                 part = alone.call.rectangle(slice(0, plane.queries), across)
                 cells = (plane.queries, max(1, (across.stop - across.start) // side))
                 given = visited(part.native, part.inputs, state, Wanted(grid=cells))
-                found = Grid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+                found = PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
                 put(whole, found, own.start, (across.start - columns.start) // side)
         return whole
 
@@ -188,18 +188,18 @@ class Native:
     def _one(self, row: int, last: int) -> Call:
         return self._call.rectangle(slice(row, row + 1), slice(0, last))
 
-    def _pooled(self, rows: slice, columns: slice, side: int) -> Grid:
+    def _pooled(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Of a rectangle that is a whole number of cells down and across, or less than one."""
         state = self._relative(rows)
         if side == 1:
             found = self._tile(rows, columns, state)
             seen = found >= 0
             relative = found.clamp_(min=0)
-            return Grid(relative, relative, seen)
+            return PooledGrid(relative, relative, seen)
         part = self._call.rectangle(rows, columns)
         cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
         given = visited(part.native, part.inputs, state, Wanted(grid=(cells[0], cells[1])))
-        return Grid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+        return PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
 
 
 def _even(axis: slice, side: int) -> list[slice]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from regard.inspection.matrix.grid import Grid
+from regard.inspection.matrix.reductions import PooledGrid
 from regard.map.lane import Lane, stacked
 from regard.map.levels import FINE, Bytes, Levels
 
@@ -57,7 +57,7 @@ class Build:
         self._lane, self.levels, self.name = lane, levels, name
         self.done, self.total = 0, -(-levels.queries // STRIP)
         self.planes: dict[str, Bytes] = {name: np.zeros(size, np.uint8) for name, size in shapes(levels).items()}
-        self._tops: list[Grid] = []  # of each strip, in cells as high as the strip
+        self._tops: list[PooledGrid] = []  # of each strip, in cells as high as the strip
 
     def step(self) -> None:
         """One more strip."""
@@ -82,7 +82,7 @@ class Build:
                 grid = grid.halved()
                 self._write(side, 0, grid)
 
-    def _write(self, side: int, row: int, grid: Grid) -> None:
+    def _write(self, side: int, row: int, grid: PooledGrid) -> None:
         high, wide = grid.sum.shape
         for name, part in zip(("mean", "max"), self.levels.coded(grid), strict=True):
             self.planes[f"{name}.{side}"][row : row + high, :wide] = part

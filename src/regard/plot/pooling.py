@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.inspection.matrix.grid import edges
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.matrix.reductions import edges
 from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel
 from regard.inspection.text import visible

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.array import LIMIT
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.matrix.indexing import LIMIT
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+\d*>|<\|.*\|>|<0x[0-9A-F]{2}>", re.DOTALL)
 _STARTS = ("Ġ", "▁", " ")  # of byte-level and SentencePiece vocabularies, and of tokens that are decoded

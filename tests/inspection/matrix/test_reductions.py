@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import AttentionMatrix, attend, masks, matrix, normalizers
-from regard.inspection.matrix.grid import edges
+from regard.inspection.matrix.reductions import edges
 from regard.spec.plane import Plane
 from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Case, Sizes, error, mechanisms, small_tiles
 

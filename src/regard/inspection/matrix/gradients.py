@@ -1,4 +1,4 @@
-"""What of a matrix is differentiable: lse and entropy by the engines, mass out of two lse."""
+"""Differentiable reductions: lse and entropy by the engines, mass from two lse."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ PLAIN = (Dot, ScaledDot, General, Cosine, Additive, ConcatMLP)  # scores that ho
 
 
 def needed(request: Request) -> bool:
-    """Whether something that the weights depend on asks for a gradient."""
+    """Whether something that the weights depend on requires a gradient."""
     parts = (request.score, request.normalizer, request.bias)
     tensors = [request.query, request.key, *(tensor for part in parts for _, tensor in tensors_of("", part))]
     if isinstance(request.temperature, Tensor):
@@ -39,18 +39,18 @@ def needed(request: Request) -> bool:
 
 
 def row_statistic(request: Request, name: str) -> Tensor:
-    """lse or entropy with its graph, (lane, query)."""
+    """lse or entropy with its graph, (map, query)."""
     found: Tensor = getattr(run(replace(request, aux=(name,))).aux, name)
     return found.flatten(0, 2)
 
 
 def mass(source: Computed, mask: Mask) -> Tensor:
-    """The share of the weight on a mask, (lane, query): e^(lse over the mask − lse)."""
+    """The share of the weight on a mask, (map, query): e^(lse over the mask − lse)."""
     request = source.request
     mask.check(request.plane)
     inside = replace(request, mask=request.mask & mask)
     if not source.softmax:
-        return _by_strips(request, mask)
+        return _by_row_blocks(request, mask)
     inside = replace(inside, normalizer=Softmax())
     part = known(inside)
     some, every = (found.state.double() + found.rest.double() for found in (part, source.known()))
@@ -67,8 +67,8 @@ def mass(source: Computed, mask: Mask) -> Tensor:
     return found * (logs[0] - logs[1]).exp()
 
 
-def _by_strips(request: Request, mask: Mask) -> Tensor:
-    """For normalizers that need whole rows; backward computes a strip again."""
+def _by_row_blocks(request: Request, mask: Mask) -> Tensor:
+    """For full-row normalizers; backward computes each block of rows again."""
     kernel, _, operands = ready(request)
     plane = request.plane
     found = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
@@ -89,9 +89,9 @@ def _by_strips(request: Request, mask: Mask) -> Tensor:
 
 
 def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:
-    """The same of weights that exist; all axes before the heads are one batch axis."""
+    """The same of given weights; all axes before the heads are one batch axis."""
     start = torch.tensor([max(source.keys - source.queries, 0)], device="cpu", dtype=torch.int64)
-    batch = source.lanes // max(1, source.heads)
+    batch = source.maps // max(1, source.heads)
     shapes = Shapes((batch,), source.heads, 1, source.queries, source.keys, 0, 4)
     plane = Plane(batch, source.heads, 1, source.queries, source.keys, start, 0, source.device)
     visible = mask_of(mask, shapes)

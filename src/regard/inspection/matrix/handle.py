@@ -1,4 +1,4 @@
-"""AttentionMatrix: the (…, query, key) array of weights that is never built, and what can be asked of it."""
+"""AttentionMatrix: a handle on the (…, query, key) weights, which are never built, and reductions over them."""
 
 import os
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -11,12 +11,10 @@ from regard import checks
 from regard.engine.arguments import mask_of
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
-from regard.inspection.matrix.array import Array, Tokens
-from regard.inspection.matrix.grid import HOWS, Grid
-from regard.inspection.matrix.index import taken
-from regard.inspection.matrix.reductions import Distance, Peak, TopK
-from regard.inspection.matrix.source import Computed, Stored
-from regard.inspection.matrix.survey import Ask, surveyed
+from regard.inspection.matrix.indexing import Tokens, WeightArray
+from regard.inspection.matrix.reductions import HOWS, Distance, Peak, PooledGrid, TopK
+from regard.inspection.matrix.source import Computed, Stored, taken
+from regard.inspection.matrix.survey import ReductionCall, survey
 from regard.spec.masks import Full, Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Softmax
@@ -57,7 +55,7 @@ def matrix(
 ) -> "AttentionMatrix | ShardedMatrix":
     """The weights of `attend(query, key, value, **spec)` as a handle, for any value.
 
-    With a `Ring` as the engine query and key are shards, and the handle knows the reductions alone.
+    With a `Ring` as the engine, query and key are shards, and the handle has reductions only.
 
     >>> import torch, regard
     >>> q, k = torch.randn(2, 1, 8, 20_000, 16)
@@ -88,17 +86,17 @@ def matrix(
     return AttentionMatrix(Computed(asked), lead, query_tokens, key_tokens, query_start=options["query_start"])
 
 
-class AttentionMatrix(Array):
+class AttentionMatrix(WeightArray):
     """Weights by index, and reductions over all of them; nothing it does holds queries × keys.
 
     Leading axes give smaller handles, rows and columns numbers: `A[0, 3]` is a handle, `A[0, 3, 10:20, :64]` a tensor.
-    Results of reductions have the handle's leading axes and are kept; they come without gradients, but for `lse`,
-    `entropy` and `mass`.
+    Results of reductions have the handle's leading axes and are cached. Only `lse`, `entropy` and `mass` have
+    gradients.
     """
 
     @classmethod
     def from_weights(cls, weights: Any, query_tokens: Tokens = None, key_tokens: Tokens = None) -> "AttentionMatrix":
-        """Weights that exist: axes that end in (query, key), or a sequence of such, one for each layer."""
+        """A handle on given weights: axes that end in (query, key), or a sequence of such, one for each layer."""
         if isinstance(weights, list | tuple) and any(layer is None for layer in weights):
             raise ValueError("a layer of the weights is None: the model kept none; ask it for eager attention")
         if isinstance(weights, list | tuple) and weights and hasattr(weights[0], "shape") and weights[0].ndim > 1:
@@ -131,7 +129,7 @@ class AttentionMatrix(Array):
         if isinstance(self._source, Stored) and self._source.weights.requires_grad:
             weights = self._source.weights
             return self._of(-(weights * torch.where(weights > 0, weights, 1.0).log()).sum(-1))
-        return self._tensor(Ask("entropy"))
+        return self._tensor(ReductionCall("entropy"))
 
     def mass(self, mask: Mask | Tensor | str) -> Tensor:
         """The share of each row's weight that lies on a mask; differentiable.
@@ -151,28 +149,28 @@ class AttentionMatrix(Array):
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key (the first of equals)."""
-        found: Peak = self._ask(Ask("peak"))
+        found: Peak = self._ask(ReductionCall("peak"))
         return found
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
-        found: TopK = self._ask(Ask("topk", (checks.whole("k", k, 1),)))
+        found: TopK = self._ask(ReductionCall("topk", (checks.whole("k", k, 1),)))
         return found
 
     def received(self) -> Tensor:
         """Σ over queries of the weights, (…, key)."""
-        return self._tensor(Ask("received"))
+        return self._tensor(ReductionCall("received"))
 
     def distance(self) -> Distance:
         """Mean and spread of |i − j| of each row."""
         if isinstance(self._source, Computed):
             self._positions(Full())
-        found: Distance = self._ask(Ask("distance"))
+        found: Distance = self._ask(ReductionCall("distance"))
         return found
 
     def rowsum(self) -> Tensor:
         """Σ over keys of the weights as they are computed again: 1, or 1 − e^(sink − lse), or 0 of an empty row."""
-        return self._tensor(Ask("rowsum"))
+        return self._tensor(ReductionCall("rowsum"))
 
     def pool(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> Tensor:
         """A grid of rows × cols cells over all pairs; only visible pairs count, and a cell without any is 0.
@@ -197,16 +195,16 @@ class AttentionMatrix(Array):
     def similarity(self, centered: bool = False) -> Tensor:
         """The cosine between the weights of any two heads, (…, head, head).
 
-        `centered`: each row less its mean over visible keys, so that only what differs from an even look counts.
+        `centered`: each row less its mean over visible keys, so that only differences from uniform weights count.
         """
         if self._lead.ndim == 0:
             raise ValueError("similarity compares heads; this handle is a single one")
         rows = self._lead // self._whole.source.heads
-        alike = bool((rows == rows[..., :1]).all())  # all of one batch row; else any two lanes are compared
-        gram, lanes = self._root(Ask("gram", (centered, alike)))
+        alike = bool((rows == rows[..., :1]).all())  # all in one batch row; else any two maps are compared
+        gram, maps = self._root(ReductionCall("gram", (centered, alike)))
         heads = gram.shape[-1]
         cosines = _cosine(gram.view(-1, heads, heads))
-        row, head = lanes.to(self.device) // heads, lanes.to(self.device) % heads
+        row, head = maps.to(self.device) // heads, maps.to(self.device) % heads
         return cosines[row.unsqueeze(-1), head.unsqueeze(-1), head.unsqueeze(-2)].to(self.dtype)
 
     def times(self, rows: Tensor) -> Tensor:
@@ -218,16 +216,16 @@ class AttentionMatrix(Array):
                 f"{self.shape}"
             )
         rows = rows.to(torch.promote_types(rows.dtype, self.dtype))
-        lanes = self._lanes.reshape(-1, self._lanes.shape[-1])
-        flat = rows.reshape(len(lanes), *rows.shape[-2:])
+        maps = self._maps.reshape(-1, self._maps.shape[-1])
+        flat = rows.reshape(len(maps), *rows.shape[-2:])
         found = flat.new_zeros((*flat.shape[:2], self._source.keys))
         with torch.no_grad():
             for block in self._source.blocks():
-                found[..., block.columns] += flat[..., block.rows] @ block.weights[lanes].mean(1).to(flat.dtype)
+                found[..., block.columns] += flat[..., block.rows] @ block.weights[maps].mean(1).to(flat.dtype)
         return found.view(*rows.shape[:-1], self._source.keys)
 
     def survey(self, *names: str, rows: int = 1024, cols: int = 1024) -> dict[str, Any]:
-        """Several reductions by name in as few passes as possible; "pool" gives a Grid with mean, max and sum.
+        """Several reductions by name in as few passes as possible; "pool" gives a PooledGrid with mean, max and sum.
 
         >>> import torch, regard
         >>> A = regard.matrix(*torch.randn(2, 1, 1, 64, 8), mask="causal")
@@ -243,9 +241,9 @@ class AttentionMatrix(Array):
         rows, cols = self._size(rows, cols)
         if "distance" in names and isinstance(self._source, Computed):
             self._positions(Full())
-        asks = [Ask(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
-        missing = [ask for ask in asks if ask not in self._whole.found and ask not in self._near.found]
-        self._near.found.update(surveyed(self._source, missing))
+        asks = [ReductionCall(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
+        missing = [ask for ask in asks if ask not in self._whole.results and ask not in self._own.results]
+        self._own.results.update(survey(self._source, missing))
         grid = self._grid(rows, cols).stretched(rows, cols) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
 
@@ -289,7 +287,7 @@ class AttentionMatrix(Array):
         return notebook(self)
 
     def _positions(self, mask: Mask) -> None:
-        """Refuse what depends on positions where the first query could stand at several."""
+        """Refuse what depends on positions if the position of the first query is ambiguous."""
         whole = self._whole.source
         assert isinstance(whole, Computed)
         asked = whole.request
@@ -304,33 +302,33 @@ class AttentionMatrix(Array):
             return self._source
         raise ValueError(f"{what} needs queries and keys; these weights were given as they are")
 
-    def _root(self, ask: Ask) -> tuple[Any, Tensor]:
-        """What was found for all lanes of a source, and this handle's among them."""
-        if ask in self._whole.found:
-            return self._whole.found[ask], self._lead
-        if ask not in self._near.found:
-            self._near.found.update(surveyed(self._source, [ask]))
-        return self._near.found[ask], self._lanes
+    def _root(self, ask: ReductionCall) -> tuple[Any, Tensor]:
+        """The result for all maps of a source, and this handle's maps among them."""
+        if ask in self._whole.results:
+            return self._whole.results[ask], self._lead
+        if ask not in self._own.results:
+            self._own.results.update(survey(self._source, [ask]))
+        return self._own.results[ask], self._maps
 
-    def _ask(self, ask: Ask) -> Any:
-        found, lanes = self._root(ask)
-        return type(found)(*(taken(part, lanes) for part in found))
+    def _ask(self, ask: ReductionCall) -> Any:
+        found, maps = self._root(ask)
+        return type(found)(*(taken(part, maps) for part in found))
 
-    def _tensor(self, ask: Ask) -> Tensor:
-        found, lanes = self._root(ask)
-        return taken(found, lanes)
+    def _tensor(self, ask: ReductionCall) -> Tensor:
+        found, maps = self._root(ask)
+        return taken(found, maps)
 
     def _of(self, tensor: Tensor) -> Tensor:
-        """(lane, …) of the handle's source to its leading axes."""
-        return taken(tensor, self._lanes)
+        """(map, …) of the handle's source to its leading axes."""
+        return taken(tensor, self._maps)
 
-    def _grid(self, rows: int, cols: int) -> Grid:
+    def _grid(self, rows: int, cols: int) -> PooledGrid:
         """No larger than the matrix."""
         rows, cols = self._size(rows, cols)
         if self._source.queries == 0 or self._source.keys == 0:
             raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
-        found, lanes = self._root(Ask("pool", (rows, cols)))
-        grid: Grid = found.pick(lanes)
+        found, maps = self._root(ReductionCall("pool", (rows, cols)))
+        grid: PooledGrid = found.pick(maps)
         return grid
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.array import LIMIT
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.matrix.indexing import LIMIT
 
 HELD = 1 << 24  # numbers of a block of rows that are carried down the layers
 

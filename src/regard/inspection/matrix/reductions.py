@@ -1,12 +1,72 @@
-"""Reductions: each takes blocks of weights as they come and holds no more than its result."""
+"""Reductions: sums over all pairs that take the weights block by block and hold no more than their result."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.grid import Grid, cell_of
-from regard.inspection.matrix.source import Block, Source
+from regard.inspection.matrix.source import Block, Source, taken
+
+HOWS = ("mean", "max", "sum")
+
+
+def edges(count: int, cells: int) -> Tensor:
+    """Where each cell starts, and where the last ends."""
+    return torch.arange(cells + 1, device="cpu") * count // cells
+
+
+def cell_of(numbers: Tensor, count: int, cells: int) -> Tensor:
+    """The cell that holds each row (or column)."""
+    return ((numbers + 1) * cells - 1) // count
+
+
+@dataclass(frozen=True, eq=False)
+class PooledGrid:
+    """A picture-sized summary of all pairs: sum, largest weight and number of visible pairs of every cell, (map, row,
+    column); 0 where there are none. Cell a of n rows in `cells` starts at row a · n // cells."""
+
+    sum: Tensor
+    max: Tensor
+    pairs: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Over the visible pairs."""
+        return self.sum / self.pairs.clamp(min=1)
+
+    def by(self, how: str) -> Tensor:
+        """One of mean, max, sum."""
+        tensor: Tensor = getattr(self, how)
+        return tensor
+
+    def halved(self) -> "PooledGrid":
+        """Two by two cells in one; an odd last row or column stays alone."""
+        return PooledGrid(_joined(self.sum, torch.sum), _joined(self.max, torch.amax), _joined(self.pairs, torch.sum))
+
+    def stretched(self, rows: int, columns: int) -> "PooledGrid":
+        """With cells repeated, for more cells than there are rows or columns."""
+        high, wide = self.sum.shape[-2:]
+        if (rows, columns) == (high, wide):
+            return self
+        down = torch.arange(rows, device="cpu") * high // rows
+        right = torch.arange(columns, device="cpu") * wide // columns
+        return PooledGrid(*(part[..., down, :][..., right] for part in (self.sum, self.max, self.pairs)))
+
+    def pick(self, maps: Tensor) -> "PooledGrid":
+        """The cells of some maps."""
+        return PooledGrid(*(taken(part, maps) for part in (self.sum, self.max, self.pairs)))
+
+
+def _joined(tensor: Tensor, how: Callable[..., Tensor]) -> Tensor:
+    """Pairs of neighbors joined, down and across."""
+    for _ in range(2):
+        if tensor.shape[-1] > 1:
+            tensor = torch.nn.functional.pad(tensor, (0, tensor.shape[-1] % 2))
+            tensor = how(tensor.unflatten(-1, (-1, 2)), dim=-1)
+        tensor = tensor.mT
+    return tensor
 
 
 class Peak(NamedTuple):
@@ -31,22 +91,22 @@ class Distance(NamedTuple):
 
 
 class Reduction:
-    """Made for a source, fed with its blocks; `result` is (lane, …)."""
+    """Takes the blocks of a source; `result` is (map, …)."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
     def zeros(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros of one size for each lane."""
-        return torch.zeros((self.source.lanes, *size), dtype=dtype or self.source.dtype, device=self.source.device)
+        """Zeros of one size for each map."""
+        return torch.zeros((self.source.maps, *size), dtype=dtype or self.source.dtype, device=self.source.device)
 
     def take(self, block: Block) -> None:
-        """One rectangle."""
+        """Add a rectangle."""
         raise NotImplementedError(f"{type(self).__name__} must define take(block)")
 
 
 class Received(Reduction):
-    """Σ over queries of the weights, (lane, key)."""
+    """Σ over queries of the weights, (map, key)."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -61,7 +121,7 @@ class Received(Reduction):
 
 
 class RowSum(Reduction):
-    """Σ over keys of the weights, (lane, query)."""
+    """Σ over keys of the weights, (map, query)."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -72,7 +132,7 @@ class RowSum(Reduction):
 
 
 class Entropy(Reduction):
-    """−Σ w·log w, (lane, query)."""
+    """−Σ w·log w, (map, query)."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -82,7 +142,7 @@ class Entropy(Reduction):
         self.result[:, block.rows] -= torch.special.xlogy(block.weights, block.weights).sum(-1)
 
 
-class Largest(Reduction):
+class LargestWeights(Reduction):
     """`count` largest weights of each row and their keys."""
 
     def __init__(self, source: Source, count: int) -> None:
@@ -109,8 +169,8 @@ class Largest(Reduction):
         return TopK(self.value, self.key)
 
 
-class Reach(Reduction):
-    """Mean and spread of |i − j|; parts of a row are merged by their means, so that nothing cancels."""
+class DistanceMoments(Reduction):
+    """Mean and spread of |i − j|; parts of a row are merged by their means, to avoid cancellation."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -135,8 +195,8 @@ class Reach(Reduction):
         return Distance((self.mean * self.weight).to(self.source.dtype), spread.to(self.source.dtype))
 
 
-class Pool(Reduction):
-    """A grid over all pairs."""
+class Pooling(Reduction):
+    """A PooledGrid of all pairs."""
 
     def __init__(self, source: Source, rows: int, columns: int) -> None:
         super().__init__(source)
@@ -153,7 +213,7 @@ class Pool(Reduction):
         )
         top, left = int(down[0]), int(right[0])
         down, right = down - top, right - left
-        size = (self.source.lanes, int(down[-1]) + 1, int(right[-1]) + 1)
+        size = (self.source.maps, int(down[-1]) + 1, int(right[-1]) + 1)
         place = (slice(None), slice(top, top + size[1]), slice(left, left + size[2]))
         index = (down.view(-1, 1) * size[2] + right).reshape(-1)
         weights = block.weights.double().flatten(1)
@@ -165,17 +225,17 @@ class Pool(Reduction):
         self.pairs[place] += flat.long().index_add(1, index, seen.flatten(1).long()).view(size)
 
     @property
-    def result(self) -> Grid:
-        return Grid(self.sum, self.max, self.pairs)
+    def result(self) -> PooledGrid:
+        return PooledGrid(self.sum, self.max, self.pairs)
 
 
 class Gram(Reduction):
-    """Σ over pairs of w·w′ for any two lanes, (lane, lane); centered, each row less its mean."""
+    """Σ over pairs of w·w′ for any two maps, (map, map); centered, each row less its mean."""
 
     def __init__(self, source: Source, centered: bool, alike: bool) -> None:
-        """`alike`: only lanes of one batch row are compared."""
+        """`alike`: only maps of one batch row are compared."""
         super().__init__(source)
-        self.width = source.heads if alike else source.lanes
+        self.width = source.heads if alike else source.maps
         self.result = self.zeros(self.width, dtype=torch.float64)
         self.counts = row_counts(source) if centered else None
 

@@ -1,4 +1,4 @@
-"""ShardedMatrix: the weights of a sequence that several processes share, and what can be asked of them."""
+"""ShardedMatrix: the weights of a sequence whose shards are in several processes, and reductions over them."""
 
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -10,8 +10,7 @@ from regard.checks import whole
 from regard.engine.arguments import mask_of
 from regard.engine.request import Aux
 from regard.engine.shapes import Shapes
-from regard.inspection.matrix.grid import cell_of, edges
-from regard.inspection.matrix.reductions import Peak
+from regard.inspection.matrix.reductions import Peak, cell_of, edges
 from regard.spec.masks import Mask
 from regard.spec.masks.count import count_cells
 from regard.spec.normalizers import Softmax
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from regard.engine.ring import Ring
 
 
-_KNOWS = (
-    "it knows lse, entropy, peak, received, distance, mass and pool; for all else make regard.matrix(query, key) of "
+_OFFERS = (
+    "it has lse, entropy, peak, received, distance, mass and pool; for all else make regard.matrix(query, key) of "
     "the whole sequence in one process"
 )
 
@@ -30,40 +29,40 @@ _KNOWS = (
 class ShardedMatrix:
     """Reductions over all pairs, for this process's queries; `received` is of its own keys.
 
-    Every process asks the same in the same order: each question is a round of the ring. What was found is kept, but for
-    what has a graph: `lse`, `entropy` and `mass` are differentiable.
+    Every process calls the same reductions in the same order: each is a round of the ring. Results are cached, except
+    those with a graph: `lse`, `entropy` and `mass` are differentiable.
     """
 
     def __init__(self, query: Tensor, key: Tensor, ring: "Ring", spec: dict[str, Any]) -> None:
         self._query, self._key, self._ring, self._spec = query, key, ring, spec
-        self._kept: dict[str, Tensor] = {}
+        self._cached: dict[str, Tensor] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a matrix that processes share has no {name}: {_KNOWS}")
+        raise AttributeError(f"a matrix that processes share has no {name}: {_OFFERS}")
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise TypeError(f"a matrix that processes share cannot be indexed: {_KNOWS}")
+        raise TypeError(f"a matrix that processes share cannot be indexed: {_OFFERS}")
 
     def lse(self) -> Tensor:
         """log Σ e^x of each row, the sink included; differentiable."""
-        return self._told("lse")
+        return self._result("lse")
 
     def entropy(self) -> Tensor:
         """−Σ w·log w of each row, in nats; differentiable."""
-        return self._told("entropy")
+        return self._result("entropy")
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key in the whole sequence (the first of equals)."""
-        self._find("peak", "peak_at")
-        return Peak(self._told("peak"), self._told("peak_at"))
+        self._computed("peak", "peak_at")
+        return Peak(self._result("peak"), self._result("peak_at"))
 
     def received(self) -> Tensor:
         """Σ over all queries of the weights of this process's keys, (…, key)."""
-        return self._told("received")
+        return self._result("received")
 
     def distance(self) -> Tensor:
         """Σ w·|i − j| of each row."""
-        return self._told("distance")
+        return self._result("distance")
 
     def mass(self, mask: Mask | Tensor | str) -> Tensor:
         """The share of each row's weight that lies on a mask of the whole; differentiable."""
@@ -80,14 +79,14 @@ class ShardedMatrix:
             raise ValueError(f"how must be sum or mean of a matrix that processes share, got {how!r}")
         shapes = self._whole()
         rows, cols = min(whole("rows", rows, 1), shapes.queries), min(whole("cols", cols, 1), shapes.keys)
-        # the values of a key say in which column of the grid it lies: what a row looks at is then its row of the grid
-        column = torch.nn.functional.one_hot(cell_of(self._places(self._key), shapes.keys, cols), cols)
+        # the value of a key is its column of the grid as one-hot: the output of a query is then its row of the grid
+        column = torch.nn.functional.one_hot(cell_of(self._positions(self._key), shapes.keys, cols), cols)
         value = column.to(self._key).expand(*self._key.shape[:-1], cols)
         with torch.no_grad():
             seen = self._ring.attend(self._query, self._key, value, (), self._asked())
         assert isinstance(seen, Tensor)
         grid = torch.zeros((*seen.shape[:-2], rows, cols), dtype=torch.float64, device=seen.device)
-        grid.index_add_(-2, cell_of(self._places(self._query), shapes.queries, rows).to(seen.device), seen.double())
+        grid.index_add_(-2, cell_of(self._positions(self._query), shapes.queries, rows).to(seen.device), seen.double())
         dist.all_reduce(grid, group=self._ring.group)
         if how == "mean":
             grid = grid / self._pairs(shapes, rows, cols).to(grid.device).view(grid.shape).clamp(min=1)
@@ -101,29 +100,29 @@ class ShardedMatrix:
         down, right = edges(shapes.queries, rows).tolist(), edges(shapes.keys, cols).tolist()
         return count_cells(mask_of(self._spec["mask"], shapes), plane, down, right)
 
-    def _places(self, tensor: Tensor) -> Tensor:
-        """Where the rows of a shard stand in the whole."""
+    def _positions(self, tensor: Tensor) -> Tensor:
+        """The positions of a shard's rows in the full sequence."""
         found = [
             torch.arange(at.stop - at.start, device="cpu") + first for first, at in self._ring.placed(tensor.shape[-2])
         ]
         return torch.cat(found) if found else torch.arange(0, device="cpu")
 
     def _whole(self) -> Shapes:
-        """The sizes of the whole."""
+        """The sizes of the full sequence."""
         own = Shapes.of(self._query, self._key, self._key)
         lengths = torch.tensor([own.queries, own.keys], device="cpu", dtype=torch.int64)
         dist.all_reduce(lengths, group=self._ring.group)
         queries, keys = lengths.tolist()
         return Shapes(own.leading, own.kv_heads, own.group, queries, keys, own.d_value, own.rank)
 
-    def _told(self, name: str) -> Tensor:
-        if name in self._kept and not (torch.is_grad_enabled() and name in ("lse", "entropy")):
-            return self._kept[name]
-        return self._find(name)
+    def _result(self, name: str) -> Tensor:
+        if name in self._cached and not (torch.is_grad_enabled() and name in ("lse", "entropy")):
+            return self._cached[name]
+        return self._computed(name)
 
-    def _find(self, *names: str) -> Tensor:
+    def _computed(self, *names: str) -> Tensor:
         found = self._aux(names)
-        self._kept |= {name: getattr(found, name).detach() for name in names}
+        self._cached |= {name: getattr(found, name).detach() for name in names}
         first: Tensor = getattr(found, names[0])
         return first
 

@@ -1,4 +1,7 @@
-"""Sources: where weights come from. A lane is one batch row and head; every source gives weights lane by lane."""
+"""Sources of weights: computed from queries and keys, or stored.
+
+A map is the (query, key) matrix of one batch row and head. Sources number their maps.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,13 +21,13 @@ from regard.engine.whole import span, strip_logits, weights_of
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
-CELLS, WIDTH = 1 << 20, 512  # numbers of a block over all lanes, and its least width
+CELLS, WIDTH = 1 << 20, 512  # numbers of a block over all maps, and its least width
 FEW = 16  # a part of the rows this small is computed alone
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A rectangle of weights, (lane, row, column). `visible` broadcasts to it, None if all are; `away` is |i − j|."""
+    """A rectangle of weights, (map, row, column). `visible` broadcasts to it, None if all are; `away` is |i − j|."""
 
     rows: slice
     columns: slice
@@ -34,10 +37,10 @@ class Block:
 
 
 class Source(Protocol):
-    """What reductions need to know."""
+    """The weights that reductions read."""
 
-    lanes: int
-    heads: int  # lanes of one batch row
+    maps: int
+    heads: int  # maps of a batch row
     queries: int
     keys: int
     dtype: torch.dtype
@@ -47,22 +50,22 @@ class Source(Protocol):
         """Where the weights are."""
 
     def blocks(self) -> Iterator[Block]:
-        """Rectangles that together hold every pair that may be visible, strip by strip, left to right."""
+        """Rectangles that together hold every visible pair, by blocks of rows, left to right."""
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        """The weights of one rectangle, (lane, row, column)."""
+        """The weights of one rectangle, (map, row, column)."""
 
     def before_use(self, check: Callable[[], None]) -> None:
-        """Call this once, before the tensors are used for the first time."""
+        """Call `check` once, before the tensors are used for the first time."""
 
 
 class _Checked:
-    """A source that may have to be checked before its tensors are used for the first time."""
+    """A source that may have to be checked before the first use of its tensors."""
 
     _check: Callable[[], None] | None = None
 
     def before_use(self, check: Callable[[], None]) -> None:
-        """Call this once, before the first use; as long as it raises, nothing can be used."""
+        """Call `check` once, before the first use. While it raises, the source cannot be used."""
         self._check = check
 
     def _checked(self) -> None:
@@ -72,18 +75,18 @@ class _Checked:
 
 
 class Computed(_Checked):
-    """Weights that are computed from queries and keys, whenever they are asked for."""
+    """Weights that are computed from queries and keys at every use."""
 
-    def __init__(self, request: Request, whole: "Computed | None" = None, lanes: Tensor | None = None) -> None:
-        """`whole` and `lanes`: the source that this one is a part of, whose rows may be known already."""
+    def __init__(self, request: Request, whole: "Computed | None" = None, maps: Tensor | None = None) -> None:
+        """`whole` and `maps`: the source that this is a part of, whose row statistics may be cached."""
         plane = request.plane
-        self._request, self._whole, self._own = request, whole, lanes
-        self.lanes, self.queries, self.keys = plane.batch * plane.heads, plane.queries, plane.keys
+        self._request, self._whole, self._own = request, whole, maps
+        self.maps, self.queries, self.keys = plane.batch * plane.heads, plane.queries, plane.keys
         self.heads, self.dtype = plane.heads, request.dtype
         self._inputs = tuple(t for t in (request.query, request.key, *request.buffers) if not t.is_inference())
         self._versions = [tensor._version for tensor in self._inputs]
         self._known: Known | None = None
-        self._states: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the rows that were last looked at
+        self._states: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the last rows
 
     @property
     def request(self) -> Request:
@@ -97,11 +100,11 @@ class Computed(_Checked):
 
     @property
     def softmax(self) -> bool:
-        """Whether a weight needs no more of its row than the lse."""
+        """Whether a weight depends on the lse of its row only."""
         return isinstance(self._request.normalizer, Softmax)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has tensors of its own, which count their changes from 0."""
+        """A copy has its own tensors, whose versions start at 0."""
         return {name: value for name, value in vars(self).items() if name != "_versions"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -109,7 +112,7 @@ class Computed(_Checked):
         self._versions = [tensor._version for tensor in self._inputs]
 
     def unchanged(self) -> None:
-        """Refuse to mix what was computed before an input was changed in place with what would be computed now."""
+        """Refuse to mix results from before and after an input was changed in place."""
         if [tensor._version for tensor in self._inputs] != self._versions:
             raise RuntimeError(
                 "query, key or a tensor of the spec was changed in place after the matrix was made; "
@@ -117,7 +120,7 @@ class Computed(_Checked):
             )
 
     def known(self, statistics: tuple[str, ...] = ()) -> Known:
-        """The rows' state and these statistics; a pass over the pairs unless they are known already."""
+        """The rows' state and these statistics; a pass over the pairs unless they are cached."""
         self.unchanged()
         if not self.knows(statistics) and self._whole is not None and self._whole.knows(statistics):
             self._known = self._borrowed(self._whole.known(statistics))
@@ -129,7 +132,7 @@ class Computed(_Checked):
         return self._known
 
     def knows(self, statistics: tuple[str, ...]) -> bool:
-        """Whether these were found before."""
+        """Whether these are cached."""
         return self._known is not None and not set(statistics) - set(self._known.statistics)
 
     def _borrowed(self, found: Known) -> Known:
@@ -156,7 +159,7 @@ class Computed(_Checked):
             if not tiles:
                 continue
             if second is not None:
-                for columns in joined(tiles, max(WIDTH, CELLS // max(1, self.lanes * (rows.stop - rows.start)))):
+                for columns in joined(tiles, max(WIDTH, CELLS // max(1, self.maps * (rows.stop - rows.start)))):
                     found = second.tile(rows, columns).flatten(0, 1)
                     yield Block(rows, columns, found.clamp(min=0.0), found >= 0.0, self._away(rows, columns))
             elif self.softmax:
@@ -197,12 +200,12 @@ class Computed(_Checked):
         return torch.where(x == -torch.inf, 0.0, weights)
 
     def _few(self, rows: slice) -> bool:
-        """Whether to compute the state of these rows alone, before all are known."""
+        """Whether to compute the state of these rows alone."""
         known = self.knows(()) or (self._whole is not None and self._whole.knows(()))
         return not known and (rows.stop - rows.start) * FEW <= self.queries
 
     def _second(self, rows: slice) -> Second | None:
-        """What gives weights by the kernels that gave the rows' state, so that both round alike."""
+        """The second pass, by the kernels that gave the rows' state, so that both round alike."""
         return None if self._few(rows) else self.known().kernel
 
     def _row_state(self, rows: slice) -> tuple[Tensor, Tensor]:
@@ -219,7 +222,7 @@ class Computed(_Checked):
     def _flat(self, tensor: Tensor, rows: slice, columns: slice) -> Tensor:
         size = (rows.stop - rows.start, columns.stop - columns.start)
         plane = self.request.plane
-        return tensor.expand(plane.batch, plane.kv_heads, plane.group, *size).reshape(self.lanes, *size)
+        return tensor.expand(plane.batch, plane.kv_heads, plane.group, *size).reshape(self.maps, *size)
 
     def _block(self, rows: slice, columns: slice, weights: Tensor, x: Tensor) -> Block:
         flat = self._flat(weights, rows, columns)
@@ -232,7 +235,7 @@ class Computed(_Checked):
 
 
 def joined(tiles: list[Tile], width: int) -> Iterator[slice]:
-    """The columns of tiles that touch each other, at most about `width` at a time."""
+    """The columns of adjacent tiles, at most about `width` at a time."""
     start = tiles[0].columns.start
     for tile, after in zip(tiles, [*tiles[1:], None], strict=True):
         stop = tile.columns.stop
@@ -242,17 +245,17 @@ def joined(tiles: list[Tile], width: int) -> Iterator[slice]:
 
 
 class Stored(_Checked):
-    """Weights that exist, (…, head, query, key) or (query, key)."""
+    """Given weights, (…, head, query, key) or (query, key)."""
 
     def __init__(self, weights: Tensor) -> None:
         self.heads = weights.shape[-3] if weights.ndim > 2 else 1
         self._weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
-        self.lanes, self.queries, self.keys = self._weights.shape
+        self.maps, self.queries, self.keys = self._weights.shape
         self.dtype = weights.dtype
 
     @property
     def weights(self) -> Tensor:
-        """All of them, (lane, query, key)."""
+        """All of them, (map, query, key)."""
         self._checked()
         return self._weights
 
@@ -270,3 +273,8 @@ class Stored(_Checked):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         return self.weights[:, rows, columns]
+
+
+def taken(tensor: Tensor, maps: Tensor) -> Tensor:
+    """(map, …) to the axes of `maps`; a copy, so that cached results cannot be changed."""
+    return tensor[maps.reshape(-1).to(tensor.device)].view(*maps.shape, *tensor.shape[1:])

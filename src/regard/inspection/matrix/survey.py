@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from regard.engine.known import Known, Wanted
-from regard.inspection.matrix.grid import Grid
 from regard.inspection.matrix.reductions import (
     Distance,
+    DistanceMoments,
     Entropy,
     Gram,
-    Largest,
+    LargestWeights,
     Peak,
-    Pool,
-    Reach,
+    PooledGrid,
+    Pooling,
     Received,
     Reduction,
     RowSum,
@@ -24,34 +24,34 @@ from regard.inspection.matrix.source import Computed, Source
 from regard.progress import display, report
 
 
-class Ask(NamedTuple):
-    """One reduction and its arguments; what it found is kept under this."""
+class ReductionCall(NamedTuple):
+    """The name of a reduction and its arguments: the key of its cached result."""
 
     name: str
     arguments: tuple[Any, ...] = ()
 
 
-def surveyed(source: Source, asks: Iterable[Ask]) -> dict[Ask, Any]:
-    """All that is asked for, (lane, …) each."""
-    left, found = list(dict.fromkeys(asks)), dict[Ask, Any]()
+def survey(source: Source, calls: Iterable[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results of all calls, (map, …) each."""
+    left, results = list(dict.fromkeys(calls)), dict[ReductionCall, Any]()
     with torch.no_grad(), display():
         if isinstance(source, Computed):
-            found |= _from_rows(source, left)
-            left = [ask for ask in left if ask not in found]
-            found |= _from_second(source, left)
-            left = [ask for ask in left if ask not in found]
-        reductions = {ask: _reduction(source, ask) for ask in left}
+            results |= _from_row_statistics(source, left)
+            left = [call for call in left if call not in results]
+            results |= _from_second_pass(source, left)
+            left = [call for call in left if call not in results]
+        reductions = {call: _reduction(source, call) for call in left}
         for block in source.blocks() if reductions else ():
             for reduction in reductions.values():
                 reduction.take(block)
             report("reading the weights", block.rows.stop, source.queries, "rows")
-        for ask, reduction in reductions.items():
-            found[ask] = _finished(ask, reduction)
-    return found
+        for call, reduction in reductions.items():
+            results[call] = _finished(call, reduction)
+    return results
 
 
-def _reduction(source: Source, ask: Ask) -> Reduction:
-    match ask.name:
+def _reduction(source: Source, call: ReductionCall) -> Reduction:
+    match call.name:
         case "received":
             return Received(source)
         case "rowsum":
@@ -59,26 +59,26 @@ def _reduction(source: Source, ask: Ask) -> Reduction:
         case "entropy":
             return Entropy(source)
         case "peak":
-            return Largest(source, 1)
+            return LargestWeights(source, 1)
         case "topk":
-            return Largest(source, *ask.arguments)
+            return LargestWeights(source, *call.arguments)
         case "distance":
-            return Reach(source)
+            return DistanceMoments(source)
         case "pool":
-            return Pool(source, *ask.arguments)
+            return Pooling(source, *call.arguments)
         case "gram":
-            return Gram(source, *ask.arguments)
-    raise AssertionError(ask)
+            return Gram(source, *call.arguments)
+    raise AssertionError(call)
 
 
-def _finished(ask: Ask, reduction: Any) -> Any:
+def _finished(call: ReductionCall, reduction: Any) -> Any:
     result = reduction.result
-    return Peak(result.value[..., 0], result.key[..., 0]) if ask.name == "peak" else result
+    return Peak(result.value[..., 0], result.key[..., 0]) if call.name == "peak" else result
 
 
-def _from_rows(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
-    """What one pass of the engine gives: it is done at once for all of them, and for the second pass."""
-    names = {ask.name for ask in asks}
+def _from_row_statistics(source: Computed, calls: list[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results that row statistics of the engine give, all in one pass."""
+    names = {call.name for call in calls}
     wanted = set[str]()
     if "entropy" in names:
         wanted.add("entropy")
@@ -89,48 +89,48 @@ def _from_rows(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
     if not wanted:
         return {}
     statistics = source.known(tuple(sorted(wanted))).statistics
-    found: dict[Ask, Any] = {}
+    results: dict[ReductionCall, Any] = {}
     if "entropy" in names:
-        found[Ask("entropy")] = statistics["entropy"].flatten(0, 1)
+        results[ReductionCall("entropy")] = statistics["entropy"].flatten(0, 1)
     if "peak" in names:
-        found[Ask("peak")] = Peak(statistics["peak"].flatten(0, 1), statistics["peak_at"].flatten(0, 1))
-    return found
+        results[ReductionCall("peak")] = Peak(statistics["peak"].flatten(0, 1), statistics["peak_at"].flatten(0, 1))
+    return results
 
 
-def _from_second(source: Computed, asks: list[Ask]) -> dict[Ask, Any]:
-    """What the native engine's second pass gives; nothing if it cannot."""
-    names = {ask.name for ask in asks}
-    grids = [ask for ask in asks if ask.name == "pool"]
+def _from_second_pass(source: Computed, calls: list[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results that the second pass of the native engine gives; none if it does not support the call."""
+    names = {call.name for call in calls}
+    grids = [call for call in calls if call.name == "pool"]
     if not names & {"received", "distance", "pool"} or source.queries == 0 or source.keys == 0:
         return {}
     rows = source.known(("distance", "peak_at") if "distance" in names and source.softmax else ())
     if rows.kernel is None:
         return {}
-    found: dict[Ask, Any] = {}
+    results: dict[ReductionCall, Any] = {}
     mean = rows.statistics.get("distance")
     centre = None if mean is None else _centre(source, rows)
-    passes: list[Ask | None] = [*grids] if grids else [None]
+    passes: list[ReductionCall | None] = [*grids] if grids else [None]
     for number, grid in enumerate(passes):
         first = number == 0
         size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
         wanted = Wanted(first and "received" in names, first and "distance" in names, size)
         given = rows.kernel.run(wanted, centre)
         if wanted.received:
-            found[Ask("received")] = given["received"].flatten(0, 1)
+            results[ReductionCall("received")] = given["received"].flatten(0, 1)
         if wanted.spread:
             assert mean is not None
             assert centre is not None
             total = torch.where(given["rowsum"] == 0, 1.0, given["rowsum"])
             variance = given["spread"] / total - (mean / total - centre).square()
             spread = torch.where(given["rowsum"] == 0, 0.0, variance.clamp(min=0.0).sqrt())
-            found[Ask("distance")] = Distance(mean.flatten(0, 1), spread.flatten(0, 1))
+            results[ReductionCall("distance")] = Distance(mean.flatten(0, 1), spread.flatten(0, 1))
         if grid is not None:
-            found[grid] = Grid(*(given[name].flatten(0, 1) for name in ("sum", "max", "pairs")))
-    return found
+            results[grid] = PooledGrid(*(given[name].flatten(0, 1) for name in ("sum", "max", "pairs")))
+    return results
 
 
 def _centre(source: Computed, rows: Known) -> Tensor:
-    """A distance near the mean of each row: the mean itself, or where a sink has most of the weight, the peak's."""
+    """A distance near the mean of each row: the mean itself; with a sink, which may hold most weight, the peak's."""
     mean, plane = rows.statistics["distance"], source.request.plane
     if source.request.sink is None:
         return mean

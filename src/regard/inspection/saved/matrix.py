@@ -8,10 +8,9 @@ from torch import Tensor
 
 from regard.engine.request import Request
 from regard.inspection import pair_tables
-from regard.inspection.matrix.array import Tokens
 from regard.inspection.matrix.handle import AttentionMatrix, matrix
-from regard.inspection.matrix.index import taken
-from regard.inspection.matrix.source import Computed, Stored
+from regard.inspection.matrix.indexing import Tokens
+from regard.inspection.matrix.source import Computed, Stored, taken
 from regard.inspection.saved.parts import decoded, encoded, plain, tensor
 from regard.inspection.saved.tensors import Contents, Gathered
 from regard.spec.biases import Dense as DenseBias
@@ -24,9 +23,9 @@ def written(found: AttentionMatrix, tensors: Gathered, name: str = "") -> dict[s
     """The matrix as JSON; its tensors are gathered."""
     tokens = {"query_tokens": found.query_tokens, "key_tokens": found.key_tokens}
     if isinstance(found._source, Stored):
-        return {**tokens, "weights": tensors.add(f"{name}weights", taken(found._source.weights, found._lanes))}
+        return {**tokens, "weights": tensors.add(f"{name}weights", taken(found._source.weights, found._maps))}
     assert isinstance(found._source, Computed)
-    asked, lanes = found._source.request, found._lanes
+    asked, lanes = found._source.request, found._maps
     start = asked.plane.starts if isinstance(found._query_start, Tensor) else found._query_start
     return {
         **tokens,
@@ -73,8 +72,8 @@ def read(record: Mapping[str, Any], found: Contents) -> AttentionMatrix:
     whole = matrix(tensor(record["query"], tensors), tensor(record["key"], tensors), **spec)
     whole._source.before_use(found.verify)
     lanes = torch.tensor(record["lanes"], dtype=torch.int64, device="cpu").view(record["shape"])
-    if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.lanes:
-        raise ValueError(f"it has {whole._source.lanes} batch rows and heads in all, and asks for another")
+    if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.maps:
+        raise ValueError(f"it has {whole._source.maps} batch rows and heads in all, and asks for another")
     return AttentionMatrix(whole._source, lanes, *tokens, query_start=spec.get("query_start"))
 
 

@@ -1,0 +1,324 @@
+"""Indexing: a matrix that is subscripted like an array, and computes the entries that a subscript selects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import checks
+from regard.engine.request import Request
+from regard.inspection.matrix.source import Computed, Source, Stored, taken
+from regard.inspection.matrix.survey import ReductionCall
+from regard.spec.normalizers import Softmax
+from regard.spec.plane import CannotSliceError, Selection
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """One entry per axis: slices, ints, or tensors of ints or bools. `lead` are the entries before rows and columns."""
+
+    lead: tuple[Any, ...]
+    rows: Any
+    columns: Any
+
+    @property
+    def leading_only(self) -> bool:
+        """Whether no row and no column was chosen."""
+        return all(isinstance(entry, slice) and entry == slice(None) for entry in (self.rows, self.columns))
+
+
+def subscript(given: Any, rank: int) -> Subscript:
+    """A subscript of `rank` axes, the last two of them rows and columns."""
+    parts = list(given) if isinstance(given, tuple) else [given]
+    places = [n for n, part in enumerate(parts) if part is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can have one '...' only")
+    if any(part is None for part in parts):
+        raise IndexError("an attention matrix takes no new axes: index the numbers that it gives instead")
+    missing = rank - (len(parts) - len(places))
+    if missing < 0:
+        raise IndexError(f"too many indices: the matrix has {rank} axes, got {len(parts)}")
+    at = places[0] if places else len(parts)
+    parts[at : at + len(places)] = [slice(None)] * missing
+    entries = tuple(_entry(part) for part in parts)
+    return Subscript(entries[:-2], entries[-2], entries[-1])
+
+
+def _entry(part: Any) -> Any:
+    if isinstance(part, slice):
+        return part
+    if isinstance(part, bool | np.bool_):
+        raise IndexError(f"indices must be integers, slices or lists of integers, got {part!r}")
+    if isinstance(part, list | tuple | range | np.ndarray | Tensor):
+        found = torch.as_tensor(np.asarray(part) if not isinstance(part, Tensor) else part, device="cpu")
+        if found.numel() == 0:
+            found = found.long()
+        if found.dtype == torch.bool or not (found.is_floating_point() or found.is_complex()):
+            found = found.cpu() if found.dtype == torch.bool else found.cpu().long()
+            return found if found.ndim else int(found)
+    try:
+        return part.__index__()
+    except AttributeError:
+        raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
+
+
+def contiguous(entry: Any, count: int) -> slice | None:
+    """The range of an int or of a slice of step 1; None for all other entries, and if it is empty."""
+    if isinstance(entry, int):
+        entry = entry + count if entry < 0 else entry
+        return slice(entry, entry + 1) if 0 <= entry < count else None
+    if not isinstance(entry, slice):
+        return None
+    start, stop, step = entry.indices(count)
+    return slice(start, stop) if step == 1 and start < stop else None
+
+
+def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
+    """The indices along an axis that an entry selects, ascending, and the entry for an array of just these."""
+    if isinstance(entry, Tensor) and entry.dtype == torch.bool and entry.shape != (count,):
+        raise IndexError(f"a bool index of {axis} must have shape ({count},), got {tuple(entry.shape)}")
+    numbers = torch.arange(count, device="cpu")
+    try:
+        chosen = numbers[_forward(entry, count)] if isinstance(entry, slice) else numbers[entry]
+    except IndexError:
+        raise IndexError(f"index {entry} is out of range for {count} {axis}") from None
+    if isinstance(entry, slice):  # a slice stays one, so that the axes of the result keep their order
+        ascending = chosen if len(chosen) < 2 or chosen[1] > chosen[0] else chosen.flip(0)
+        return ascending, slice(None) if ascending is chosen else ("flip",)
+    if isinstance(entry, int):
+        return chosen.view(1), 0
+    unique, back = chosen.reshape(-1).unique(return_inverse=True)
+    return unique, back.view(chosen.shape)
+
+
+def _forward(entry: slice, count: int) -> Any:
+    """torch has no negative steps: a list of indices instead."""
+    return torch.arange(count, device="cpu").tolist()[entry] if (entry.step or 1) < 0 else entry
+
+
+def applied(block: Tensor, lead: tuple[Any, ...], rows: Any, columns: Any) -> Tensor:
+    """The subscript on a block that holds just what it selects."""
+    entries: list[Any] = []
+    for axis, entry in enumerate(lead):
+        if isinstance(entry, slice) and (entry.step or 1) < 0:  # torch has no negative steps
+            size = block.shape[axis]
+            start, stop, step = entry.indices(size)
+            block, entry = block.flip(axis), slice(size - 1 - start, size - 1 - stop, -step)
+        entries.append(entry)
+    for axis, entry in ((-2, rows), (-1, columns)):
+        if entry == ("flip",) if isinstance(entry, tuple) else False:
+            block = block.flip(axis)
+            entry = slice(None)
+        entries.append(entry)
+    return block[tuple(entries)]
+
+
+def runs(numbers: Tensor, most: int, gap: int) -> list[slice]:
+    """Ascending numbers as ranges that hold them all, at most `most` long; ranges less than `gap` apart are joined."""
+    ranges: list[slice] = []
+    for number in numbers.tolist():
+        if ranges and number - ranges[-1].stop < gap and number + 1 - ranges[-1].start <= most:
+            ranges[-1] = slice(ranges[-1].start, number + 1)
+        else:
+            ranges.append(slice(number, number + 1))
+    return ranges
+
+
+LIMIT = 1 << 26  # most numbers that are returned at once by default
+HEIGHT, WIDTH = 256, 4096  # most rows and columns of one tile that indexing computes
+GAP = 16  # rows this close are computed together
+Tokens = Sequence[str] | None
+
+
+@dataclass
+class CachedSource:
+    """A source with the results of its reductions, shared by all handles of it."""
+
+    source: Source
+    results: dict[ReductionCall, Any] = field(default_factory=dict)
+    parts: dict[tuple[int, ...], "CachedSource | None"] = field(default_factory=dict)
+
+    def part(self, maps: Tensor) -> "CachedSource | None":
+        """The source of these maps alone, made once; None if only the full one can be computed."""
+        key = tuple(maps.reshape(-1).tolist())
+        if key not in self.parts:
+            request = None
+            if key and isinstance(self.source, Computed):
+                with torch.inference_mode(False), torch.enable_grad():  # later calls may need gradients
+                    request = _sliced(self.source.request, list(key))
+            own = None if request is None else Computed(request, self.source, maps.reshape(-1))  # type: ignore[arg-type]
+            self.parts[key] = None if own is None else CachedSource(own)
+        return self.parts[key]
+
+
+def _sliced(request: Request, maps: list[int]) -> Request | None:
+    """The request of one head, or of all heads of one batch row; None for other maps, or if the spec has no such."""
+    plane = request.plane
+    if len(maps) >= plane.batch * plane.heads:
+        return None
+    row, head = divmod(maps[0], plane.heads)
+    if len(maps) > 1 and maps != list(range(row * plane.heads, (row + 1) * plane.heads)):
+        return None
+    single = head if len(maps) == 1 and plane.heads > 1 else None
+    try:
+        return request.sliced(Selection.lanes_of(plane, slice(row, row + 1), single))
+    except CannotSliceError:
+        return None
+
+
+class WeightArray:
+    """Weights by index, computed when they are indexed."""
+
+    def __init__(
+        self,
+        source: Source,
+        lead: Tensor,
+        query_tokens: Tokens = None,
+        key_tokens: Tokens = None,
+        *,
+        query_start: Any = None,
+        whole: CachedSource | None = None,
+    ) -> None:
+        self._query_start = query_start
+        # the full matrix and this handle's maps in it; the source that computes this handle, with its maps in that
+        self._whole, self._lead = CachedSource(source) if whole is None else whole, lead
+        part = self._whole.part(lead)
+        self._own = self._whole if part is None else part
+        self._maps = lead if part is None else torch.arange(lead.numel(), device="cpu").view(lead.shape)
+        self._source = self._own.source
+        self.query_tokens = _tokens("query_tokens", query_tokens, source.queries)
+        self.key_tokens = _tokens("key_tokens", key_tokens, source.keys)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(…, query, key)."""
+        return (*self._lead.shape, self._source.queries, self._source.keys)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._lead.ndim + 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights: at least float32 if they are computed."""
+        return self._source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where weights are computed."""
+        return self._source.device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        size = " × ".join(f"{size:,}" for size in self.shape)
+        if isinstance(self._source, Stored):
+            return f"AttentionMatrix({size} {checks.dtype(self._source.weights)}, stored)"
+        assert isinstance(self._source, Computed)
+        asked = self._source.request
+        spec = [repr(asked.score), repr(asked.mask)]
+        spec += [repr(part) for part in (asked.bias,) if part is not None]
+        if not isinstance(asked.normalizer, Softmax) or asked.normalizer.sink is not None:
+            spec.append(repr(asked.normalizer))
+        full = torch.Size(self.shape).numel() * torch.finfo(self.dtype).bits // 8
+        stored = asked.query.nbytes + asked.key.nbytes
+        return f"AttentionMatrix({size}, {', '.join(spec)}; {_bytes(stored)} for {_bytes(full)})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[n] for n in range(len(self)))
+
+    def __getitem__(self, given: Any) -> Any:
+        """A smaller handle if only leading axes are subscripted, else the weights."""
+        asked = subscript(given, self.ndim)
+        if asked.leading_only:
+            return self._part(_picked(self._lead, asked.lead))
+        if all(isinstance(entry, int | slice) for entry in asked.lead):
+            part = self._part(_picked(self._lead, asked.lead))
+            return part._numbers((slice(None),) * part._lead.ndim, asked.rows, asked.columns, LIMIT)
+        return self._numbers(asked.lead, asked.rows, asked.columns, LIMIT)
+
+    def dense(self, limit: int | None = LIMIT) -> Tensor:
+        """All weights as a tensor. Refused above `limit` numbers; None is any number."""
+        rest = slice(None)
+        return self._numbers((rest,) * self._lead.ndim, rest, rest, limit)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        weights: np.ndarray[Any, Any] = self.dense().detach().cpu().numpy()
+        return weights if dtype is None else weights.astype(dtype)
+
+    def _part(self, lead: Tensor) -> Self:
+        start = self._query_start
+        return type(self)(
+            self._whole.source, lead, self.query_tokens, self.key_tokens, query_start=start, whole=self._whole
+        )
+
+    def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
+        maps = self._maps
+        down_run, right_run = contiguous(rows, self._source.queries), contiguous(columns, self._source.keys)
+        plain = all(entry == slice(None) if isinstance(entry, slice) else False for entry in lead)
+        few = down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH
+        if plain and down_run and right_run and few:
+            self._refuse(maps.numel() * _cells(down_run, right_run), limit)
+            tile = taken(self._source.tile(down_run, right_run), maps)
+            tile = tile[..., 0] if isinstance(columns, int) else tile
+            return tile.select(maps.ndim, 0) if isinstance(rows, int) else tile
+        (down, row_entry), (right, column_entry) = (
+            touched(rows, self._source.queries, "rows"),
+            touched(columns, self._source.keys, "columns"),
+        )
+        self._refuse(maps.numel() * len(down) * len(right), limit)
+        return applied(self._block(maps, down, right), lead, row_entry, column_entry)
+
+    @staticmethod
+    def _refuse(count: int, limit: int | None) -> None:
+        if limit is not None and count > limit:
+            raise ValueError(
+                f"this would build {count:,} weights, more than {limit:,}; look at A.pool(rows, cols), ask for fewer "
+                "rows and columns, or say A.dense(limit=None)"
+            )
+
+    def _block(self, maps: Tensor, down: Tensor, right: Tensor) -> Tensor:
+        weights = torch.zeros((maps.numel(), len(down), len(right)), dtype=self.dtype, device=self.device)
+        flat = maps.reshape(-1)
+        for rows in runs(down, HEIGHT, GAP):
+            inside = (down >= rows.start) & (down < rows.stop)
+            for columns in runs(right, WIDTH, WIDTH):
+                within = (right >= columns.start) & (right < columns.stop)
+                tile = self._source.tile(rows, columns)[flat]
+                some = tile[:, down[inside] - rows.start][..., right[within] - columns.start]
+                first, left = int(inside.nonzero()[0]), int(within.nonzero()[0])
+                weights[:, first : first + some.shape[1], left : left + some.shape[2]] = some
+        return weights.view(*maps.shape, *weights.shape[1:])
+
+
+def _cells(rows: slice, columns: slice) -> int:
+    count: int = (rows.stop - rows.start) * (columns.stop - columns.start)
+    return count
+
+
+def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:
+    index = tuple(entry.numpy() if isinstance(entry, Tensor) else entry for entry in entries)
+    return torch.as_tensor(lead.numpy()[index].copy(), device="cpu")
+
+
+def _tokens(name: str, tokens: Tokens, count: int) -> tuple[str, ...] | None:
+    if tokens is None:
+        return None
+    if isinstance(tokens, str):
+        raise TypeError(f"{name} must be a sequence of {count} strings, got one string; split it first")
+    if len(tokens) != count:
+        raise ValueError(f"{name} must be {count} strings, one for each, got {len(tokens)}")
+    return tuple(map(str, tokens))
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.0f} TiB"
