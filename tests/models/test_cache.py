@@ -1,9 +1,13 @@
 """The cache folder: the variable first, then what each system has for such files."""
 
-import sys
 from pathlib import Path
 
+import platformdirs
 import pytest
+from platformdirs import windows
+from platformdirs.api import PlatformDirsABC
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
 from regard.models.cache import shelf
 
@@ -20,21 +24,21 @@ def test_a_relative_one_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "platform, variable, value, expected",
+    "system, variable, value, expected",
     [
-        ("linux", "XDG_CACHE_HOME", None, "~/.cache/regard/models"),
-        ("linux", "XDG_CACHE_HOME", "/somewhere", "/somewhere/regard/models"),
-        ("linux", "XDG_CACHE_HOME", "not/absolute", "~/.cache/regard/models"),
-        ("darwin", "XDG_CACHE_HOME", "/somewhere", "~/Library/Caches/regard/models"),
-        ("win32", "LOCALAPPDATA", "/local", "/local/regard/Cache/models"),
-        ("win32", "LOCALAPPDATA", None, "~/AppData/Local/regard/Cache/models"),
+        (Unix, "XDG_CACHE_HOME", None, "~/.cache/regard/models"),
+        (Unix, "XDG_CACHE_HOME", "/somewhere", "/somewhere/regard/models"),
+        (Unix, "XDG_CACHE_HOME", "not/absolute", "~/.cache/regard/models"),
+        (MacOS, "XDG_CACHE_HOME", None, "~/Library/Caches/regard/models"),
+        (windows.Windows, "LOCALAPPDATA", "/local", "/local/regard/Cache/models"),
     ],
 )
 def test_otherwise_the_system_decides(
-    monkeypatch: pytest.MonkeyPatch, platform: str, variable: str, value: str | None, expected: str
+    monkeypatch: pytest.MonkeyPatch, system: type[PlatformDirsABC], variable: str, value: str | None, expected: str
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", "")
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(platformdirs, "PlatformDirs", system)
+    monkeypatch.setattr(windows, "get_win_folder", windows.get_win_folder_from_env_vars)
     if value is None:
         monkeypatch.delenv(variable, raising=False)
     else:
