@@ -3,14 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regard.engine.attend import attend
-from regard.engine.request import Aux
-from regard.spec import biases, masks, normalizers, scores
-from regard.spec.dropout import Dropout
-
 if TYPE_CHECKING:
     from regard import hf, lab, models, nn
+    from regard.engine.attend import attend
     from regard.engine.plan import plan
+    from regard.engine.request import Aux
     from regard.engine.ring import Ring, RingPeerLost
     from regard.engine.sdpa import sdpa
     from regard.engine.sdpa_override import accelerating
@@ -21,7 +18,8 @@ if TYPE_CHECKING:
     from regard.inspection.interventions.effect import effect
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
     from regard.inspection.saved.load import load
-    from regard.spec import positions
+    from regard.spec import biases, masks, normalizers, positions, scores
+    from regard.spec.dropout import Dropout
 
 __version__ = "0.1.0"
 
@@ -56,13 +54,17 @@ __all__ = [
     "sdpa",
 ]
 
-# loaded when first used, so that `import regard` stays light
-_LATER = {
+# Every name is loaded when it is first used: `import regard` and `regard --help` do not load torch.
+_MODULES = {
     "AttentionMatrix": "regard.inspection.matrix",
+    "Aux": "regard.engine.request",
     "Capture": "regard.inspection.capture",
+    "Dropout": "regard.spec.dropout",
     "Ring": "regard.engine.ring",
     "RingPeerLost": "regard.engine.ring",
     "accelerating": "regard.engine.sdpa_override",
+    "attend": "regard.engine.attend",
+    "biases": "regard.spec.biases",
     "capture": "regard.inspection.capture",
     "effect": "regard.inspection.interventions",
     "explain": "regard.inspection.explain",
@@ -71,21 +73,25 @@ _LATER = {
     "interventions": "regard.inspection.interventions",
     "lab": "regard.lab",
     "load": "regard.inspection.saved",
+    "masks": "regard.spec.masks",
     "matrix": "regard.inspection.matrix",
     "models": "regard.models",
     "nn": "regard.nn",
+    "normalizers": "regard.spec.normalizers",
     "plan": "regard.engine.plan",
     "positions": "regard.spec.positions",
     "rollout": "regard.inspection.matrix",
+    "scores": "regard.spec.scores",
     "sdpa": "regard.engine.sdpa",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    module = importlib.import_module(_LATER[name])
-    return getattr(module, name, module)
+    module = importlib.import_module(_MODULES[name])
+    value = globals()[name] = getattr(module, name, module)
+    return value
 
 
 def __dir__() -> list[str]:

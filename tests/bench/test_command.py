@@ -13,7 +13,7 @@ from regard.bench.cache import measure as measure_cache
 from regard.bench.cache import table as table_of_cache
 from regard.bench.case import Case
 from regard.bench.measure import Result, Settings, measure
-from regard.cli import bench, bench_cache, main
+from regard.cli import bench, main
 from regard.nn import LanguageModel, Rotary
 
 BRIEF = ["--rounds", "1", "--quick"]
@@ -124,7 +124,7 @@ def test_the_cache_is_a_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = LanguageModel(50, layers=2, d_model=32, heads=4, position=Rotary(8)).eval()
-    monkeypatch.setattr(bench_cache, "_contest", lambda: Contest("a small model", model, reason="not asked"))
+    monkeypatch.setattr(bench, "_contest", lambda: Contest("a small model", model, reason="not asked"))
     files = ["--json", str(tmp_path / "c.json"), "--plot", str(tmp_path / "c.svg")]
     assert main(["bench", "cache", "--n", "16,64", "--rounds", "1", *files]) == 0
     text = capsys.readouterr().out

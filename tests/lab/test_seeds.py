@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from regard import lab
-from regard.cli.main import COMMANDS
+from regard.cli.options import COMMANDS
 from regard.lab.exercises import EXERCISES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "seeds.md"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regard.bench import map as measured
-from regard.cli import bench_map
+from regard.cli import bench
 from regard.progress import reporting_to_user
 
 
@@ -41,4 +41,4 @@ def test_one_length_only() -> None:
     import argparse
 
     with pytest.raises(ValueError, match="at one length, got 5, 6"):
-        bench_map.run(argparse.Namespace(n=[5, 6], quick=True, heads=None, seconds=None, json=None))
+        bench._map(argparse.Namespace(n=[5, 6], quick=True, heads=None, seconds=None, json=None))

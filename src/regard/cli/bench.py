@@ -1,60 +1,34 @@
 """`regard bench`: time, memory and error of our engines beside plain torch."""
 
 import argparse
+import importlib.util
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from regard import models
+from regard.bench import cache as cache_bench
+from regard.bench import map as map_bench
 from regard.bench import report as reports
 from regard.bench.agree import DisagreementError
 from regard.bench.case import Case
 from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
-from regard.bench.contenders import PEERS
 from regard.bench.device import Device, device
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
-from regard.cli import bench_cache, bench_map
-from regard.engine.native.library import DTYPES
+from regard.cli.options import PEERS, QUICK_SECONDS, SECONDS
 from regard.inspection.files import replace
 from regard.inspection.records import Table
+from regard.nn import LanguageModel
 from regard.plot import save, table
 from regard.progress import display, report
 
-QUICK = 2.0  # seconds of timing per case
-BUDGET = 15.0
-TYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Cases, sizes and the form of the result."""
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="a name, a family or a pattern such as 'train*'")
-    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="the same; may be repeated")
-    parser.add_argument("--list", action="store_true", help="list the cases and end")
-    size = parser.add_argument_group("sizes instead of the case's own; without a case, plain attention of these sizes")
-    size.add_argument("--n", "--length", type=_lengths, metavar="N[,N…]", help="numbers of queries and keys")
-    size.add_argument("--d", type=int, metavar="N", help="width of queries and keys")
-    size.add_argument("--heads", type=int, metavar="N", help="query heads, and key heads where they are as many")
-    size.add_argument("--batch", type=int, metavar="N")
-    size.add_argument("--dtype", choices=TYPES)
-    size.add_argument("--mask", metavar="MASK", help="full, causal or window:BEFORE,AFTER (only without a case)")
-    size.add_argument("--backward", action="store_true", help="time the gradients too (only without a case)")
-    how = parser.add_argument_group("measuring")
-    how.add_argument(
-        "--quick", action="store_true", help=f"{QUICK:g} s per case, without what must be compiled and without memory"
-    )
-    how.add_argument("--seconds", type=float, metavar="S", help=f"of timing per case ({BUDGET:g})")
-    how.add_argument("--rounds", type=int, metavar="N", help="turns that each contender gets, whatever they take")
-    how.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run (cpu)")
-    how.add_argument("--threads", type=int, metavar="N", help="as torch.set_num_threads")
-    how.add_argument("--engine", action="append", help="our engines to run (auto if none is named)")
-    how.add_argument("--peer", action="append", choices=PEERS, help="whom to run against (all if none is named)")
-    result = parser.add_argument_group("results")
-    result.add_argument("--json", nargs="?", const="-", metavar="FILE", help="all numbers; printed if no FILE is given")
-    result.add_argument("--markdown", action="store_true", help="print the table in Markdown")
-    result.add_argument("--plot", type=Path, metavar="FILE", help="time and rate over n, as svg, png, pdf or txt")
+MAP_LENGTH, QUICK_MAP_LENGTH = 100_000, 10_000
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     if [*args.cases, *args.case] == ["cache"]:
         if place.kind != "cpu":
             raise ValueError("cache is measured on the processor; leave --device out")
-        return bench_cache.run(args, _settings(args, place).budget)
+        return _cache(args, _settings(args, place).budget)
     if [*args.cases, *args.case] == ["map"]:
-        return bench_map.run(args)
+        return _map(args)
     cases, settings = [case.sized(device=place.kind) for case in _cases(args)], _settings(args, place)
     results: list[Result] = []
     failures: list[str] = []
@@ -103,14 +77,8 @@ def _show(
     notes = reports.notes(results, failures, here)
     if interrupted:
         notes.insert(0, f"interrupted: {len(results)} cases were complete")
-    text = json.dumps(reports.record(results, failures, here, interrupted), indent=1, ensure_ascii=False) + "\n"
-    if args.json == "-":
-        print(text, end="")
-    else:
-        shown = reports.markdown(results) if args.markdown else table(reports.table(results))
-        print("\n".join([shown, "", *notes]), flush=True)
-    if args.json not in (None, "-"):  # after the table: if it cannot be written, the numbers are not lost
-        replace(Path(args.json), text.encode())
+    shown = reports.markdown(results) if args.markdown else table(reports.table(results))
+    _print(args, [shown, "", *notes], reports.record(results, failures, here, interrupted))
     if args.plot is not None and results:
         save(reports.picture(results), args.plot)
 
@@ -118,7 +86,7 @@ def _show(
 def _cases(args: argparse.Namespace) -> list[Case]:
     named = [*args.cases, *args.case]
     lengths = args.n or (LENGTHS if args.plot is not None else ())
-    sizes = {"d": args.d, "heads": args.heads, "batch": args.batch, "dtype": args.dtype and TYPES[args.dtype]}
+    sizes = {"d": args.d, "heads": args.heads, "batch": args.batch, "dtype": args.dtype and getattr(torch, args.dtype)}
     if named:
         if args.mask is not None or args.backward:
             raise ValueError("--mask and --backward are for sizes of your own: name no case with them")
@@ -130,19 +98,81 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 def _settings(args: argparse.Namespace, place: Device) -> Settings:
     peers = tuple(args.peer or (name for name in PEERS if not (args.quick and name in ("flex", "compiled"))))
-    budget = args.seconds or (QUICK if args.quick else BUDGET)
+    budget = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
     engines = tuple(args.engine or ("auto",))
     return Settings(budget, args.rounds, engines, peers, memory=not args.quick, device=place)
 
 
-def _lengths(text: str) -> list[int]:
+def _cache(args: argparse.Namespace, budget: float) -> int:
+    """`regard bench cache`: a model writes with its cache and without; `--plot` draws the curve."""
+    here = machine()
+    lengths = args.n or cache_bench.LENGTHS[: 3 if args.quick else None]
+    with display(lines=True):
+        report("loading", 0, len(lengths), "lengths")
+        contest = _contest()
+        points = []
+        for number, length in enumerate(lengths):
+            report(f"{length} tokens", number, len(lengths), "lengths")
+            points += cache_bench.measure(contest, [length], budget, args.rounds)
+    reason = [f"– transformers: {contest.reason}"] if contest.reason else []
+    shown = [table(cache_bench.table(points)), "", contest.what, *reason, str(here)]
+    _print(args, shown, cache_bench.record(contest, points, here))
+    if args.plot is not None:
+        save(cache_bench.picture(points, contest.what), args.plot)
+    return 0
+
+
+def _contest() -> cache_bench.Contest:
+    """SmolLM2 with its own weights if it has been downloaded, and transformers beside it if that is there."""
     try:
-        found = [int(each) for each in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"takes whole numbers above 0, as in 1024,4096; got {text!r}")
-    return found
+        folder = models.path("smollm2")
+    except (FileNotFoundError, ValueError):
+        return cache_bench.Contest(
+            "a model of SmolLM2's shape", cache_bench.shaped(), reason="run: regard models get smollm2"
+        )
+    model = models.build(folder)
+    assert isinstance(model, LanguageModel)
+    if importlib.util.find_spec("transformers") is None:
+        return cache_bench.Contest("SmolLM2", model, reason="transformers is not installed")
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    peer = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval()
+    return cache_bench.Contest("SmolLM2", model, peer)
+
+
+def _map(args: argparse.Namespace) -> int:
+    """`regard bench map`: how long the map makes its visitor wait, and what it holds.
+
+    `--n` is one length; `--quick` is short and without visitors.
+    """
+    lengths = args.n or [QUICK_MAP_LENGTH if args.quick else MAP_LENGTH]
+    if len(lengths) != 1:
+        raise ValueError(f"the map is measured at one length, got {', '.join(map(str, lengths))}")
+    with display(lines=True):
+        figures = map_bench.measure(
+            lengths[0],
+            views=5 if args.quick else 20,
+            heads=args.heads or 8,
+            visitors=0 if args.quick else 20,
+            seconds=args.seconds or 60.0,
+        )
+    here = machine()
+    load = " ".join(f"{each:.1f}" for each in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
+    shown = [table(map_bench.table(figures)), "", f"load of the machine at the end: {load}", str(here)]
+    _print(args, shown, map_bench.record(figures, here))
+    return 0
+
+
+def _print(args: argparse.Namespace, lines: Sequence[str], record: dict[str, Any]) -> None:
+    """Print the lines, or the record as JSON if `--json` names no file; then write the file."""
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        print(text, end="")
+    else:
+        print("\n".join(lines), flush=True)
+    if args.json not in (None, "-"):  # after the table: if it cannot be written, the numbers are not lost
+        replace(Path(args.json), text.encode())
 
 
 def _listing() -> Table:

@@ -11,14 +11,6 @@ from regard.lab.exercises import EXERCISES, Exercise, check, exercise
 from regard.plot import render
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The number of an exercise, and what to do with it."""
-    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="an exercise; without it, a list of them")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--answer", metavar="JSON", help="check an answer: a file that ends in .json, or the JSON itself")
-    what.add_argument("--solution", action="store_true", help="print the worked answer")
-
-
 def run(args: argparse.Namespace) -> int:
     """0, or 1 when an answer that was checked is not right."""
     width = shutil.get_terminal_size().columns

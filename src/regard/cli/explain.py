@@ -18,20 +18,6 @@ EXAMPLE = {
     "w_key": [[1, 0], [0, 1]],
     "w_value": [[1, 0], [0, 1]],
 }
-FORMATS = ("text", "markdown", "latex", "json")
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("file", nargs="?", type=Path, metavar="FILE.json", help="the attention to explain")
-    what.add_argument("--example", action="store_true", help="three words of width 2, identity projections")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="text unless told otherwise")
-    parser.add_argument("--row", type=int, default=0, metavar="N", help="the query to work out; the first is 0")
-    parser.add_argument("--head", type=int, default=0, metavar="N", help="the head to explain; the first is 0")
-    parser.add_argument("--batch", type=int, default=0, metavar="N", help="the batch row to explain; the first is 0")
-    parser.add_argument("--digits", type=int, default=4, metavar="N", help="decimals to show, 1 to 10; 4 unless told")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write there instead of to the terminal")
 
 
 def run(args: argparse.Namespace) -> int:

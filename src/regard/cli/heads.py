@@ -8,15 +8,6 @@ from regard.inspection.records import Cell, Table
 from regard.inspection.text import json_shown, visible
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, and how the table is shown."""
-    reading.arguments(parser)
-    parser.add_argument("--sort", metavar="COLUMN", help="the rows with the largest first (layer by layer)")
-    parser.add_argument("--top", type=int, metavar="N", help="only the first N rows (all)")
-    parser.add_argument("--save", metavar="FILE", help="write the table: csv, json or txt")
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     table = reading.captured(args).heads()

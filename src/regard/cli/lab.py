@@ -8,25 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from regard import lab
+from regard.cli.options import ALL_EXPERIMENTS as ALL
+from regard.cli.options import LAB_FOLDER as FOLDER
 from regard.inspection.files import replace
 from regard.inspection.text import visible
 from regard.lab import page
 from regard.progress import display, report
 
-ALL = "all"
-FOLDER = Path("regard-lab")
 BOOK = "index.html"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The name of an experiment, and how to run it."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an experiment, or all; without it, a list of them")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions: seconds, and wider intervals")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers (0)")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"also write NAME.png, .svg, .csv and .json there (all: {FOLDER})"
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (text)")
 
 
 def run(args: argparse.Namespace) -> int:

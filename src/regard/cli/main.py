@@ -10,19 +10,8 @@ from collections.abc import Sequence
 from typing import NoReturn, TypeGuard
 
 import regard
+from regard.cli.options import COMMANDS
 from regard.inspection.text import visible
-
-# name: one line of help; the code is regard.cli.<name>, with `arguments(parser)` and `run(args) -> int`
-COMMANDS = {
-    "see": "what a model attends to in a text, as a picture",
-    "heads": "what each head of a model does in a text, as a table",
-    "explain": "every step of a small attention with its numbers",
-    "lab": "experiments that reproduce the known tables",
-    "exercise": "tasks with a check and a worked answer",
-    "models": "real models, fetched by name: list, get, path, remove",
-    "map": "an attention matrix in the browser, panned and zoomed like a street map",
-    "bench": "time, memory and error beside plain torch",
-}
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,14 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show √ must not end the command
-    parser = Parser(prog="regard", description="Compute, see and understand attention.")
-    parser.add_argument("--version", action="version", version=f"regard {regard.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if argv[:1] == [name]:
-            importlib.import_module(f"regard.cli.{name}").arguments(command)
-    args = parser.parse_args(argv)
+    args = _parser(argv).parse_args(argv)
     try:
         code = int(importlib.import_module(f"regard.cli.{args.command}").run(args))
         sys.stdout.flush()
@@ -61,6 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _parser(argv: Sequence[str]) -> Parser:
+    """The parser of all commands, with the options of the one that is named."""
+    parser = Parser(prog="regard", description="Compute, see and understand attention.")
+    parser.add_argument("--version", action="version", version=f"regard {regard.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (text, add_options) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if argv[:1] == [name]:
+            add_options(command)
+    return parser
 
 
 def _of_output(error: Exception) -> TypeGuard[OSError]:

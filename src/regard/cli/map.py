@@ -5,18 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.cli import reading
+from regard.cli.options import MODELS
 from regard.map import Atlas, serve
 from regard.map.shelf import beside_file
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What to show and where."""
-    reading.arguments(parser)
-    parser.add_argument("--demo", type=int, metavar="N", help="no model: heads of known structure over N tokens")
-    parser.add_argument("--layer", type=int, default=0, metavar="N", help="which layer is shown first (0)")
-    parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")
-    parser.add_argument("--port", type=int, default=0, help="where the page is (any port that is free)")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,7 +44,7 @@ def _atlas(args: argparse.Namespace) -> Atlas:
         raise ValueError(
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
-    title = f"{Path(args.model or reading.MODEL).name}: {reading.source(args)}"
+    title = f"{Path(args.model or MODELS[0]).name}: {reading.source(args)}"
     return Atlas.of(reading.captured(args), title)
 
 

@@ -9,23 +9,6 @@ from regard.models.catalog import find
 from regard.progress import display, megabytes
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, and with which model."""
-    parser.set_defaults(action="list", format="text")
-    actions = parser.add_subparsers(metavar="list | get | path | remove")
-    listing = actions.add_parser("list", help="every model, and whether it is here (the default)")
-    listing.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (text)")
-    listing.set_defaults(action="list")
-    for action, text in (
-        ("get", "download a model and make its folder; nothing happens if it is here"),
-        ("path", "print the folder of a model that is here"),
-        ("remove", "delete the folder of a model"),
-    ):
-        chosen = actions.add_parser(action, help=text, description=text[0].upper() + text[1:] + ".")
-        chosen.add_argument("name", metavar="NAME", help=", ".join(model.name for model in models.known()))
-        chosen.set_defaults(action=action)
-
-
 def run(args: argparse.Namespace) -> int:
     """Do it; what is printed on standard output is the answer, progress goes to standard error."""
     match args.action:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard import models
+from regard.cli.options import MODELS, SAVED
 from regard.models import store
 from regard.models.catalog import find
 from regard.progress import display
@@ -14,22 +15,7 @@ if TYPE_CHECKING:
     from regard import AttentionMatrix, Capture
     from regard.models.text import TextEncoder, TextGenerator
 
-SAVED = ".safetensors"
 TEXTS = (".txt", ".md", ".rst", ".tex", ".csv", ".json", ".html", ".py")  # endings that are meant as files
-MODEL = "minilm"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The text and the model."""
-    parser.add_argument(
-        "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a text file, or a saved capture, FILE{SAVED}"
-    )
-    parser.add_argument("--file", metavar="FILE", help="read the text from a file; - is standard input")
-    parser.add_argument(
-        "--sample", type=int, metavar="N", help="the first N tokens of a long text that comes with regard"
-    )
-    known = ", ".join(model.name for model in models.known())
-    parser.add_argument("--model", metavar="NAME", help=f"{known}, or a folder ({MODEL})")
 
 
 def captured(args: argparse.Namespace) -> "Capture":
@@ -38,7 +24,7 @@ def captured(args: argparse.Namespace) -> "Capture":
     if saved is not None:
         return _saved(saved)
     text = _text(args)  # first: a model may have to be downloaded
-    name = args.model or MODEL
+    name = args.model or MODELS[0]
     return read(_model(name), text, name, args.sample)
 
 

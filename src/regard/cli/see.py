@@ -14,15 +14,6 @@ if TYPE_CHECKING:
 MOST = 1 << 22  # weights in a JSON document
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, which layer and head, and where the picture goes."""
-    reading.arguments(parser)
-    parser.add_argument("--layer", type=int, metavar="N", help="a layer, counted from 0; -1 is the last (all)")
-    parser.add_argument("--head", type=int, metavar="N", help="a head of the layer, counted from 0 (all)")
-    parser.add_argument("--save", metavar="FILE", help="write it: png svg pdf html npz csv; safetensors keeps it all")
-    parser.add_argument("--json", action="store_true", help="print the weights as JSON")
-
-
 def run(args: argparse.Namespace) -> int:
     """Show what was asked for; all heads and the most focused one if nothing was."""
     if args.head is not None and args.layer is None:
