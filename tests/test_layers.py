@@ -16,7 +16,8 @@ LAYERS = (
     ("inspection",),
     ("plot",),
     ("map",),
-    ("lab", "hf", "models", "bench"),
+    ("hf", "models"),
+    ("lab", "bench"),
     ("cli",),
 )
 LEAVES = {"cached", "checks", "progress"}  # all may import them; they import no other part
@@ -186,7 +187,8 @@ def test_conveniences_are_exactly_those_listed() -> None:
         ("spec/masks/base.py", "importlib.import_module('regard.engine')"),
         ("engine/tiled.py", "import_module(f'regard.nn.{name}')"),
         ("engine/tiled.py", "from regard.testing import cases"),
-        ("lab/rows.py", "from regard.hf import register"),
+        ("hf/register.py", "from regard.models import load"),
+        ("models/load.py", "from regard.lab import rows"),
         ("lab/rows.py", "from regard.testing import cases"),
         ("lab/rows.py", "from regard.cli import main"),
         ("checks.py", "from regard.spec import Score"),

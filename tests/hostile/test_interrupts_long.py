@@ -142,8 +142,8 @@ SCENARIOS = {
     """,
     "experiment": """
         from regard import lab
-        from regard.lab import page
-        trials(lambda: page.as_json(lab.run("saturation", quick=True)), str.__eq__)
+        from regard.lab import render
+        trials(lambda: render.as_json(lab.run("saturation", quick=True)), str.__eq__)
     """,
     "map": """
         from regard.map.atlas import Atlas

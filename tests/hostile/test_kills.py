@@ -131,11 +131,11 @@ SCENARIOS = {
     """,
     "lab report": """
         from regard import lab
-        from regard.lab import page
+        from regard.lab import render
         found = lab.run("rows", quick=True)
-        whole = {path: path.read_bytes() for path in page.write(found, Path("out"))}
+        whole = {path: path.read_bytes() for path in render.write(found, Path("out"))}
         for moment in moments(1.0):
-            killed(lambda number: page.write(found, Path("out")), moment)
+            killed(lambda number: render.write(found, Path("out")), moment)
             assert {path: path.read_bytes() for path in whole} == whole
             swept("out")
     """,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from regard import lab, show
+from regard import lab, plot
 from regard.cli import main
 from regard.inspection.records import Estimate, Table
 from regard.inspection.text import display_width
-from regard.lab import page
+from regard.lab import render
 from regard.lab.report import Report, agrees
 
 Quick = Callable[[str], Report]
@@ -65,7 +65,7 @@ def test_reports_are_complete(quick: Quick, name: str) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_text_fits_and_holds_everything(quick: Quick, name: str, width: int) -> None:
     report = quick(name)
-    text = page.text(report, width=width, color="shade")
+    text = render.text(report, width=width, color="shade")
     assert max(map(display_width, text.split("\n"))) <= width
     together = " ".join(text.split())
     for sentence in (report.question, report.finding, *(compared.source for compared in report.compared)):
@@ -76,7 +76,7 @@ def test_text_fits_and_holds_everything(quick: Quick, name: str, width: int) -> 
 
 def test_long_texts_are_broken_into_lines() -> None:
     table = Table(("claim", "n", "verdict"), [("one two three four five", 1.5, "six seven eight nine ten eleven")])
-    assert page.fitted(table, 40).split("\n") == [
+    assert render.fitted(table, 40).split("\n") == [
         "claim                      n",
         "-----------------------  ---",
         "one two three four five  1.5",
@@ -90,7 +90,7 @@ def test_long_texts_are_broken_into_lines() -> None:
 
 def test_wide_tables_are_cut_between_columns() -> None:
     table = Table(("n", "first column", "second column"), [(1, 1.5, "x" * 20), (2, 2.5, "y")], title="two groups")
-    assert page.fitted(table, 30).split("\n") == [
+    assert render.fitted(table, 30).split("\n") == [
         "two groups",
         "n  first column",
         "-  ------------",
@@ -107,7 +107,7 @@ def test_wide_tables_are_cut_between_columns() -> None:
 @pytest.mark.parametrize("name", lab.names())
 def test_json_holds_the_report(quick: Quick, name: str) -> None:
     report = quick(name)
-    record = json.loads(page.as_json(report))
+    record = json.loads(render.as_json(report))
     assert record["finding"] == report.finding
     assert len(record["tables"]) == len(report.tables)
     assert record["tables"][0]["columns"] == list(report.tables[0].columns)
@@ -117,21 +117,21 @@ def test_json_holds_the_report(quick: Quick, name: str) -> None:
 def test_write_makes_every_file(quick: Quick, tmp_path: Path) -> None:
     report = quick("rows")
     folder = tmp_path / "new" / "folder"
-    written = page.write(report, folder)
+    written = render.write(report, folder)
     assert sorted(written) == sorted(folder.iterdir())
     assert {"rows.png", "rows.svg", "rows.csv", "rows-2.csv", "rows-seed.csv", "rows.json"} == {f.name for f in written}
     assert "assis" in (folder / "rows.svg").read_text(encoding="utf-8")
-    assert (folder / "rows.json").read_text(encoding="utf-8") == page.as_json(report)
+    assert (folder / "rows.json").read_text(encoding="utf-8") == render.as_json(report)
 
 
 def test_writing_timed_experiments_writes_their_times(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: dict[str, object] = {}
-    monkeypatch.setattr(show, "save", lambda picture, path: saved.update({path.name: picture}))
-    monkeypatch.setattr(page, "save_as", lambda picture, paths: saved.update({path.name: picture for path in paths}))
+    monkeypatch.setattr(plot, "save", lambda picture, path: saved.update({path.name: picture}))
+    monkeypatch.setattr(render, "save_as", lambda picture, paths: saved.update({path.name: picture for path in paths}))
     report = quick("patterns")
-    page.write(report, tmp_path)
+    render.write(report, tmp_path)
     assert report.timing is not None
     assert saved["patterns-5.png"] == saved["patterns-5.svg"] == report.timing.pictures[0]
     assert saved["patterns.csv"] == report.tables[0]

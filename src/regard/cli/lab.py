@@ -12,7 +12,7 @@ from regard.cli.options import ALL_EXPERIMENTS as ALL
 from regard.cli.options import LAB_FOLDER as FOLDER
 from regard.inspection.files import replace
 from regard.inspection.text import visible
-from regard.lab import page
+from regard.lab import render
 from regard.progress import display, report
 
 BOOK = "index.html"
@@ -36,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
             print(stop, file=sys.stderr)
         raise
     if args.format == "json":
-        print(page.as_json(found), end="")
+        print(render.as_json(found), end="")
     else:
-        print(page.text(found, width=shutil.get_terminal_size().columns))
+        print(render.text(found, width=shutil.get_terminal_size().columns))
     if args.out is not None:
-        files = page.write(found, args.out)
+        files = render.write(found, args.out)
         print(f"wrote {', '.join(file.name for file in files)} to {visible(str(args.out))}", file=sys.stderr)
     return 0
 
@@ -63,8 +63,8 @@ def listing() -> str:
 
 def _all(args: argparse.Namespace) -> int:
     """Every experiment; each is printed in a line and written as it ends, then the report of all."""
-    from regard.lab.book import book
-    from regard.lab.everything import Failed, Outcome, everything
+    from regard.lab.render import html_page
+    from regard.lab.run_all import Failed, Outcome, run_all
     from regard.lab.setting import Setting
 
     if args.format == "json":
@@ -75,8 +75,8 @@ def _all(args: argparse.Namespace) -> int:
     start = time.monotonic()
     found: dict[str, Outcome] = {}
     with display(lines=True) as shown:
-        then = partial(page.write, folder=folder)
-        for outcome in everything(lab.names(), quick=args.quick, seed=args.seed, then=then):
+        then = partial(render.write, folder=folder)
+        for outcome in run_all(lab.names(), quick=args.quick, seed=args.seed, then=then):
             found[outcome.name] = outcome
             shown.clear()
             if isinstance(outcome, Failed):
@@ -84,7 +84,7 @@ def _all(args: argparse.Namespace) -> int:
             else:
                 print(f"{outcome.name}: {outcome.finding}", flush=True)
         report("writing the report", 0, 0)
-        html = book([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
+        html = html_page([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
     print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")
     return int(any(isinstance(outcome, Failed) for outcome in found.values()))

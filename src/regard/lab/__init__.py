@@ -13,7 +13,7 @@ from regard.progress import PlainCallback, reporting_to_user
 
 __all__ = ["EXPERIMENTS", "TIMED", "Report", "names", "run"]
 
-# name: what it asks; the code is `run(setting)` in regard.lab.experiments.<name>, a hyphen being an underscore
+# name: what it asks; the code is `run(setting)` in regard.lab.<name>, a hyphen being an underscore
 EXPERIMENTS = {
     "scaling": "why scores are divided by √d_k: entropy and gradients against the width",
     "variance": "how large q · k gets, and when softmax saturates",
@@ -52,7 +52,7 @@ def run(name: str, *, quick: bool = False, seed: int = 0, progress: PlainCallbac
     known(name)
     setting = Setting(quick, seed)
     with _torch_defaults(), reporting_to_user(progress, "", "steps"):
-        report: Report = importlib.import_module(f"regard.lab.experiments.{name.replace('-', '_')}").run(setting)
+        report: Report = importlib.import_module(f"regard.lab.{name.replace('-', '_')}").run(setting)
     return report
 
 

@@ -1,13 +1,14 @@
-"""Report: what an experiment found, as a record. It holds numbers and sentences and never draws itself."""
+"""Report: the result of an experiment as a record of numbers and sentences. It does not draw itself."""
 
-import sys
 from dataclasses import dataclass
 
-import torch
-
 from regard.inspection.records import Cell, Estimate, Picture, Table
-from regard.lab.machine import machine
-from regard.lab.setting import Setting
+
+# the four documents this project grew from, as reports cite them; docs/seeds.md goes through their claims
+SCORE_FUNCTIONS = "seed: score functions"
+CONCEPTS = "seed: important concepts"
+MINI_COURSE = "seed: mini-course"
+RESULTS = "seed: experiment results"
 
 VERDICTS = ("confirmed", "partly", "corrected", "not confirmed", "not shown", "not said")
 
@@ -49,10 +50,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a stopwatch said: the only part of a report that two runs with one seed do not share."""
+    """Measured times: the only part of a report that differs between two runs with one seed."""
 
     tables: tuple[Table, ...]
-    pictures: tuple[Picture, ...]
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,24 +73,18 @@ class Report:
     timing: Timing | None = None
 
 
-def settings(setting: Setting, repetitions: int) -> dict[str, Cell]:
-    """How the experiment was run, with which versions, and where."""
-    here = machine()
-    return {
-        "seed": setting.seed,
-        "repetitions": repetitions,
-        "quick": setting.quick,
-        # reached through the loaded package: the lab stands to its right and may not import it
-        "regard": str(sys.modules["regard"].__version__),
-        "torch": torch.__version__,
-        "python": here["python"],
-        "machine": f"{here['system']}, {here['processor']}, {here['instructions']}, cores: {here['cores']}, "
-        f"threads: {torch.get_num_threads()}",
-    }
-
-
 def agrees(figure: float, here: float | Estimate, decimals: int) -> bool:
     """Whether ours, rounded as the figure was, gives the figure; of an estimate, some point of its interval."""
     half = 0.5 * 10.0**-decimals + 1e-12
     low, high = (here.low, here.high) if isinstance(here, Estimate) else (here, here)
     return low - half <= figure <= high + half
+
+
+def confirmed(holds: bool, otherwise: str = "not confirmed") -> str:
+    """The verdict of a claim that either holds or not."""
+    return "confirmed" if holds else otherwise
+
+
+def above_zero(difference: Estimate, otherwise: str = "not confirmed") -> str:
+    """The verdict of a claim that a difference is positive: *not shown* if its interval holds 0."""
+    return "confirmed" if difference.low > 0 else "not shown" if difference.high > 0 else otherwise

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.lab.translation import corpus, examples
+from regard.lab.translation import grammar
 from regard.lab.translation.grammar import Mood, NounPhrase, Pair, Sentence
 from regard.lab.translation.lexicon import (
     ACTING_ON,
@@ -150,7 +150,7 @@ def test_alignments_hold_for_every_sentence() -> None:
     """Each French word has one sure source, links stay inside, and what elides is never written in full."""
     chance = random.Random(5)
     for _ in range(500):
-        sentence = corpus.draw(chance)
+        sentence = grammar.draw(chance)
         found = sentence.pair()
         assert [french for french, _ in sorted(found.sure)] == list(range(len(found.french)))
         assert found.sure <= found.possible
@@ -161,44 +161,44 @@ def test_alignments_hold_for_every_sentence() -> None:
 
 
 def test_word_by_word_fails() -> None:
-    from regard.lab.translation import measure
+    from regard.lab.translation import task
 
-    seen, unseen = (corpus.sentences(400, 0, unseen=each) for each in (False, True))
-    said = measure.word_by_word(seen, unseen)
-    assert measure.exact(unseen, said) < 0.1
-    assert measure.error_rate(unseen, measure.diagonal(unseen)) > 0.3
+    seen, unseen = (grammar.sentences(400, 0, unseen=each) for each in (False, True))
+    said = task.word_by_word(seen, unseen)
+    assert task.sentences_right(unseen, said) < 0.1
+    assert task.error_rate(unseen, task.diagonal_maps(unseen)) > 0.3
 
 
 def test_test_sentences_are_held_out() -> None:
     chance = random.Random(1)
-    drawn = [corpus.draw(chance) for _ in range(3000)]
-    held = {sentence.content() for sentence in drawn if corpus.held_out(sentence)}
-    assert {sentence.content() for sentence in drawn if not corpus.held_out(sentence)}.isdisjoint(held)
-    assert 0.05 < sum(corpus.held_out(sentence) for sentence in drawn) / len(drawn) < 0.2
-    seen, unseen = (corpus.sentences(1000, 0, unseen=each) for each in (False, True))
+    drawn = [grammar.draw(chance) for _ in range(3000)]
+    held = {sentence.content() for sentence in drawn if grammar.held_out(sentence)}
+    assert {sentence.content() for sentence in drawn if not grammar.held_out(sentence)}.isdisjoint(held)
+    assert 0.05 < sum(grammar.held_out(sentence) for sentence in drawn) / len(drawn) < 0.2
+    seen, unseen = (grammar.sentences(1000, 0, unseen=each) for each in (False, True))
     assert {each.english for each in seen}.isdisjoint(each.english for each in unseen)
 
 
 def test_the_shown_sentences_are_held_out() -> None:
     subject, mat = phrase("the cat"), phrase("the mat")
     for mood in Mood:
-        assert corpus.held_out(Sentence(subject, VERBS["sits"], mood, PREPOSITIONS["on"], mat))
-    assert " ".join(examples.cat().english) == "the cat sits on the mat"
-    seen = {each.english for each in corpus.sentences(2000, 0, unseen=False)}
-    assert examples.cat().english not in seen
-    assert corpus.held_out(examples.friends())
+        assert grammar.held_out(Sentence(subject, VERBS["sits"], mood, PREPOSITIONS["on"], mat))
+    assert " ".join(grammar.cat().english) == "the cat sits on the mat"
+    seen = {each.english for each in grammar.sentences(2000, 0, unseen=False)}
+    assert grammar.cat().english not in seen
+    assert grammar.held_out(grammar.friends())
     french = "les jeunes amis curieux ne sont pas couchés devant l' arbre"
-    assert " ".join(examples.friends().pair().french) == french
+    assert " ".join(grammar.friends().pair().french) == french
 
 
 def test_sentences_of_a_seed() -> None:
-    first = corpus.sentences(20, 1, unseen=False)
-    assert first == corpus.sentences(20, 1, unseen=False)
-    assert first != corpus.sentences(20, 2, unseen=False)
-    assert corpus.possible() > 10**9
+    first = grammar.sentences(20, 1, unseen=False)
+    assert first == grammar.sentences(20, 1, unseen=False)
+    assert first != grammar.sentences(20, 2, unseen=False)
+    assert grammar.possible() > 10**9
 
 
 def test_labels_are_written_as_a_sentence() -> None:
-    english, french = examples.labels(examples.cat())
+    english, french = grammar.labels(grammar.cat())
     assert " ".join(english) == "The cat sits on the mat"
     assert " ".join(french) == "Le chat est assis sur le tapis"

@@ -1,30 +1,79 @@
-"""Reading: sentences that MiniLM has read, with the state of every token after every layer."""
+"""Whether the vectors of one word are near each other where its sense is the same, word by word."""
 
-import sys
+import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
+from regard import models
 from regard.inspection.capture import capture
-from regard.inspection.interventions import Change, intervene
-from regard.lab.context.sentences import Sentence, Span
+from regard.inspection.interventions import Ablate, Change, intervene
 from regard.spec.masks import Lengths
+
+MARKS = re.compile(r"\[(?P<word>[^\]]+)\]|\*(?P<cue>[^*]+)\*")
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SenseSentence:
+    """A text, the place of its ambiguous word, and those of the cues, the words that tell the sense (in characters)."""
+
+    word: str
+    sense: str
+    text: str
+    at: Span
+    cues: tuple[Span, ...]
+
+
+def parsed(line: str) -> SenseSentence:
+    """A line `word | sense | text`, the word in [brackets] and its cues in *stars*."""
+    fields = line.split(" | ")
+    if len(fields) != 3:
+        raise ValueError(f"a line is 'word | sense | text', got {line!r}")
+    word, sense, marked = fields
+    text, end = "", 0
+    places: dict[str, list[Span]] = {"word": [], "cue": []}
+    for found in MARKS.finditer(marked):
+        text += marked[end : found.start()]
+        kind = found.lastgroup
+        assert kind is not None
+        places[kind].append((len(text), len(text) + len(found[kind])))
+        text, end = text + found[kind], found.end()
+    text += marked[end:]
+    if [text[slice(*span)].lower() for span in places["word"]] != [word] or not places["cue"]:
+        raise ValueError(f"a text has [{word}] once, and at least one *cue*, got {marked!r}")
+    return SenseSentence(word, sense, text, places["word"][0], tuple(places["cue"]))
+
+
+@cache
+def sentences() -> tuple[SenseSentence, ...]:
+    """All sentences of the package, word by word and sense by sense."""
+    text = (resources.files("regard.lab.context") / "senses.txt").read_text(encoding="utf-8")
+    return tuple(parsed(line) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def words(chosen: tuple[SenseSentence, ...]) -> tuple[str, ...]:
+    """The ambiguous words, in order."""
+    return tuple(dict.fromkeys(each.word for each in chosen))
+
 
 Heads = dict[int, list[int]]
 """Heads by layer."""
 
 
 def minilm() -> Any:
-    """MiniLM as `regard.models` has it; where it has not, the error says how to get it."""
-    # reached through the loaded package: the lab stands beside the models and may not import them
-    models = sys.modules["regard"].models
+    """MiniLM as `regard.models` has it; if it was not fetched, the error says how to get it."""
     return models.load(models.path("minilm"))
 
 
-class Rest(nn.Module):
+class RemainingBlocks(nn.Module):
     """The blocks of an encoder from one on: what is before them need not be computed again."""
 
     def __init__(self, blocks: nn.ModuleList, first: int) -> None:
@@ -45,7 +94,7 @@ class Reading:
     all that are neither these nor the word itself. `at` is the token of the word."""
 
     encoder: Any
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[SenseSentence, ...]
     tokens: tuple[tuple[str, ...], ...]
     ids: Tensor
     lengths: Tensor
@@ -72,7 +121,7 @@ class Reading:
             {layer: list(range(block.attention.heads)) for layer, block in enumerate(stack)} if heads is None else heads
         )
         first = min(heads)
-        rest = Rest(stack, first).eval()
+        rest = RemainingBlocks(stack, first).eval()
         with ExitStack() as blocks:
             for layer, chosen in heads.items():
                 blocks.enter_context(intervene(rest, change, layers=layer - first, heads=chosen))
@@ -81,7 +130,7 @@ class Reading:
 
 
 @torch.no_grad()
-def read(encoder: Any, chosen: tuple[Sentence, ...]) -> Reading:
+def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     """Have the encoder read the sentences."""
     cut = [encoder.tokenizer.encode(each.text) for each in chosen]
     ids, lengths = encoder.tokens([each.text for each in chosen])
@@ -121,3 +170,102 @@ def _tokens(found: Any, spans: list[Span]) -> list[int]:
     """The tokens of some places in a text."""
     listed = {found.char_to_token(place) for span in spans for place in range(*span)}
     return sorted(token for token in listed if token is not None)
+
+
+@dataclass(frozen=True)
+class Senses:
+    """One number for each word: the share of its sentences whose nearest neighbor has the same sense; by how much
+    sentences of one sense are closer (cosine) than those of different senses; and how close they are on average."""
+
+    accuracy: Tensor
+    separation: Tensor
+    closeness: Tensor
+
+
+def closeness(vectors: Tensor) -> Tensor:
+    """Cosines (sentence, sentence), to twelve digits: vectors that are the same are then equally near."""
+    unit = normalize(vectors.double(), dim=-1)
+    return (unit @ unit.T).round(decimals=12)
+
+
+def groups(reading: Reading) -> list[tuple[str, Tensor, Tensor]]:
+    """Each word, its sentences, and which pairs of them share their sense."""
+    found = []
+    for word in words(reading.sentences):
+        rows = [row for row, each in enumerate(reading.sentences) if each.word == word]
+        sense = [reading.sentences[row].sense for row in rows]
+        same = torch.tensor([[one == other for other in sense] for one in sense])
+        found.append((word, torch.tensor(rows), same))
+    return found
+
+
+def senses(reading: Reading, vectors: Tensor) -> Senses:
+    """Of vectors (sentence, width). Neighbors that are equally near count by their share, as chance would choose."""
+    columns = []
+    for _, rows, same in groups(reading):
+        near = closeness(vectors[rows])
+        own = torch.eye(len(rows), dtype=torch.bool)
+        nearest = near.masked_fill(own, -2.0)
+        tied = nearest == nearest.amax(1, keepdim=True)
+        right = ((tied & same).sum(1) / tied.sum(1)).double().mean()
+        columns.append((right, near[same & ~own].mean() - near[~same].mean(), near[~own].mean()))
+    return Senses(*(torch.stack(column) for column in zip(*columns, strict=True)))
+
+
+def chance(reading: Reading) -> float:
+    """How often a neighbor drawn at random has the same sense."""
+    shares = [(same.sum() - len(rows)) / (len(rows) * (len(rows) - 1)) for _, rows, same in groups(reading)]
+    return float(torch.stack(shares).double().mean())
+
+
+def cue_weight(reading: Reading) -> Tensor:
+    """(layer, head): the share of the word's attention that goes to the words which tell its sense."""
+    return (reading.weights * reading.cues[None, :, None]).sum(-1).mean(1).double()
+
+
+def uniform(reading: Reading) -> float:
+    """That share if attention were the same everywhere."""
+    return float((reading.cues.sum(1) / reading.lengths).double().mean())
+
+
+def readers(reading: Reading, count: int) -> Heads:
+    """The heads that give most weight to the cues, by layer."""
+    weight = cue_weight(reading)
+    found: Heads = {}
+    for place in sorted(weight.flatten().topk(count).indices.tolist()):
+        found.setdefault(place // weight.shape[1], []).append(place % weight.shape[1])
+    return found
+
+
+def like(heads: Heads, count: int, generator: torch.Generator) -> Heads:
+    """As many heads of the same layers, drawn at random from those that are not among them."""
+    drawn = {}
+    for layer, chosen in heads.items():
+        free = [head for head in range(count) if head not in chosen]
+        order = torch.randperm(len(free), generator=generator).tolist()
+        drawn[layer] = [free[place] for place in order[: len(chosen)]]
+    return drawn
+
+
+def elsewhere(reading: Reading, generator: torch.Generator) -> Tensor:
+    """(sentence, token): as many other words as a sentence has cues, drawn at random."""
+    order = torch.rand(reading.others.shape, generator=generator).masked_fill(~reading.others, 2.0)
+    rank = order.argsort(1).argsort(1)
+    return (rank < reading.cues.sum(1, keepdim=True)) & reading.others
+
+
+def mean_of(found: Sequence[Senses]) -> Senses:
+    """The mean of several, word by word."""
+    parts = ("accuracy", "separation", "closeness")
+    return Senses(*(torch.stack([getattr(each, part) for each in found]).mean(0) for part in parts))
+
+
+def after(reading: Reading, change: Change, heads: Heads | None = None) -> Senses:
+    """The senses after the last layer when heads are changed."""
+    return senses(reading, reading.changed(change, heads))
+
+
+def drops(reading: Reading, layer: int, head: int, whole: Tensor) -> float:
+    """The share of the separation, mean over words, that is lost without one head."""
+    left = after(reading, Ablate(), {layer: [head]}).separation
+    return 1 - float(left.mean() / whole.mean())

@@ -15,14 +15,16 @@ HELD = 512  # texts that are never trained on
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class TopicTexts:
     """Words, (row, place), and the topic of each row."""
 
     words: Tensor
     topics: Tensor
 
 
-def drawn(rows: int, length: int, topics: int, own: int, common: int, hint: float, generator: torch.Generator) -> Texts:
+def drawn(
+    rows: int, length: int, topics: int, own: int, common: int, hint: float, generator: torch.Generator
+) -> TopicTexts:
     """Texts whose words are, with the chance `hint`, one of the `own` words of their topic, else one of all.
 
     Words are numbered topic by topic; the last `common` belong to none.
@@ -31,7 +33,7 @@ def drawn(rows: int, length: int, topics: int, own: int, common: int, hint: floa
     told = subject.unsqueeze(1) * own + torch.randint(own, (rows, length), generator=generator)
     other = torch.randint(topics * own + common, (rows, length), generator=generator)
     chosen = torch.rand(rows, length, generator=generator) < hint
-    return Texts(torch.where(chosen, told, other), subject)
+    return TopicTexts(torch.where(chosen, told, other), subject)
 
 
 class Reader(torch_nn.Module):
@@ -54,7 +56,7 @@ class Reader(torch_nn.Module):
 
 
 @dataclass(frozen=True)
-class Reading(Task):
+class TopicReading(Task):
     """`texts` texts, all of them in every step; `dropout` acts on the attention weights alone."""
 
     dropout: float
@@ -85,27 +87,27 @@ class Reading(Task):
         return {"trained on": losses(model, self.seen), "new": losses(model, self.new)}
 
     @cached_property
-    def seen(self) -> Texts:
+    def seen(self) -> TopicTexts:
         """The texts of the training."""
         return self._drawn(self.texts, 1)
 
     @cached_property
-    def new(self) -> Texts:
+    def new(self) -> TopicTexts:
         """Texts of the same kind that are never trained on."""
         return self._drawn(HELD, 2)
 
-    def _drawn(self, rows: int, offset: int) -> Texts:
+    def _drawn(self, rows: int, offset: int) -> TopicTexts:
         generator = torch.Generator().manual_seed(self.seed + offset)
         return drawn(rows, self.length, self.topics, self.own, self.common, self.hint, generator)
 
 
-def losses(model: torch_nn.Module, texts: Texts) -> float:
+def losses(model: torch_nn.Module, texts: TopicTexts) -> float:
     """The mean cross-entropy."""
     with torch.no_grad():
         return float(cross_entropy(model(texts.words), texts.topics))
 
 
-def right(model: torch_nn.Module, texts: Texts) -> float:
+def right(model: torch_nn.Module, texts: TopicTexts) -> float:
     """The share of texts whose topic is found."""
     with torch.no_grad():
         return float((model(texts.words).argmax(-1) == texts.topics).double().mean())

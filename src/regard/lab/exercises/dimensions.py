@@ -2,7 +2,7 @@
 
 import math
 
-from regard.lab.dimensions.shapes import MODELS, Shape
+from regard.lab.dimensions import MODELS, LayerShape
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.quantity import number, numbers
@@ -33,9 +33,9 @@ d_k = d_v = {SMALL.d_k}. Compute:
               output-width or divisor"""
 
 
-def layer(shape: Shape) -> MultiHeadAttention:
+def layer(shape: LayerShape) -> MultiHeadAttention:
     """The layer without biases, as shapes without numbers."""
-    return Shape(shape.model, shape.d_model, shape.heads, shape.kv_heads, shape.d_k, False).layer()
+    return LayerShape(shape.model, shape.d_model, shape.heads, shape.kv_heads, shape.d_k, False).layer()
 
 
 PARAMETERS = layer(BERT).summary(TOKENS).total_parameters

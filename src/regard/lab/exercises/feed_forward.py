@@ -2,8 +2,8 @@
 
 import torch
 
-from regard.lab.counted import operations
-from regard.lab.dimensions.shapes import BERT
+from regard.lab.cost import operations
+from regard.lab.dimensions import BERT
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.quantity import number, numbers

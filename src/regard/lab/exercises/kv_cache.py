@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.lab.dimensions.shapes import MODELS
+from regard.lab.dimensions import MODELS
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.quantity import number

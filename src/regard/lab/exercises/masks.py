@@ -7,7 +7,7 @@ from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import number, numbers
 from regard.lab.exercises.worked import shown, softmax, steps
-from regard.lab.patterns.reach import layers_needed
+from regard.lab.patterns.task import layers_needed
 from regard.spec.masks import Causal, Full, Global, Window, local
 from regard.spec.scores import Dot
 

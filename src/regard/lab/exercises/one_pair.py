@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain
-from regard.lab.draws import looked_at
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import number
 from regard.lab.exercises.worked import shown, steps
+from regard.lab.maps import attend_statistics
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
 Q, K = tensor([1, 2]), tensor([4, 3])
@@ -49,7 +49,7 @@ SCORES: dict[str, Score] = {
 def score(of: Score) -> float:
     """The score of the pair, by `attend`: the largest logit of a single key."""
     query, key = Q.view(1, 1, 1, 2), K.view(1, 1, 1, 2)
-    return float(looked_at(query, key, key, "max_logit", score=of)[1]["max_logit"])
+    return float(attend_statistics(query, key, key, "max_logit", score=of)[1]["max_logit"])
 
 
 DOT, SCALED, COSINE, GENERAL, ADDITIVE, CONCAT = (score(of) for of in SCORES.values())

@@ -8,7 +8,7 @@ import torch
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.quantity import number
-from regard.lab.patterns.reach import after, visible
+from regard.lab.patterns.task import after, visible
 from regard.spec.masks import Dilated, Full, Mask, Window, local
 
 N, WIDTH = 64, 3

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain, project
-from regard.lab.draws import looked_at
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import number, numbers
 from regard.lab.exercises.worked import shown, steps, weights
+from regard.lab.maps import attend_statistics
 
 X = tensor([[1, 0], [1, 1]])
 W, IDENTITY = tensor([[1, 1], [0, 1]]), tensor([[1, 0], [0, 1]])
@@ -42,7 +42,7 @@ def scaled(query: Tensor, key: Tensor) -> Tensor:
 
 P = X @ W
 SCORES, SEPARATE, WEIGHTS = scaled(P, P), scaled(X, P), weights(P, P)
-LSE = looked_at(P[None, None], P[None, None], P[None, None], "lse")[1]["lse"][0, 0]
+LSE = attend_statistics(P[None, None], P[None, None], P[None, None], "lse")[1]["lse"][0, 0]
 GAP = float((WEIGHTS[0, 1] / WEIGHTS[1, 0]).log())
 CHOICE = Choice(
     "symmetric",

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain, project
-from regard.lab.draws import weights
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.quantity import Mistake, Quantity
+from regard.lab.maps import weights
 from regard.spec.masks import Causal
 from regard.spec.scores import ScaledDot
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from regard.engine.partial import Partial, merge
 from regard.inspection.explain import explain
-from regard.lab.draws import looked_at
 from regard.lab.exercises.choice import Choice
 from regard.lab.exercises.exercise import Chapter, Exercise
 from regard.lab.exercises.numbers import tensor
 from regard.lab.exercises.quantity import Quantity, number, numbers
 from regard.lab.exercises.worked import shown, softmax, steps
+from regard.lab.maps import attend_statistics
 from regard.spec.scores import Dot
 
 SCORES, VALUES = tensor([2, 3, 1, 5]), tensor([1, 2, 3, 4])
@@ -37,7 +37,7 @@ attention over its keys alone. Compute, to two decimals or more:
 def block(scores: Tensor, values: Tensor) -> tuple[Tensor, Partial]:
     """(m, l, o) of a block, and the same as the engine keeps it: output and lse."""
     query, key = torch.ones(1, 1, 1, 1, dtype=torch.float64), scores.view(1, 1, -1, 1)
-    out, seen = looked_at(query, key, values.view(1, 1, -1, 1), "lse", score=Dot(), engine="reference")
+    out, seen = attend_statistics(query, key, values.view(1, 1, -1, 1), "lse", score=Dot(), engine="reference")
     top = scores.max()
     return torch.stack([top, (seen["lse"].flatten()[0] - top).exp(), out.flatten()[0]]), Partial(out, seen["lse"])
 

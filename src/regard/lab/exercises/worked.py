@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import Explanation, explain
-from regard.lab import draws
+from regard.lab import maps
 from regard.lab.exercises.numbers import Numbers, tensor
 from regard.spec.scores import Dot
 
 
 def weights(query: Tensor, key: Tensor, **spec: Any) -> Tensor:
     """The weights of queries (n, d) over keys (m, d): (n, m)."""
-    return draws.weights(query[None, None], key[None, None], engine="reference", **spec)[0, 0]
+    return maps.weights(query[None, None], key[None, None], engine="reference", **spec)[0, 0]
 
 
 def softmax(logits: Numbers, **spec: Any) -> Tensor:

@@ -3,11 +3,37 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch import nn as torch_nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from regard.lab.ffn.model import Parts
+from regard import nn
 from regard.lab.training import Task
+
+ATTENTION, FEED, BOTH, DEEP = "attention alone", "feed-forward alone", "both", "attention × 3"
+KINDS = {ATTENTION: "a", FEED: "f", BOTH: "af", DEEP: "aaa"}  # attention × 3 has as many parameters as both
+
+
+class BlockParts(torch_nn.Module):
+    """(batch, length, features) to one logit per token, through the parts, each in a residual branch."""
+
+    def __init__(self, kind: str, features: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.enter = torch_nn.Linear(features, width)
+        self.parts = torch_nn.ModuleList(
+            nn.MultiHeadAttention(width, heads, engine="reference") if part == "a" else nn.FeedForward(width)
+            for part in KINDS[kind]
+        )
+        self.leave = torch_nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, length)."""
+        x = self.enter(x)
+        for part in self.parts:
+            x = x + part(x)
+        found: Tensor = self.leave(x)
+        return found.squeeze(-1)
+
 
 ROUTE, ALONE, TRANSFORM, TOGETHER = "route", "transform, 1 token", "transform", "route, transform"
 ASKED = {
@@ -53,16 +79,16 @@ class Bits(Task):
         """With the question, the kind and the seed."""
         return f"ffn {self.question}, {self.kind.replace('×', 'x')} {self.seed}"
 
-    def model(self) -> nn.Module:
+    def model(self) -> torch_nn.Module:
         """The parts."""
-        return Parts(self.kind, self.bits + 1, self.width, self.heads)
+        return BlockParts(self.kind, self.bits + 1, self.width, self.heads)
 
-    def loss(self, model: nn.Module, generator: torch.Generator) -> Tensor:
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Of texts that are drawn anew for each step."""
         tokens, place = drawn(self.batch, self.length, self.bits, generator)
         return binary_cross_entropy_with_logits(model(tokens), answers(self.question, tokens, place))
 
-    def right(self, model: nn.Module, texts: int) -> float:
+    def right(self, model: torch_nn.Module, texts: int) -> float:
         """The share of right answers over other texts."""
         tokens, place = drawn(texts, self.length, self.bits, torch.Generator().manual_seed(self.seed + 1))
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Telling: somewhere in a text stands a color, and every place must name it. Who cannot reach it must guess."""
+"""The price: models of one pattern each, trained to name a color that stands somewhere in the text."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,54 @@ from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
 
 from regard import nn
-from regard.lab.training import Task
+from regard.inspection.records import Cell, Estimate, Lines, Picture, Table
+from regard.lab.report import Claim, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, share
+from regard.lab.training import Task, train
 from regard.spec.masks import Full, Mask, local, longformer
+from regard.spec.masks.base import plane_of
+
+
+def visible(mask: Mask, length: int) -> Tensor:
+    """(query, key), with every token seeing itself, as the residual stream lets it."""
+    plane = plane_of(mask, length, length, 1, 1, None)
+    seen = mask.visible(plane.all).expand(1, 1, 1, length, length)[0, 0, 0]
+    return seen | torch.eye(length, dtype=torch.bool)
+
+
+def after(first: Tensor, second: Tensor) -> Tensor:
+    """What is known after both."""
+    return (first.float() @ second.float()) > 0
+
+
+def known(mask: Mask, length: int, layers: int) -> Tensor:
+    """(query, key): what is known after so many layers."""
+    found = torch.eye(length, dtype=torch.bool)
+    seen = visible(mask, length)
+    for _ in range(layers):
+        found = after(found, seen)
+    return found
+
+
+def powers(mask: Mask, length: int) -> list[Tensor]:
+    """What is known after 1, 2, 4, … layers, until nothing more becomes known."""
+    found = [visible(mask, length)]
+    while not torch.equal(twice := after(found[-1], found[-1]), found[-1]):
+        found.append(twice)
+    return found
+
+
+def layers_needed(mask: Mask, length: int) -> tuple[int, float]:
+    """The layers after which nothing more becomes known, and the share of pairs that is known then."""
+    found = powers(mask, length)
+    layers, so_far = 0, torch.eye(length, dtype=torch.bool)
+    for exponent in range(len(found) - 1, -1, -1):
+        further = after(so_far, found[exponent])
+        if not torch.equal(further, found[-1]):
+            layers, so_far = layers + 2**exponent, further
+    return layers + 1, float(found[-1].double().mean())
+
 
 COLORS, OTHERS = 8, 8
 START = COLORS + OTHERS  # the token of place 0: it can be made global
@@ -25,7 +71,7 @@ def mask_of(pattern: str, window: int) -> Mask:
 
 
 @dataclass(frozen=True)
-class Texts:
+class ColorTexts:
     """Tokens (text, place), where the color stands and which it is, (text,)."""
 
     tokens: Tensor
@@ -33,14 +79,14 @@ class Texts:
     color: Tensor
 
 
-def draw(count: int, length: int, generator: torch.Generator) -> Texts:
+def draw(count: int, length: int, generator: torch.Generator) -> ColorTexts:
     """A start, then tokens that mean nothing, and a color in the place of one of them."""
     tokens = torch.randint(COLORS, COLORS + OTHERS, (count, length), generator=generator)
     tokens[:, 0] = START
     where = torch.randint(1, length, (count,), generator=generator)
     color = torch.randint(COLORS, (count,), generator=generator)
     tokens[torch.arange(count), where] = color
-    return Texts(tokens, where, color)
+    return ColorTexts(tokens, where, color)
 
 
 class Teller(torch_nn.Module):
@@ -85,7 +131,7 @@ class Telling(Task):
         return cross_entropy(logits.flatten(0, 1), given.color.repeat_interleave(self.length))
 
 
-def by_distance(model: torch_nn.Module, texts: Texts) -> Tensor:
+def by_distance(model: torch_nn.Module, texts: ColorTexts) -> Tensor:
     """The share of places that name the color, by their distance from it: entry d is of distance d.
 
     The start is left out: it looks on, and has no color of its own to tell.
@@ -99,3 +145,157 @@ def by_distance(model: torch_nn.Module, texts: Texts) -> Tensor:
     hits.index_add_(0, distance, right[:, 1:].flatten().double())
     counts.index_add_(0, distance, torch.ones(len(distance), dtype=torch.float64))
     return hits / counts.clamp(min=1)
+
+
+WINDOW = 9
+SURE = 0.8  # right this often, or more, is called reached
+
+
+@dataclass(frozen=True)
+class TrainedPattern:
+    """A pattern in so many layers, as it was trained over and over: places right, (training, distance)."""
+
+    pattern: str
+    layers: int
+    length: int
+    right: Tensor
+
+    @property
+    def name(self) -> str:
+        """For tables and legends."""
+        return f"{self.pattern}, {self.layers} layer{'s' if self.layers > 1 else ''}"
+
+    @property
+    def reach(self) -> int:
+        """The farthest place of which every place knows, by the mask: place 0, the start, aside."""
+        seen = known(mask_of(self.pattern, WINDOW), self.length, self.layers)[1:, 1:]
+        reached = [bool(seen.diagonal(d).all() and seen.diagonal(-d).all()) for d in range(self.length - 1)]
+        return reached.index(False) - 1 if False in reached else self.length - 2
+
+    @property
+    def pairs(self) -> int:
+        """Visible pairs of all layers."""
+        return self.layers * mask_of(self.pattern, WINDOW).pairs(self.length)
+
+    def at(self, distance: int) -> Estimate:
+        """Places right at a distance."""
+        return share(self.right[:, distance])
+
+    def within(self) -> Estimate:
+        """Places right, of those that the mask lets know (the color's own place aside)."""
+        return share(self.right[:, 1 : self.reach + 1].mean(1))
+
+    def beyond(self) -> Estimate | None:
+        """Places right, of all others."""
+        rest = self.right[:, self.reach + 1 :]
+        return share(rest.mean(1)) if rest.shape[1] else None
+
+    def reached(self) -> int:
+        """The farthest distance up to which the trained models are right."""
+        wrong = (self.right.mean(0)[1:] < SURE).nonzero()
+        return int(wrong[0]) if len(wrong) else self.length - 2
+
+
+def models(setting: Setting, length: int, trainings: int) -> list[TrainedPattern]:
+    """Full in one layer, a window in 1, 2, 4 … layers until it reaches everything, and a window with a global token."""
+    depths = [1]
+    while depths[-1] * (WINDOW // 2) < length - 2:
+        depths.append(2 * depths[-1])
+    wanted = [(FULL, 1), *((LOCAL, depth) for depth in depths), (GLOBAL, 2)]
+    seeds = setting.seeds(trainings)
+    texts = draw(setting.choose(full=2000, quick=500), length, setting.generator())
+    found = []
+    for pattern, layers in wanted:
+        trained = [train(training_task(setting, pattern, layers, length, seed)).model for seed in seeds]
+        found.append(
+            TrainedPattern(pattern, layers, length, torch.stack([by_distance(model, texts) for model in trained]))
+        )
+    return found
+
+
+def training_task(setting: Setting, pattern: str, layers: int, length: int, seed: int) -> Telling:
+    """What is trained."""
+    return Telling(
+        seed=seed,
+        steps=setting.choose(full=250, quick=100),
+        rate=1e-2,
+        rise=0.3,
+        looks=5,
+        pattern=pattern,
+        layers=layers,
+        window=WINDOW,
+        length=length,
+        width=32,
+        batch=setting.choose(full=16, quick=8),
+    )
+
+
+def price_table(found: list[TrainedPattern]) -> Table:
+    """Who can tell, and how far."""
+    rows: list[tuple[Cell, ...]] = [
+        (model.name, model.pairs, model.reach, model.within(), model.beyond() or "nothing beyond") for model in found
+    ]
+    title = (
+        f"Trained: every place of {found[0].length} must name the one color in the text, window {WINDOW}; guessing is "
+        f"right {1 / COLORS:.0%} of the time; mean and 95% interval over {len(found[0].right)} trainings"
+    )
+    return Table(("model", "pairs", "reach", "right within it", "right beyond it"), rows, title)
+
+
+def price_picture(found: list[TrainedPattern]) -> Picture:
+    """Places right against the distance."""
+    distances = range(1, found[0].length - 1)
+    lines = [curve(model.name, list(distances), [model.at(distance) for distance in distances]) for model in found]
+    title = f"Who can tell what is far (window {WINDOW})"
+    return Lines(lines, "distance from the color", "places right", title)
+
+
+def one(found: list[TrainedPattern], pattern: str, layers: int) -> TrainedPattern:
+    """A model by pattern and layers."""
+    return next(model for model in found if (model.pattern, model.layers) == (pattern, layers))
+
+
+def deepest(found: list[TrainedPattern]) -> TrainedPattern:
+    """The window in as many layers as it needs."""
+    return max((model for model in found if model.pattern == LOCAL), key=lambda model: model.layers)
+
+
+def price_claims(found: list[TrainedPattern]) -> tuple[Claim, ...]:
+    """What is lost, and what mends it."""
+    single, deep, mended = one(found, LOCAL, 1), deepest(found), one(found, GLOBAL, 2)
+    lost = single.beyond()
+    assert lost is not None
+    fails = lost.mean < SURE
+    return (
+        Claim("local loses global context", "yes", lost, f"{confirmed(fails)}: right beyond {single.reach}"),
+        Claim(
+            "in one layer (not said)",
+            "",
+            f"{deep.layers} layers reach {deep.reached()}",
+            f"not said: it {_mends(deep)}, {deep.layers} × {WINDOW // 2} = {deep.layers * (WINDOW // 2)}",
+        ),
+        Claim(
+            "Longformer adds global tokens",
+            "yes",
+            mended.within(),
+            f"{confirmed(mended.reached() > single.reach)}: it {_mends(mended)}, in 2 layers",
+        ),
+    )
+
+
+def _mends(model: TrainedPattern) -> str:
+    return "mends it" if model.reached() == model.length - 2 else "mends it in part"
+
+
+def price_finding(found: list[TrainedPattern]) -> str:
+    """What was learned, from the numbers."""
+    single, deep, mended = one(found, LOCAL, 1), deepest(found), one(found, GLOBAL, 2)
+    lost = single.beyond()
+    assert lost is not None
+    return (
+        f"Where every place must name a color of the text, one layer with a window of {WINDOW} is right "
+        f"{single.within().mean:.0%} of the time up to distance {single.reach} and {lost.mean:.0%} beyond (guessing: "
+        f"{1 / COLORS:.0%}); {deep.layers} layers are right up to {deep.reached()} of {deep.length - 2}, and with one "
+        f"global token 2 layers are right {mended.within().mean:.0%} of the time at any distance, with "
+        f"{mended.pairs / deep.pairs:.0%} of the pairs."
+    )

@@ -1,20 +1,90 @@
 """Recalling: every token is to tell which token stood a few places before it. Only who knows distances can."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
 
+from regard import nn
 from regard.inspection.capture import capture
-from regard.lab.positions.schemes import named
 from regard.lab.training import Task
 from regard.nn import LanguageModel
+from regard.spec.positions import sinusoidal
+from regard.spec.scores import Relative
+
+SHAW = 16  # offsets that have a vector of their own, to either side; farther ones share the last
+
+
+class TransformerXL(torch_nn.Module):
+    """(q + u) · k + (q + v) · W r₍ᵢ₋ⱼ₎ over √d, where r is sinusoidal: any distance has a vector, and none is learned.
+
+    `reach` is the longest distance that will be asked for.
+    """
+
+    def __init__(self, heads: int, d_k: int, reach: int) -> None:
+        super().__init__()
+        self.project = torch_nn.Linear(heads * d_k, heads * d_k, bias=False)
+        self.u, self.v = (torch_nn.Parameter(torch.zeros(heads, d_k)) for _ in range(2))
+        self.heads = heads
+        self.register_buffer("offsets", sinusoidal(2 * reach + 1, heads * d_k, start=-reach), persistent=False)
+
+    def forward(self) -> Relative:
+        """The score."""
+        offsets: Tensor = self.get_buffer("offsets")
+        keys = self.project(offsets).unflatten(-1, (self.heads, -1)).transpose(0, 1)
+        return Relative(keys, self.u, self.v, scale=None)
 
 
 @dataclass(frozen=True)
-class Recalling(Task):
+class Scheme:
+    """`make(heads, d_k, longest)` gives a module for a model that will see texts up to that length; None for none."""
+
+    name: str
+    enters: str
+    used: str
+    make: Callable[[int, int, int], torch_nn.Module | None]
+
+
+SCHEMES = (
+    Scheme("none", "nowhere", "", lambda heads, d_k, longest: None),
+    Scheme(
+        "sinusoidal",
+        "embeddings",
+        "Transformer (2017), Marian",
+        lambda heads, d_k, longest: nn.Sinusoidal(heads * d_k),
+    ),
+    Scheme(
+        "learned",
+        "embeddings",
+        "BERT, GPT-2, GPT-3, MiniLM",
+        lambda heads, d_k, longest: nn.Learned(longest, heads * d_k),
+    ),
+    Scheme("T5", "logits", "T5, mT5", lambda heads, d_k, longest: nn.T5(heads, bidirectional=False)),
+    Scheme(
+        "Shaw", "logits", "Shaw et al. (2018), Music Transformer", lambda heads, d_k, longest: nn.Relative(d_k, SHAW)
+    ),
+    Scheme("Transformer-XL", "logits", "Transformer-XL, XLNet", TransformerXL),
+    Scheme(
+        "rotary",
+        "queries, keys",
+        "LLaMA, GPT-NeoX, GPT-J, PaLM, SmolLM2",
+        lambda heads, d_k, longest: nn.Rotary(d_k),
+    ),
+    Scheme("ALiBi", "logits", "BLOOM, MPT", lambda heads, d_k, longest: nn.ALiBi(heads)),
+)
+
+
+def named(name: str) -> Scheme:
+    """The scheme of that name."""
+    return next(scheme for scheme in SCHEMES if scheme.name == name)
+
+
+@dataclass(frozen=True)
+class PositionRecall(Task):
     """Random texts of one length for a causal model of one layer with one scheme of positions."""
 
     scheme: str
@@ -31,7 +101,7 @@ class Recalling(Task):
         """With the scheme and the seed."""
         return f"positions {self.scheme} {self.seed}"
 
-    def model(self) -> nn.Module:
+    def model(self) -> torch_nn.Module:
         """One block. Tables of learned positions have rows for the longest text; training reaches the first only."""
         return LanguageModel(
             self.vocabulary,
@@ -44,20 +114,20 @@ class Recalling(Task):
             engine="reference",  # for texts as short as these the quickest
         )
 
-    def loss(self, model: nn.Module, generator: torch.Generator) -> Tensor:
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Of texts that never come again."""
         tokens = torch.randint(self.vocabulary, (self.batch, self.length), generator=generator)
         return cross_entropy(model(tokens)[:, self.back :].flatten(0, 1), tokens[:, : -self.back].flatten())
 
 
-def right(model: nn.Module, tokens: Tensor, back: int, last: int) -> float:
+def right(model: torch_nn.Module, tokens: Tensor, back: int, last: int) -> float:
     """The share of the last tokens of each text that name the right one."""
     with torch.no_grad():
         told = model(tokens)[:, back:].argmax(-1) == tokens[:, :-back]
     return float(told[:, -last:].double().mean())
 
 
-def profile(model: nn.Module, tokens: Tensor, reach: int) -> Tensor:
+def profile(model: torch_nn.Module, tokens: Tensor, reach: int) -> Tensor:
     """Mean weight by distance, 0 to reach − 1, over heads, texts and the tokens that have so many before them."""
     with torch.no_grad(), warnings.catch_warnings():
         # relative scores have no native kernel; for texts as short as these that is nothing to be warned of

@@ -1,4 +1,4 @@
-"""What scores cost: parameters, operations and bytes, counted; and time, measured."""
+"""What each score holds in a forward pass, against n and against d: counted, so the same on any machine."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,12 +7,11 @@ import torch
 
 from regard.engine.attend import attend
 from regard.engine.plan import plan
-from regard.inspection.records import Cell, Line, Lines, Table
-from regard.lab.counted import order
-from regard.lab.draws import normal
+from regard.inspection.records import Cell, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import growth_order, milliseconds
+from regard.lab.maps import normal
 from regard.lab.report import Timing
 from regard.lab.setting import Setting
-from regard.lab.stopwatch import milliseconds
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
 WIDTH, LENGTH = 64, 256
@@ -71,9 +70,9 @@ def held(score: Score, length: int, width: int, engine: str) -> int:
 def powers(name: str, generator: torch.Generator) -> tuple[float, float]:
     """The powers of d with which the operations of one more pair, and the parameters, grow."""
     scores = {d: SCORES[name](generator, d) for d in (WIDTH, 2 * WIDTH)}
-    pair = order(*(float(score.flops(d, d)) for d, score in scores.items()))
+    pair = growth_order(*(float(score.flops(d, d)) for d, score in scores.items()))
     counts = [float(parameters(score)) for score in scores.values()]
-    return pair, order(*counts) if all(counts) else 0.0
+    return pair, growth_order(*counts) if all(counts) else 0.0
 
 
 def cost_table(generator: torch.Generator) -> Table:
@@ -130,3 +129,67 @@ def _measured(setting: Setting, length: int, width: int) -> dict[str, float]:
         for name, made in SCORES.items()
     }
     return milliseconds(works, rounds=setting.choose(full=4, quick=2))
+
+
+LENGTHS, WIDTHS = (64, 128, 256, 512, 1024), (16, 32, 64, 128, 256)
+DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
+ENGINES = {"dense": "reference", "tiled": "tiled"}
+MEBI = 2**20
+
+HeldBytes = dict[tuple[str, str], list[int]]  # by score and engine
+
+
+def by_length(generator: torch.Generator) -> HeldBytes:
+    """Bytes for every n, at d = 64."""
+    return _held(generator, [(length, WIDTH) for length in LENGTHS])
+
+
+def by_width(generator: torch.Generator) -> HeldBytes:
+    """Bytes for every d, at n = 256."""
+    return _held(generator, [(LENGTH, width) for width in WIDTHS])
+
+
+def _held(generator: torch.Generator, sizes: list[tuple[int, int]]) -> HeldBytes:
+    return {
+        (name, shown): [held(made(generator, width), length, width, engine) for length, width in sizes]
+        for name, made in SCORES.items()
+        for shown, engine in ENGINES.items()
+    }
+
+
+def memory_table(lengths: HeldBytes, widths: HeldBytes) -> Table:
+    """At the largest sizes, and how it grows there when the size doubles."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in SCORES:
+        cells: list[Cell] = [name]
+        for shown in ENGINES:
+            far, wide = lengths[name, shown], widths[name, shown]
+            cells += [far[-1] / MEBI, f"n^{growth_order(*far[-2:]):.2f}", f"d^{growth_order(*wide[-2:]):.2f}"]
+        rows.append(tuple(cells))
+    named = [
+        (f"{shown}, n = {LENGTHS[-1]:,}", f"{shown} grows from n = {LENGTHS[-2]}", f"… from d = {WIDTHS[-2]}")
+        for shown in ENGINES
+    ]
+    title = (
+        f"MiB of a forward pass beyond inputs and outputs: one head, d = {WIDTH} where n grows, n = {LENGTH} where d"
+    )
+    return Table(("score", *(column for group in named for column in group)), rows, title)
+
+
+def memory_picture(lengths: HeldBytes, widths: HeldBytes) -> Picture:
+    """Bytes against n and d, of a score that adds and one that multiplies."""
+    log = partial(Lines, log_x=True, log_y=True)
+    drawn = [
+        [
+            Line(f"{name}, {shown}", sizes, [each / MEBI for each in found[name, shown]])
+            for name in DRAWN
+            for shown in ENGINES
+        ]
+        for sizes, found in ((LENGTHS, lengths), (WIDTHS, widths))
+    ]
+    return Panel(
+        (
+            log(drawn[0], "n", "MiB", f"Memory against n, d = {WIDTH}"),
+            log(drawn[1], "d", "MiB", f"Memory against d, n = {LENGTH}"),
+        )
+    )

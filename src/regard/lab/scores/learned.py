@@ -8,13 +8,11 @@ from torch import Tensor
 
 from regard.engine.attend import attend
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
-from regard.lab.draws import looked_at, normal, weights
-from regard.lab.matching.model import LEARNED, PRODUCTS
-from regard.lab.matching.problem import best_loss, loss, right
-from regard.lab.matching.task import Matching
+from regard.lab.maps import attend_statistics, normal, weights
 from regard.lab.setting import Setting
+from regard.lab.statistics import during, number, share
+from regard.lab.tasks.matching import LEARNED, PRODUCTS, Matching, best_loss, loss, right
 from regard.lab.training import Trained, train
-from regard.lab.training.over import during, number, share
 from regard.spec.scores import Additive, Cosine, Dot, ScaledDot, Score
 
 KEYS, NARROW, WIDE, NOISE, HIDDEN = 16, 16, 24, 1.5, 64
@@ -24,7 +22,7 @@ BARE: dict[str, Score] = {"dot": Dot(), "scaled dot": ScaledDot(), "cosine": Cos
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainedScore:
     """One score on one problem, trained over and over: losses, right answers, and those of the true probabilities."""
 
     trained: list[Trained]
@@ -44,10 +42,10 @@ class Learned:
         return share(self.rights)
 
 
-Found = dict[tuple[str, str], Learned]
+TrainedScores = dict[tuple[str, str], TrainedScore]
 
 
-def task(setting: Setting, score: str, problem: str, seed: int) -> Matching:
+def training_task(setting: Setting, score: str, problem: str, seed: int) -> Matching:
     """What is trained. Projections make as many numbers as a key has; learned sums have a hidden layer."""
     sums = score in LEARNED and score != "general"
     return Matching(
@@ -68,18 +66,18 @@ def task(setting: Setting, score: str, problem: str, seed: int) -> Matching:
     )
 
 
-def learned(setting: Setting, trainings: int) -> Found:
+def learned(setting: Setting, trainings: int) -> TrainedScores:
     """Every score on both problems; if quick, on the one with different widths."""
-    seeds = torch.randint(2**31, (trainings,), generator=setting.generator()).tolist()
+    seeds = setting.seeds(trainings)
     found = {}
     for problem in setting.choose(full=(SAME, OTHER), quick=(OTHER,)):
         for score in TRAINED:
-            tasks = [task(setting, score, problem, seed) for seed in seeds]
+            tasks = [training_task(setting, score, problem, seed) for seed in seeds]
             found[score, problem] = _asked(setting, tasks, [train(each) for each in tasks])
     return found
 
 
-def _asked(setting: Setting, tasks: list[Matching], trained: list[Trained]) -> Learned:
+def _asked(setting: Setting, tasks: list[Matching], trained: list[Trained]) -> TrainedScore:
     rows = []
     for each, model in zip(tasks, trained, strict=True):
         new = each.problem.draw(setting.choose(full=200, quick=60), setting.generator())
@@ -95,12 +93,12 @@ def _asked(setting: Setting, tasks: list[Matching], trained: list[Trained]) -> L
             )
         )
     losses, rights, least, most = torch.tensor(rows, dtype=torch.float64).T
-    return Learned(trained, losses, rights, float(least.mean()), float(most.mean()))
+    return TrainedScore(trained, losses, rights, float(least.mean()), float(most.mean()))
 
 
 def bare(setting: Setting, score: str) -> tuple[float, float]:
     """Loss and right answers of a score without parameters, with equal widths and no training."""
-    problem = task(setting, score, SAME, 0).problem
+    problem = training_task(setting, score, SAME, 0).problem
     new = problem.draw(200, setting.generator())
     answer = weights(new.query.unsqueeze(1), new.key.unsqueeze(1), score=BARE[score]).squeeze(1)
     return float(loss(answer, new.shown)), right(answer, new.shown)
@@ -121,18 +119,18 @@ def oddness(generator: torch.Generator) -> float:
     score = Additive(*(normal(generator, *size) for size in ((HIDDEN, NARROW), (HIDDEN, NARROW), (HIDDEN,))))
     query, key = normal(generator, 200, 1, 1, NARROW), normal(generator, 200, 1, 1, NARROW)
     there, back = (
-        looked_at(sign * query, sign * key, key, "max_logit", score=score, engine="tiled")[1]["max_logit"]
+        attend_statistics(sign * query, sign * key, key, "max_logit", score=score, engine="tiled")[1]["max_logit"]
         for sign in (1, -1)
     )
     return float((there + back).abs().max() / there.abs().max())
 
 
-def problems(found: Found) -> list[str]:
+def problems(found: TrainedScores) -> list[str]:
     """What was trained."""
     return list(dict.fromkeys(problem for _, problem in found))
 
 
-def learned_table(found: Found) -> Table:
+def learned_table(found: TrainedScores) -> Table:
     """Losses and right answers."""
     rows: list[tuple[Cell, ...]] = []
     for score in TRAINED:
@@ -158,7 +156,7 @@ def bare_table(setting: Setting) -> Table:
     return Table(("score", "loss", "right", OTHER), rows, f"The same without any training, {SAME}: no W_Q, no W_K")
 
 
-def learned_picture(found: Found) -> Picture:
+def learned_picture(found: TrainedScores) -> Picture:
     """Loss during training with different widths, and right answers at the end."""
     drawn = [score for score in TRAINED if score != "cosine × 10"]  # as many as there are colors
     lines: list[Line] = [during(found[score, OTHER].trained, "new examples", score) for score in drawn]

@@ -1,47 +1,180 @@
 """The uses of temperatures that the seed names, as tables, pictures and claims about trained models."""
 
+import copy
 from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
-from regard.lab.curves import curve
-from regard.lab.report import Claim
-from regard.lab.temperature.trained import ASKED, DRAWN, KEYS, LABELS, SOFT, TEACHING, TRAINED, Answer, Run, best_gain
-from regard.lab.training.over import during, number, share
+from regard.lab.report import Claim, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, during, number, share
+from regard.lab.tasks.matching import SCALED, Distilling, Matcher, Matching, MatchingExamples, best_loss, loss, right
+from regard.lab.training import Trained, train
+
+TRAINED = (0.5, 1.0, 2.0)  # temperatures of trainings
+ASKED = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # those at which the model of τ = 1 is asked
+LABELS = 0.0
+SOFT = (LABELS, 1.0, 2.0, 4.0)  # what students learn from
+DRAWN = 10  # answers drawn from one distribution
+WIDTH, KEYS, NOISE, TEACHING = 16, 16, 1.5, 4
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """What a model says of new examples: loss, largest weight right, weight on the right key, keys drawn of ten."""
+
+    loss: float
+    right: float
+    weight: float
+    different: float
+
+
+@dataclass(frozen=True)
+class TemperatureTraining:
+    """One seed. `moved` is how far the outputs of the model of τ = 1 are from those of one with another τ and a W_Q
+    that makes up for it; `told` are the keys in use in what each student learns from."""
+
+    trained: dict[float, Trained]
+    after: dict[float, AnswerScores]
+    gain: dict[float, float]
+    moved: dict[float, float]
+    asked: dict[float, AnswerScores]
+    students: dict[float, AnswerScores]
+    told: dict[float, float]
+    best: AnswerScores
+
+
+def matching(setting: Setting, seed: int, tau: float) -> Matching:
+    """What is trained with a temperature."""
+    return Matching(
+        seed=seed,
+        steps=setting.choose(full=600, quick=200),
+        rate=2e-2,
+        rise=0.1,
+        looks=20,
+        keys=KEYS,
+        d_query=WIDTH,
+        d_key=WIDTH,
+        noise=NOISE,
+        mapped=False,
+        score=SCALED,
+        width=WIDTH,
+        temperature=tau,
+        sets=8,
+    )
+
+
+def student(setting: Setting, seed: int, soft: float) -> Distilling:
+    """What is taught by the model of τ = 1."""
+    given = matching(setting, seed, 1.0)
+    same = {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "steps"}
+    return Distilling(
+        **same, steps=setting.choose(full=300, quick=150), examples=TEACHING, soft=soft, taught=given.steps
+    )
+
+
+def examples(setting: Setting, sets: int) -> MatchingExamples:
+    """New examples to ask every model."""
+    return matching(setting, setting.seed, 1.0).problem.draw(sets, setting.generator())
+
+
+def use_run(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTraining:
+    """Train, ask and teach."""
+    tasks = {tau: matching(setting, seed, tau) for tau in TRAINED}
+    trained = {tau: train(task) for tau, task in tasks.items()}
+    problem = tasks[1.0].problem
+    lesson = problem.draw(TEACHING, torch.Generator().manual_seed(seed + 2))
+    models = {tau: _model(each) for tau, each in trained.items()}
+    teacher = models[1.0]
+    students = {soft: _model(train(student(setting, seed, soft))) for soft in SOFT}
+    best = problem.best(new).softmax(-1)
+    with torch.no_grad():
+        told = {soft: teacher(lesson.query, lesson.key, soft) for soft in SOFT if soft}
+        return TemperatureTraining(
+            trained,
+            {tau: answer(model(new.query, new.key), new) for tau, model in models.items()},
+            {tau: float(model.product().diagonal().mean()) for tau, model in models.items()},
+            {tau: moved_by(teacher, new, tau) for tau in ASKED},
+            {tau: answer(teacher(new.query, new.key, tau), new) for tau in ASKED},
+            {soft: answer(model(new.query, new.key), new) for soft, model in students.items()},
+            {LABELS: 1.0} | {soft: keys_in_use(weights) for soft, weights in told.items()},
+            AnswerScores(best_loss(problem, new), *_shares(best, new)),
+        )
+
+
+def best_gain() -> float:
+    """The factor of q · k / √d_k that makes the true probabilities at τ = 1: √d / σ²."""
+    return float(WIDTH**0.5 / NOISE**2)
+
+
+def moved_by(model: Matcher, given: MatchingExamples, tau: float) -> float:
+    """How far outputs move when the temperature becomes τ and W_Q is multiplied by it."""
+    other = copy.deepcopy(model)
+    other.temperature = tau
+    assert other.w_query is not None
+    other.w_query.weight.data.mul_(tau)
+    apart: Tensor = other(given.query, given.key) - model(given.query, given.key)
+    return float(apart.abs().max())
+
+
+def answer(weights: Tensor, given: MatchingExamples) -> AnswerScores:
+    """What the weights say."""
+    return AnswerScores(float(loss(weights, given.shown)), *_shares(weights, given))
+
+
+def _shares(weights: Tensor, given: MatchingExamples) -> tuple[float, float, float]:
+    on = weights.gather(-1, given.shown.unsqueeze(-1)).mean()
+    different = (1 - (1 - weights) ** DRAWN).sum(-1).mean()  # the expected number, no draw needed
+    return right(weights, given.shown), float(on), float(different)
+
+
+def keys_in_use(weights: Tensor) -> float:
+    """The mean of e^H."""
+    return float(torch.special.entr(weights).sum(-1).exp().mean())
+
+
+def _model(trained: Trained) -> Matcher:
+    assert isinstance(trained.model, Matcher)
+    return trained.model
+
 
 ALIKE = 0.05  # losses in nats that differ by less are called the same
 
 
-def _of(runs: list[Run], pick: Callable[[Run], Answer], name: str) -> Estimate:
+def _of(runs: list[TemperatureTraining], pick: Callable[[TemperatureTraining], AnswerScores], name: str) -> Estimate:
     values = [float(getattr(pick(each), name)) for each in runs]
     return share(values) if name in ("right", "weight") else number(values)
 
 
-def after(runs: list[Run], tau: float, name: str = "loss") -> Estimate:
+def after(runs: list[TemperatureTraining], tau: float, name: str = "loss") -> Estimate:
     """Of models trained with τ."""
     return _of(runs, lambda each: each.after[tau], name)
 
 
-def asked(runs: list[Run], tau: float, name: str) -> Estimate:
+def asked(runs: list[TemperatureTraining], tau: float, name: str) -> Estimate:
     """Of the model of τ = 1, asked at τ."""
     return _of(runs, lambda each: each.asked[tau], name)
 
 
-def taught(runs: list[Run], soft: float, name: str) -> Estimate:
+def taught(runs: list[TemperatureTraining], soft: float, name: str) -> Estimate:
     """Of the student of a temperature."""
     return _of(runs, lambda each: each.students[soft], name)
 
 
-def gain(runs: list[Run], tau: float) -> Estimate:
+def gain(runs: list[TemperatureTraining], tau: float) -> Estimate:
     """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
     return number([each.gain[tau] / best_gain() for each in runs])
 
 
-def moved(runs: list[Run]) -> float:
+def moved(runs: list[TemperatureTraining]) -> float:
     """The largest difference of outputs after τ went into W_Q."""
     return max(difference for each in runs for difference in each.moved.values())
 
 
-def training_table(runs: list[Run]) -> Table:
+def training_table(runs: list[TemperatureTraining]) -> Table:
     """Trained with τ."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -68,7 +201,7 @@ def _size(difference: float) -> str:
     return f"{difference:.0e}" if difference else "0"
 
 
-def asking_table(runs: list[Run]) -> Table:
+def asking_table(runs: list[TemperatureTraining]) -> Table:
     """The model of τ = 1, asked at τ."""
     names = ("loss", "right", "weight", "different")
     rows: list[tuple[Cell, ...]] = [(f"{tau:g}", *(asked(runs, tau, name) for name in names)) for tau in ASKED]
@@ -80,7 +213,7 @@ def _named(soft: float) -> str:
     return "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
 
 
-def student_table(runs: list[Run]) -> Table:
+def student_table(runs: list[TemperatureTraining]) -> Table:
     """Students by what they learn from."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -96,7 +229,7 @@ def student_table(runs: list[Run]) -> Table:
     return Table(("learns from", "keys in a target", "loss", "right"), rows, title)
 
 
-def pictures(runs: list[Run]) -> tuple[Picture, ...]:
+def pictures(runs: list[TemperatureTraining]) -> tuple[Picture, ...]:
     """Training, asking and teaching."""
     losses = [during([each.trained[tau] for each in runs], "new examples", f"τ = {tau:g}") for tau in TRAINED]
     gains = [
@@ -123,12 +256,12 @@ def pictures(runs: list[Run]) -> tuple[Picture, ...]:
     return training, asking, Panel((sampling, students))
 
 
-def _curve(runs: list[Run], name: str) -> Line:
+def _curve(runs: list[TemperatureTraining], name: str) -> Line:
     names = {"right": "largest weight", "weight": "weight on it"}
     return curve(names.get(name, ""), ASKED, [asked(runs, tau, name) for tau in ASKED])
 
 
-def claims(runs: list[Run]) -> tuple[Claim, ...]:
+def claims(runs: list[TemperatureTraining]) -> tuple[Claim, ...]:
     """When to use which temperature."""
     losses = [after(runs, tau).mean for tau in TRAINED]
     alike = max(losses) - min(losses) < ALIKE
@@ -173,7 +306,7 @@ def _row(numbers: list[float] | tuple[float, ...], form: str = ".2f") -> str:
 
 
 def _rises(numbers: list[float]) -> str:
-    return "confirmed" if numbers == sorted(numbers) and numbers[0] < numbers[-1] else "not confirmed"
+    return confirmed(numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
 
 def _undone(ratio: float) -> str:
@@ -185,7 +318,7 @@ def _sure(difference: Estimate) -> str:
     return "confirmed" if difference.low > 0 else "not shown" if difference.mean > 0 else "not confirmed"
 
 
-def finding(runs: list[Run]) -> str:
+def finding(runs: list[TemperatureTraining]) -> str:
     """Two sentences, from the numbers."""
     losses, gains = ([each(runs, tau).mean for tau in TRAINED] for each in (after, gain))
     best = min(ASKED, key=lambda tau: asked(runs, tau, "loss").mean)

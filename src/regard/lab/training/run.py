@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from regard.inspection.files import replace, sweep
-from regard.lab.machine import machine
+from regard.lab.setting import machine
 from regard.lab.training import shelf
 from regard.lab.training.interrupt import Interrupt
 from regard.lab.training.lock import only_one

@@ -3,9 +3,9 @@
 import hashlib
 import inspect
 import json
-import sys
 from dataclasses import asdict
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ def settings(task: Task) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what computes the numbers. The lab may not import the package it is part of, so it asks for the loaded one."""
-    return {"regard": str(sys.modules["regard"].__version__), "torch": torch.__version__}
+    """Of what computes the numbers."""
+    return {"regard": version("regard"), "torch": torch.__version__}
 
 
 @cache

@@ -6,10 +6,31 @@ le and ne elide before a vowel, "sits" takes two words (est assis), "not" stands
 elided word is a word of its own (l' arbre).
 """
 
+import random
+import zlib
 from dataclasses import dataclass
 from enum import Enum
 
-from regard.lab.translation.lexicon import DETERMINERS, Adjective, Noun, Verb, elides
+import torch
+from torch import Tensor
+
+from regard.lab.translation.lexicon import (
+    ACTING_ON,
+    AFTER,
+    ANIMALS,
+    BEFORE,
+    COLORS,
+    DETERMINERS,
+    MANNERS,
+    PERSONS,
+    PLACES,
+    STAYING,
+    WHERE,
+    Adjective,
+    Noun,
+    Verb,
+    elides,
+)
 
 Link = tuple[int, int]  # places of a French word and of an English word
 
@@ -153,3 +174,142 @@ class _Builder:
     def done(self) -> Pair:
         """What was collected."""
         return Pair(tuple(self._english), tuple(self._french), frozenset(self._sure), frozenset(self._possible))
+
+
+ACTING = ANIMALS + PERSONS
+SINGULAR, PLURAL = ([place for place, forms in enumerate(DETERMINERS) if forms[column]] for column in (1, -1))
+
+SHOWN = "cat sits mat"  # the seed's sentence; kept from training whatever its number, colors and articles
+EVERY = 10  # one of so many combinations is held out
+DESCRIBED, STAYS = 0.35, 0.6  # how often
+MOODS = {Mood.PLAIN: 0.5, Mood.DENIED: 0.3, Mood.STRESSED: 0.2}
+
+
+def held_out(sentence: Sentence) -> bool:
+    """Whether a sentence is for the test alone."""
+    content = sentence.content()
+    return content == SHOWN or zlib.crc32(content.encode()) % EVERY == 0
+
+
+def draw(chance: random.Random) -> Sentence:
+    """A sentence, whether held out or not."""
+    subject = _noun_phrase(chance, ACTING)
+    (mood,) = chance.choices(list(MOODS), list(MOODS.values()))
+    if chance.random() < STAYS:
+        return Sentence(subject, chance.choice(STAYING), mood, chance.choice(WHERE), _noun_phrase(chance, PLACES))
+    return Sentence(subject, chance.choice(ACTING_ON), mood, None, _noun_phrase(chance, ACTING + PLACES))
+
+
+def _noun_phrase(chance: random.Random, nouns: tuple[Noun, ...]) -> NounPhrase:
+    noun, plural = chance.choice(nouns), chance.random() < 0.5
+    before = chance.choice(BEFORE) if chance.random() < DESCRIBED else None
+    after = chance.choice(AFTER[noun.kind]) if chance.random() < DESCRIBED else None
+    return NounPhrase(noun, plural, chance.choice(PLURAL if plural else SINGULAR), before, after)
+
+
+def sentences(count: int, seed: int, *, unseen: bool) -> list[Pair]:
+    """So many sentences, for the test (`unseen`) or for training."""
+    chance = random.Random(f"{seed} {'unseen' if unseen else 'seen'}")
+    found: list[Pair] = []
+    while len(found) < count:
+        sentence = draw(chance)
+        if held_out(sentence) == unseen:
+            found.append(sentence.pair())
+    return found
+
+
+def possible() -> int:
+    """How many sentences the grammar makes."""
+    acting, places = _phrases(ACTING), _phrases(PLACES)
+    where, what = len(STAYING) * len(WHERE) * places, len(ACTING_ON) * (acting + places)
+    return len(Mood) * acting * (where + what)
+
+
+def _phrases(nouns: tuple[Noun, ...]) -> int:
+    determiners = len(SINGULAR) + len(PLURAL)
+    return sum(determiners * (len(BEFORE) + 1) * (len(AFTER[noun.kind]) + 1) for noun in nouns)
+
+
+THE = [forms[0] for forms in DETERMINERS].index("the")
+_NOUN = {noun.english[0]: noun for noun in ANIMALS + PERSONS + PLACES}
+_VERB = {verb.english[0]: verb for verb in STAYING}
+_PREPOSITION = {where[0]: where for where in WHERE}
+
+
+def cat() -> Pair:
+    """The cat sits on the mat."""
+    subject, place = (NounPhrase(_NOUN[noun], False, THE) for noun in ("cat", "mat"))
+    return Sentence(subject, _VERB["sits"], Mood.PLAIN, _PREPOSITION["on"], place).pair()
+
+
+def friends() -> Sentence:
+    """The young curious friends do not lie in front of the tree: denial, a verb of two words, an adjective on either
+    side of its noun, three words that become one, and an elision."""
+    (young,) = (each for each in BEFORE if each.english == "young")
+    (curious,) = (each for each in AFTER["person"] if each.english == "curious")
+    subject = NounPhrase(_NOUN["friend"], True, THE, young, curious)
+    return Sentence(
+        subject, _VERB["lies"], Mood.DENIED, _PREPOSITION["in front of"], NounPhrase(_NOUN["tree"], False, THE)
+    )
+
+
+def labels(pair: Pair) -> tuple[list[str], list[str]]:
+    """English and French words as they are written: the first with a capital."""
+    english, french = ([words[0].capitalize(), *words[1:]] for words in (pair.english, pair.french))
+    return english, french
+
+
+PAD, START, END = 0, 1, 2
+SPECIAL = ("·", "<start>", "<end>")
+
+
+def _listed(*words: str) -> tuple[str, ...]:
+    """The words of all these strings, each once, in order."""
+    return (*SPECIAL, *dict.fromkeys(" ".join(words).split()))
+
+
+_NOUNS = ANIMALS + PERSONS + PLACES
+_ADJECTIVES = BEFORE + COLORS + MANNERS
+_VERBS = STAYING + ACTING_ON
+
+ENGLISH = _listed(
+    "an do does not",
+    *(forms[0] for forms in DETERMINERS),
+    *(word for noun in _NOUNS for word in noun.english),
+    *(adjective.english for adjective in _ADJECTIVES),
+    *(f"{' '.join(verb.english)} {verb.particle}" for verb in _VERBS),
+    *(english for english, _ in WHERE),
+)
+
+FRENCH = _listed(
+    "ne n' pas bien",
+    *(word for forms in DETERMINERS for word in forms[1:]),
+    *(word for noun in _NOUNS for word in noun.french),
+    *(word for adjective in _ADJECTIVES for word in adjective.forms),
+    *(word for verb in _VERBS for word in (*verb.french, *verb.participle)),
+    *(french for _, french in WHERE),
+)
+
+_ENGLISH_PLACES = {word: place for place, word in enumerate(ENGLISH)}
+_FRENCH_PLACES = {word: place for place, word in enumerate(FRENCH)}
+
+
+def sources(pairs: list[Pair]) -> Tensor:
+    """English words as numbers, (sentence, word), padded on the right."""
+    return _padded([[_ENGLISH_PLACES[word] for word in pair.english] for pair in pairs])
+
+
+def targets(pairs: list[Pair]) -> Tensor:
+    """French words as numbers between a start and an end, (sentence, word), padded on the right."""
+    return _padded([[START, *(_FRENCH_PLACES[word] for word in pair.french), END] for pair in pairs])
+
+
+def written(row: list[int]) -> tuple[str, ...]:
+    """The French words of a row of numbers, up to its end."""
+    row = row[: row.index(END)] if END in row else row
+    return tuple(FRENCH[number] for number in row)
+
+
+def _padded(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -11,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from regard.engine.attend import attend
 from regard.engine.native.library import library
 from regard.engine.plan import Plan, plan
-from regard.lab import counted
+from regard.lab.cost import operations, peak_bytes
+from regard.nn import KVCache, LanguageModel, MultiHeadAttention, Rotary, generate
 
 WIDTH = 64
 CHUNK = 64  # queries in a chunk
@@ -59,7 +61,7 @@ def forward_bytes(name: str, length: int) -> int:
         return held
     inputs = torch.empty(3, 1, 1, length, WIDTH, device="meta")
     with torch.no_grad():
-        return counted.most_bytes(lambda: ways()[name](*inputs)) - 4 * length * WIDTH
+        return peak_bytes(lambda: ways()[name](*inputs)) - 4 * length * WIDTH
 
 
 def forward_operations(name: str, length: int) -> int:
@@ -68,7 +70,7 @@ def forward_operations(name: str, length: int) -> int:
         return _plan(name, length).flops
     inputs = torch.empty(3, 1, 1, length, WIDTH, device="meta")
     with torch.no_grad():
-        return counted.operations(lambda: ways()[name](*inputs))
+        return operations(lambda: ways()[name](*inputs))
 
 
 def _plan(name: str, length: int) -> Plan:
@@ -107,4 +109,89 @@ def training(name: str, length: int) -> tuple[int, int]:
         return out
 
     with torch.enable_grad():
-        return counted.most_bytes(work), counted.operations(work)
+        return peak_bytes(work), operations(work)
+
+
+VOCABULARY, LAYERS, MODEL_WIDTH, HEADS = 64, 2, 64, 4
+
+
+@dataclass(frozen=True)
+class GenerationCost:
+    """Operations of generating so many tokens after a first one, and the bytes that the cache holds at the end.
+
+    Of every pass all pairs are counted, hidden ones too, as the formula as written computes them.
+    """
+
+    count: int
+
+    @property
+    def without(self) -> int:
+        """The whole text goes through the model for each token."""
+        tokens = self.count * (self.count + 1) // 2
+        pairs = tokens * (2 * self.count + 1) // 3  # 1 + 4 + 9 + ...
+        return self._of(tokens, pairs)
+
+    @property
+    def cached(self) -> int:
+        """Each token goes through the model once, and meets all before it."""
+        return self._of(self.count, self.count * (self.count + 1) // 2)
+
+    @property
+    def held(self) -> int:
+        """Keys and values of all tokens and layers, in float32."""
+        return 2 * 4 * LAYERS * MODEL_WIDTH * self.count
+
+    def _of(self, tokens: int, pairs: int) -> int:
+        """4 projections of d × d, 8 of the feed-forward layer, and the logits of the last token."""
+        return (
+            LAYERS * (24 * MODEL_WIDTH**2 * tokens + 4 * MODEL_WIDTH * pairs)
+            + 2 * MODEL_WIDTH * VOCABULARY * self.count
+        )
+
+
+def small_model(seed: int, engine: str) -> LanguageModel:
+    """A small language model with weights as they start: what it says is nonsense, what it costs is not."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        position = Rotary(MODEL_WIDTH // HEADS)
+        return LanguageModel(
+            VOCABULARY, layers=LAYERS, d_model=MODEL_WIDTH, heads=HEADS, position=position, engine=engine
+        ).eval()
+
+
+def without(of: LanguageModel, prompt: Tensor, count: int) -> Tensor:
+    """The next tokens (batch, count), the whole text read anew for each."""
+    tokens = prompt
+    with torch.no_grad():
+        for _ in range(count):
+            last = torch.full(tokens.shape[:1], tokens.shape[1] - 1)
+            tokens = torch.cat([tokens, of(tokens, at=last)[:, 0].argmax(-1, keepdim=True)], 1)
+    return tokens[:, prompt.shape[1] :]
+
+
+@dataclass(frozen=True)
+class GenerationCount:
+    """The same as counted while both ways run, and whether they give the same tokens."""
+
+    without: int
+    cached: int
+    held: int
+    same: bool
+
+
+def generated(of: LanguageModel, count: int) -> GenerationCount:
+    """Both ways from a text of one token."""
+    prompt, cache, found = torch.zeros(1, 1, dtype=torch.long), KVCache(capacity=count), []
+    anew = operations(lambda: found.append(without(of, prompt, count)))
+    kept = operations(lambda: found.append(generate(of, prompt, count, cache=cache)))
+    return GenerationCount(anew, kept, cache.nbytes, torch.equal(*found))
+
+
+def projections(before: int) -> float:
+    """How many d × d projections of one token a cached step of one layer takes, after so many tokens."""
+    with torch.no_grad():
+        layer, cache = MultiHeadAttention(MODEL_WIDTH, HEADS, mask="causal", engine="reference"), KVCache()
+        layer(torch.zeros(1, before, MODEL_WIDTH), cache=cache)
+        step = operations(lambda: layer(torch.zeros(1, 1, MODEL_WIDTH), cache=cache))
+    pairs = 4 * (before + 1) * MODEL_WIDTH
+    return (step - pairs) / (2 * MODEL_WIDTH**2)

@@ -1,0 +1,317 @@
+"""dimensions: how a model's width is cut into heads, and what that changes: not the work of the products, but √d_k.
+
+Shapes of known models are literature; their parameters and operations are computed by formula, and counted: parameters
+on a real layer, operations by torch's counter and by `plan`. What depends on the number of heads is then measured on
+layers of BERT-base's width with weights as they start.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.engine.attend import attend
+from regard.engine.plan import plan
+from regard.inspection.records import Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import milliseconds, one_thread, operations
+from regard.lab.maps import attend_statistics
+from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, mean
+from regard.nn import MultiHeadAttention
+from regard.progress import report
+from regard.spec.scores import ScaledDot
+
+LENGTH = 512  # tokens: the longest text of BERT
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The sizes of one attention layer of a known model."""
+
+    model: str
+    d_model: int
+    heads: int
+    kv_heads: int
+    d_k: int
+    biases: bool
+
+    @property
+    def parameters(self) -> int:
+        """W_Q, W_K, W_V and W_O, and their biases."""
+        queries, keys = self.heads * self.d_k, self.kv_heads * self.d_k
+        biases = queries + 2 * keys + self.d_model if self.biases else 0
+        return self.d_model * (2 * queries + 2 * keys) + biases
+
+    @property
+    def projecting(self) -> int:
+        """Operations of the four projections of a text: linear in its length."""
+        return 2 * LENGTH * self.d_model * self.d_k * (2 * self.heads + 2 * self.kv_heads)
+
+    @property
+    def pairing(self) -> int:
+        """Operations of scores and of weighted values: quadratic in the length."""
+        return 4 * LENGTH**2 * self.heads * self.d_k
+
+    def layer(self) -> MultiHeadAttention:
+        """The layer, as shapes without numbers."""
+        with torch.device("meta"):
+            return MultiHeadAttention(
+                self.d_model, self.heads, kv_heads=self.kv_heads, d_k=self.d_k, projection_bias=self.biases
+            )
+
+    def counted(self) -> tuple[int, int, int]:
+        """Parameters and operations of that layer, counted: projections by torch's counter, pairs by `plan`."""
+        layer, x = self.layer(), torch.empty(1, LENGTH, self.d_model, device="meta")
+        joined = torch.empty(1, LENGTH, self.heads * self.d_k, device="meta")
+        projecting = sum(
+            operations(lambda part=part, given=given: part(given))  # type: ignore[misc]
+            for part, given in ((layer.q_proj, x), (layer.k_proj, x), (layer.v_proj, x), (layer.out_proj, joined))
+        )
+        # heads that share a key, and as many times as there are keys
+        query, key = torch.zeros(1, self.heads // self.kv_heads, LENGTH, self.d_k), torch.zeros(1, 1, LENGTH, self.d_k)
+        pairing = self.kv_heads * plan(query, key, key, engine="tiled").flops
+        return sum(parameter.numel() for parameter in layer.parameters()), projecting, pairing
+
+
+BERT = LayerShape("BERT-base", 768, 12, 12, 64, True)
+MODELS = (
+    LayerShape("Transformer base", 512, 8, 8, 64, False),
+    BERT,
+    LayerShape("BERT-large", 1024, 16, 16, 64, True),
+    LayerShape("GPT-2 small", 768, 12, 12, 64, True),
+    LayerShape("GPT-2 XL", 1600, 25, 25, 64, True),
+    LayerShape("GPT-3 175B", 12288, 96, 96, 128, True),
+    LayerShape("T5-base", 768, 12, 12, 64, False),
+    LayerShape("T5 v1.1 small", 512, 6, 6, 64, False),
+    LayerShape("T5-3B", 1024, 32, 32, 128, False),
+    LayerShape("T5-11B", 1024, 128, 128, 128, False),
+    LayerShape("Llama 3.2 1B", 2048, 32, 8, 64, False),
+    LayerShape("Llama 3 8B", 4096, 32, 8, 128, False),
+    LayerShape("Llama 2 70B", 8192, 64, 8, 128, False),
+    LayerShape("Gemma 2B", 2048, 8, 1, 256, False),
+    LayerShape("Gemma 7B", 3072, 16, 16, 256, False),
+    LayerShape("SmolLM2-135M", 576, 9, 3, 64, False),
+)
+
+
+SHORT = 64  # tokens of the measured layers
+CUT = 64  # numbers that a cell of the picture of models stands for
+WIDTH = BERT.d_model
+HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96)  # each divides 768
+DRAWN = (1, 2, 3, 4, 6, 8, 12, 24)
+SHOWN = ("BERT-base", "T5 v1.1 small", "SmolLM2-135M", "Llama 3.2 1B", "Gemma 2B")
+
+
+@dataclass(frozen=True)
+class HeadSplit:
+    """A layer of BERT-base's width in h heads: operations counted, and one number per repetition of the others."""
+
+    heads: int
+    parameters: int
+    operations: int
+    exponentials: int
+    spread: Tensor  # standard deviation of q · k
+    used: Tensor  # keys in use with its own √d_k
+    borrowed: Tensor  # and with the √d_k of BERT-base
+
+    @property
+    def d_k(self) -> int:
+        """The width of a head."""
+        return WIDTH // self.heads
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    repetitions = setting.choose(full=20, quick=4)
+    with one_thread():
+        cuts = [measured(setting, heads, repetitions) for heads in setting.each("heads:", HEADS)]
+    return Report(
+        "dimensions",
+        "What are d_model, d_k, d_v and h in known models, and what changes when a width is cut into more heads?",
+        (model_table(), cut_table(cuts)),
+        (cut_picture(), model_picture(), Panel((work_picture(cuts), scale_picture(cuts)))),
+        finding(cuts),
+        (Compared(f"{CONCEPTS}, section 2", claims(cuts)),),
+        setting.record(repetitions, tokens_of_the_table_of_models=LENGTH, tokens_measured=SHORT),
+        clock(setting),
+    )
+
+
+def measured(setting: Setting, heads: int, repetitions: int) -> HeadSplit:
+    """New layers with weights as they start, over new random tokens."""
+    spread: list[Tensor] = []
+    used: list[Tensor] = []
+    borrowed: list[Tensor] = []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(setting.seed)
+        for _ in range(repetitions):
+            layer = MultiHeadAttention(WIDTH, heads, engine="tiled")
+            x = torch.randn(1, SHORT, WIDTH)
+            query, key = (part(x).unflatten(-1, (heads, -1)).transpose(1, 2) for part in (layer.q_proj, layer.k_proj))
+            spread.append((query @ key.mT).std())
+            for keys, scale in ((used, None), (borrowed, 1 / math.sqrt(BERT.d_k))):
+                _, statistics = attend_statistics(query, key, key, "entropy", score=ScaledDot(scale))
+                keys.append(statistics["entropy"].exp().mean())
+        products = operations(lambda: layer(x))
+    parameters = sum(parameter.numel() for parameter in layer.parameters())
+    return HeadSplit(heads, parameters, products, heads * SHORT**2, *map(torch.stack, (spread, used, borrowed)))
+
+
+def model_table() -> Table:
+    """Sizes, parameters and operations of known models, and whether the counts agree with the formulas."""
+    rows = [
+        (
+            shape.model,
+            shape.d_model,
+            str(shape.heads) if shape.heads == shape.kv_heads else f"{shape.heads} over {shape.kv_heads}",
+            shape.d_k,
+            shape.heads * shape.d_k,
+            f"{shape.parameters:,}",
+            f"{shape.projecting / 1e9:.2f}",
+            f"{shape.pairing / 1e9:.2f}",
+            "agree" if shape.counted() == (shape.parameters, shape.projecting, shape.pairing) else "differ",
+        )
+        for shape in MODELS
+    ]
+    columns = (
+        *("model", "d_model", "h", "d_k = d_v", "h · d_k", "parameters", "GFLOP, projections", "GFLOP, pairs"),
+        "formula and count",
+    )
+    return Table(columns, rows, f"One attention layer of known models (sizes from the literature), {LENGTH} tokens")
+
+
+def cut_table(cuts: list[HeadSplit]) -> Table:
+    """What stays and what changes with the number of heads."""
+    rows = [
+        (
+            cut.heads,
+            cut.d_k,
+            f"{cut.parameters:,}",
+            f"{cut.operations / 1e6:.1f}",
+            f"{cut.exponentials:,}",
+            f"{math.sqrt(cut.d_k):.2f}",
+            mean(cut.spread),
+            mean(cut.used),
+            mean(cut.borrowed),
+        )
+        for cut in cuts
+    ]
+    columns = (
+        *("h", "d_k", "parameters", "MFLOP", "exponentials", "√d_k", "spread of q · k", "keys in use, ÷ √d_k"),
+        f"keys in use, ÷ √{BERT.d_k}",
+    )
+    title = f"d_model = {WIDTH} in h heads, {SHORT} tokens, weights as they start; mean and 95% interval"
+    return Table(columns, rows, title)
+
+
+def cut_picture() -> Grid:
+    """The numbers of one token, shaded by head."""
+    cell = 16
+    rows = [[1.0] * (WIDTH // cell)]
+    rows += [[_shade(place * cell // (WIDTH // heads)) for place in range(WIDTH // cell)] for heads in DRAWN]
+    labels = [f"d_model = {WIDTH}", *(f"h = {heads}, d_k = {WIDTH // heads}" for heads in DRAWN)]
+    across = [str(place * cell) for place in range(WIDTH // cell)]
+    title = f"The {WIDTH} numbers of a token, cut into heads"
+    return Grid(rows, labels, across, title, "heads in turn light and dark", (0.0, 1.0))
+
+
+def model_picture() -> Grid:
+    """Widths of some models to scale: input, queries, keys and values, shaded by head."""
+    rows: list[list[float | None]] = []
+    labels = []
+    shapes = [next(shape for shape in MODELS if shape.model == name) for name in SHOWN]
+    longest = max(shape.d_model for shape in shapes) // CUT
+    for shape in shapes:
+        labels += [shape.model, "… queries", "… keys, values"]
+        cells = [[1.0] * (shape.d_model // CUT)]
+        for heads in (shape.heads, shape.kv_heads):
+            cells.append([_shade(place * CUT // shape.d_k) for place in range(heads * shape.d_k // CUT)])
+        rows += [[*row, *[None] * (longest - len(row))] for row in cells]
+    across = [str(place * CUT) for place in range(longest)]
+    note = "dark: d_model; below it, heads in turn light and dark; hatched: nothing"
+    return Grid(rows, labels, across, "Widths and heads of known models", note, (0.0, 1.0))
+
+
+def _shade(head: int) -> float:
+    """Of the cells of a head: its neighbors have another."""
+    return 0.3 if head % 2 else 0.7
+
+
+def work_picture(cuts: list[HeadSplit]) -> Picture:
+    """Products, exponentials and √d_k, each as a multiple of what one head has."""
+    first, heads = cuts[0], [cut.heads for cut in cuts]
+    lines = [
+        Line("products", heads, [cut.operations / first.operations for cut in cuts]),
+        Line("exponentials", heads, [cut.exponentials / first.exponentials for cut in cuts]),
+        Line("√d_k", heads, [math.sqrt(cut.d_k / first.d_k) for cut in cuts]),
+    ]
+    return Lines(lines, "heads h", "of one head", "What h changes", log_x=True, log_y=True)
+
+
+def scale_picture(cuts: list[HeadSplit]) -> Picture:
+    """Keys in use with the right √d_k, and with that of BERT-base for all."""
+    heads = [cut.heads for cut in cuts]
+    lines = [
+        curve("÷ √d_k", heads, [mean(cut.used) for cut in cuts]),
+        curve(f"÷ √{BERT.d_k} for all", heads, [mean(cut.borrowed) for cut in cuts]),
+    ]
+    return Lines(lines, "heads h", "effective keys e^H", f"Keys in use, of {SHORT}", log_x=True)
+
+
+def clock(setting: Setting) -> Timing:
+    """Milliseconds of the attention itself against h, projections left out."""
+    length, rounds = setting.choose(full=(LENGTH, 15), quick=(256, 4))
+    works = {}
+    for heads in HEADS:
+        query, key, value = torch.randn(3, 1, heads, length, WIDTH // heads, generator=setting.generator())
+        works[str(heads)] = lambda q=query, k=key, v=value: attend(q, k, v)
+    report("timing", 0, 1)
+    best = milliseconds(works, rounds)
+    rows = [(heads, WIDTH // heads, best[str(heads)], best[str(heads)] / best[str(BERT.heads)]) for heads in HEADS]
+    title = f"Milliseconds of `attend` over {length} tokens of width {WIDTH}, one thread, best of {rounds}"
+    table = Table(("h", "d_k", "ms", f"of h = {BERT.heads}"), rows, title)
+    line = Line("", list(HEADS), [best[str(heads)] for heads in HEADS])
+    return Timing((table,), (Lines([line], "heads h", "ms", "Measured time", log_x=True),))
+
+
+def claims(cuts: list[HeadSplit]) -> tuple[Claim, ...]:
+    """What is said of the dimensions."""
+    equal = [shape.model for shape in MODELS if shape.heads * shape.d_k == shape.d_model]
+    products = {cut.operations for cut in cuts}
+    shapes = {cut.parameters for cut in cuts}
+    most, least = cuts[0], cuts[-1]
+    spread = mean(next(cut for cut in cuts if cut.heads == BERT.heads).spread)
+    grown, width = least.exponentials // most.exponentials, BERT.d_model // BERT.heads
+    custom = confirmed(len(equal) == len(MODELS), "corrected: a custom, not a law; see h · d_k")
+    work = f"products × {most.operations / least.operations:g}, exponentials × {grown}"
+    constant = "partly: of products, not of softmax" if len(products) == 1 else "not confirmed"
+    stay = "constant" if len(shapes) == 1 else "not constant"
+    spreads = [mean(cut.spread).mean for cut in cuts]
+    smaller = all(after < before for before, after in itertools.pairwise(spreads))
+    falls = f"{confirmed(smaller)}: q · k spreads by {spread.mean:.2f} at h = {BERT.heads}"
+    return (
+        Claim("BERT-base: d_k = d_model / h", 64, width, confirmed(width == 64)),
+        Claim("d_k = d_v = d_model / h", "always", f"{len(equal)} of {len(MODELS)} models", custom),
+        Claim("12 heads × 64 dimensions", 768, BERT.heads * BERT.d_k, confirmed(BERT.heads * BERT.d_k == 768)),
+        Claim("total computation stays constant", "constant", work, constant),
+        Claim("parameters stay (not said)", "", f"{min(shapes):,}", f"not said: {stay}"),
+        Claim("more heads, smaller √d_k", "smaller", f"{math.sqrt(most.d_k):.1f} to {math.sqrt(least.d_k):.1f}", falls),
+    )
+
+
+def finding(cuts: list[HeadSplit]) -> str:
+    """One sentence, from the numbers."""
+    bert = next(cut for cut in cuts if cut.heads == BERT.heads)
+    same = len({cut.operations for cut in cuts}) == 1
+    used: list[Estimate] = [mean(cut.used) for cut in cuts]
+    return (
+        f"From {cuts[0].heads} to {cuts[-1].heads} heads the products of a layer of width {WIDTH} "
+        f"{'take the same' if same else 'do not take the same'} {bert.operations / 1e6:.1f} MFLOP while √d_k falls "
+        f"from {math.sqrt(cuts[0].d_k):.1f} to {math.sqrt(cuts[-1].d_k):.1f}: divided by its own √d_k every cut uses "
+        f"{min(each.mean for each in used):.0f} to {max(each.mean for each in used):.0f} of {SHORT} keys, divided by "
+        f"BERT-base's {math.sqrt(BERT.d_k):.0f} one head uses {mean(cuts[0].borrowed).mean:.1f} and {cuts[-1].heads} "
+        f"heads {mean(cuts[-1].borrowed).mean:.1f}."
+    )

@@ -1,1 +1,0 @@
-"""Dimensions: how known models cut their width into heads."""

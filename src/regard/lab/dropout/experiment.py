@@ -1,0 +1,352 @@
+"""dropout: what is dropped from attention, what stays the same on average, and what it is good for.
+
+Dropout strikes single weights after softmax, in each head its own, and multiplies those that stay by 1/(1 − p). The
+mean of every weight stays; a row sums to 1 on average only, with a variance of p/(1 − p) · Σ w². A small reader is
+trained on few texts, which it can learn by heart, with several rates; everything is measured without dropout.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.inspection.capture import capture
+from regard.inspection.interventions import Ablate, Forbid, intervene
+from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.lab.dropout.task import TopicReading, TopicTexts, right
+from regard.lab.maps import KEYS, normal, weights
+from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, above_zero, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, during, mean, number, share, training_time
+from regard.lab.training import Trained, train
+from regard.spec.dropout import Dropout
+
+WIDTH, HEADS = 64, 4
+
+
+@dataclass(frozen=True)
+class DroppedWeights:
+    """Random self-attention at one rate: weights before and after dropout, (draw, head, query, key)."""
+
+    p: float
+    before: Tensor
+    after: Tensor
+
+    @property
+    def gone(self) -> Tensor:
+        """True where a pair was dropped."""
+        return self.after == 0
+
+    @property
+    def sums(self) -> Tensor:
+        """The sums of rows, (draw, head, query)."""
+        return self.after.sum(-1)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation that the sums of rows must have: √(p/(1 − p) · Σ w²), its mean square over rows."""
+        return math.sqrt(self.p / (1 - self.p) * float((self.before**2).sum(-1).mean()))
+
+    @property
+    def heads(self) -> int:
+        """Heads of all draws."""
+        return self.gone.shape[0] * HEADS
+
+    @property
+    def whole(self) -> int:
+        """Heads of which every pair was dropped."""
+        return int(self.gone.all(-1).all(-1).sum())
+
+    @property
+    def left(self) -> Tensor:
+        """The share of all weight that is left, one number for each draw."""
+        return (self.after.sum((1, 2, 3)) / self.before.sum((1, 2, 3))).double()
+
+    @property
+    def together(self) -> Tensor:
+        """The correlation between what two heads drop, one number for each draw."""
+        gone = self.gone.double().flatten(2)
+        gone = gone - gone.mean(-1, keepdim=True)
+        gone = gone / gone.norm(dim=-1, keepdim=True).clamp(min=1e-300)
+        pairs = gone @ gone.mT
+        mean: Tensor = (pairs.sum((1, 2)) - pairs.diagonal(dim1=1, dim2=2).sum(1)) / (HEADS * (HEADS - 1))
+        return mean
+
+
+def dropped(generator: torch.Generator, draws: int, p: float) -> DroppedWeights:
+    """Random tokens, and the weights that `attend` uses with and without dropout."""
+    query, key = (normal(generator, draws, HEADS, KEYS, WIDTH) for _ in range(2))
+    seed = int(torch.randint(2**62, (), generator=generator))
+    return DroppedWeights(p, weights(query, key), weights(query, key, dropout=Dropout(p, seed)))
+
+
+def hidden(generator: torch.Generator, draws: int, p: float) -> Tensor:
+    """The sums of rows, (draw, head, query), if pairs are hidden with the same chance before softmax instead."""
+    query, key = (normal(generator, draws, HEADS, KEYS, WIDTH) for _ in range(2))
+    stays = torch.rand(draws, HEADS, KEYS, KEYS, generator=generator) >= p
+    return weights(query, key, mask=stays | torch.eye(KEYS, dtype=torch.bool)).sum(-1)
+
+
+@dataclass(frozen=True)
+class ReaderScores:
+    """What a trained reader makes of texts: topics found, with half of the words forbidden, and with one head less (the
+    mean over heads); and the effective number of words that a head looks at."""
+
+    trained_on: float
+    new: float
+    half: float
+    headless: float
+    words: float
+
+
+def read(model: nn.Module, seen: TopicTexts, new: TopicTexts, heads: int, generator: torch.Generator) -> ReaderScores:
+    """Measured without dropout."""
+    forbidden = torch.rand(new.words.shape, generator=generator).argsort(1) < new.words.shape[1] // 2
+    with intervene(model, Forbid(forbidden)):
+        half = right(model, new)
+    less = []
+    for head in range(heads):
+        with intervene(model, Ablate(), heads=head):
+            less.append(right(model, new))
+    with torch.no_grad():
+        words = float(capture(model, new.words)[0].entropy().exp().mean())
+    return ReaderScores(right(model, seen), right(model, new), half, sum(less) / heads, words)
+
+
+EXACT = 1e-12  # what float64 leaves of zero here
+SHOWN = 8  # rows and columns of the picture of a map
+PRESETS = (  # model, the seed's rate, where its makers published it
+    ("BERT", 0.1, "0.1", "attention_probs_dropout_prob of its configuration"),
+    ("GPT-2", 0.1, "0.1", "attn_pdrop of its configuration"),
+    ("GPT-3", 0.0, "not given", "its paper names no rate of dropout"),
+)
+
+
+@dataclass(frozen=True)
+class DropoutTraining:
+    """One training, and what its reader makes of texts."""
+
+    trained: Trained
+    read: ReaderScores
+
+
+Runs = dict[float, list[DropoutTraining]]  # by rate
+RandomDropout = dict[float, DroppedWeights]
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    draws, repetitions = setting.choose(full=400, quick=60), setting.choose(full=6, quick=3)
+    rates = setting.choose(full=(0.0, 0.1, 0.2, 0.3, 0.5, 0.7), quick=(0.0, 0.1, 0.5))
+    generator = setting.generator()
+    random = {p: dropped(generator, draws, p) for p in (0.1, 0.3, 0.5)}
+    before = hidden(generator, draws, 0.1)
+    seeds = setting.seeds(repetitions, generator)
+    runs = {p: [measured(setting, p, seed) for seed in seeds] for p in rates}
+    return Report(
+        "dropout",
+        "What does attention dropout drop, what does it leave as it was, and does it keep a model from learning by "
+        "heart?",
+        (random_table(random, before), trained_table(runs), preset_table(random)),
+        (map_picture(random[0.3]), sum_picture(random), training_picture(runs)),
+        finding(random, runs),
+        (Compared(f"{CONCEPTS}, section 5", claims(random, runs)),),
+        setting.record(draws, trainings_of_each_rate=repetitions, steps=runs[0.0][0].trained.task.steps),
+        Timing((training_time(each.trained for group in runs.values() for each in group),)),
+    )
+
+
+def training_task(setting: Setting, p: float, seed: int) -> TopicReading:
+    """What is trained: a reader of topics, with 64 texts to learn from."""
+    return TopicReading(
+        seed=seed,
+        steps=setting.choose(full=150, quick=80),
+        rate=1e-2,
+        rise=0.1,
+        looks=setting.choose(full=15, quick=8),
+        dropout=p,
+        texts=64,
+        length=24,
+        topics=4,
+        own=12,
+        common=60,
+        hint=0.25,
+        width=32,
+        heads=HEADS,
+    )
+
+
+def measured(setting: Setting, p: float, seed: int) -> DropoutTraining:
+    """One training and its measurements."""
+    asked = training_task(setting, p, seed)
+    trained = train(asked)
+    generator = torch.Generator().manual_seed(seed + 3)
+    return DropoutTraining(trained, read(trained.model, asked.seen, asked.new, HEADS, generator))
+
+
+def random_table(random: RandomDropout, before: torch.Tensor) -> Table:
+    """What is dropped, what is kept, and the sums of rows."""
+    rows: list[tuple[Cell, ...]] = []
+    for p, drawn in random.items():
+        left, deviation, whole = mean(drawn.left), float(drawn.sums.std()), f"{drawn.whole} of {drawn.heads:,}"
+        gone = mean(drawn.gone.double().mean((1, 2, 3)))
+        rows.append((f"{p:g}", gone, left, deviation, drawn.spread, _range(drawn.sums), whole, mean(drawn.together)))
+    left, deviation = mean(before.mean((1, 2))), float(before.std())
+    rows.append(("0.1, before softmax", "", left, deviation, 0.0, _range(before), "", ""))
+    columns = (
+        *("p", "pairs dropped", "weight left", "std of row sums", "√(p/(1−p) Σw²)", "95% of row sums"),
+        *("heads dropped whole", "correlation of heads"),
+    )
+    return Table(columns, rows, f"Random self-attention, {HEADS} heads, {KEYS} keys; mean and 95% interval")
+
+
+def _range(sums: torch.Tensor) -> str:
+    low, high = torch.quantile(sums.flatten()[: 10**6], torch.tensor([0.025, 0.975], dtype=sums.dtype)).tolist()
+    return f"{low:.2f} to {high:.2f}"
+
+
+def column(runs: Runs, p: float, name: str) -> Estimate:
+    """A share of what the readers do with one rate."""
+    return share([getattr(each.read, name) for each in runs[p]])
+
+
+def loss(runs: Runs, p: float) -> Estimate:
+    """The loss on new texts at the end."""
+    return number([each.trained.column("new")[-1] for each in runs[p]])
+
+
+def trained_table(runs: Runs) -> Table:
+    """What each rate does to the readers."""
+    rows = [
+        (
+            f"{p:g}",
+            column(runs, p, "trained_on"),
+            column(runs, p, "new"),
+            loss(runs, p),
+            number([each.read.words for each in runs[p]]),
+            column(runs, p, "half"),
+            column(runs, p, "headless"),
+        )
+        for p in runs
+    ]
+    asked = runs[0.0][0].trained.task
+    assert isinstance(asked, TopicReading)
+    title = (
+        f"Trained: the topic (of {asked.topics}) of texts of {asked.length} words, from {asked.texts} texts; share of "
+        f"topics found without dropout, mean and 95% interval over {len(runs[0.0])} trainings"
+    )
+    columns = (
+        *("p", "texts trained on", "new texts", "loss, new", f"words in use, of {asked.length}"),
+        *("half the words", "one head less"),
+    )
+    return Table(columns, rows, title)
+
+
+def preset_table(random: RandomDropout) -> Table:
+    """Rates of known models, and what they do to a row."""
+    rows = [
+        (model, seed, published, where, f"{random[seed].spread:.3f}" if seed in random else "0")
+        for model, seed, published, where in PRESETS
+    ]
+    columns = ("model", "the seed", "published", "where", "std of row sums at that rate")
+    return Table(columns, rows, "Rates of known models; nothing is measured in them here")
+
+
+def map_picture(drawn: DroppedWeights) -> Picture:
+    """A corner of two heads before and after; what was dropped is blank."""
+    grids = []
+    limits = (0.0, float(drawn.after[0, :2, :SHOWN, :SHOWN].max()))
+    for head in range(2):
+        before, after = (each[0, head, :SHOWN, :SHOWN].tolist() for each in (drawn.before, drawn.after))
+        grids.append(Grid(before, title=f"head {head + 1}: weights", limits=limits))
+        rows = [[value or None for value in row] for row in after]
+        name = f"head {head + 1}: dropped with p = {drawn.p:g}"
+        grids.append(Grid(rows, title=name, note="hatched: dropped", limits=limits))
+    return Panel(grids, "Single pairs are dropped, in each head its own; the others grow")
+
+
+def sum_picture(random: RandomDropout) -> Picture:
+    """How row sums are distributed."""
+    edges = torch.linspace(0, 2.5, 51, dtype=torch.float64)
+    middles = ((edges[1:] + edges[:-1]) / 2).tolist()
+    lines = []
+    for p, drawn in random.items():
+        counts = torch.histogram(drawn.sums.flatten(), edges).hist
+        lines.append(Line(f"p = {p:g}", middles, (counts / counts.sum() / float(edges[1])).tolist()))
+    return Lines(lines, "sum of a row", "density", "Rows no longer sum to 1")
+
+
+def training_picture(runs: Runs) -> Picture:
+    """Losses on new texts during training, and topics found at the end."""
+    shown = [p for p in (0.0, 0.1, 0.3, 0.5) if p in runs]
+    lines = [during([each.trained for each in runs[p]], "new", f"p = {p:g}") for p in shown]
+    names = {"trained_on": "texts trained on", "new": "new texts", "half": "new, half the words"}
+    ends = [curve(shown, list(runs), [column(runs, p, name) for p in runs]) for name, shown in names.items()]
+    return Panel(
+        (
+            Lines(lines, "step", "loss (nats)", f"New texts, mean and range of {len(runs[0.0])} runs"),
+            Lines(ends, "p", "share of topics found", "After training"),
+        )
+    )
+
+
+def gain(runs: Runs, p: float, name: str) -> Estimate:
+    """How much more a rate gives than none, training by training with the same texts."""
+    pairs = zip(runs[p], runs[0.0], strict=True)
+    return number([getattr(one.read, name) - getattr(none.read, name) for one, none in pairs])
+
+
+def claims(random: RandomDropout, runs: Runs) -> tuple[Claim, ...]:
+    """What is said of dropout."""
+    tenth = random[0.1]
+    most, deviation = max(runs), float(tenth.sums.std())
+    better = gain(runs, most, "new")
+    words = [number([each.read.words for each in runs[p]]) for p in (0.0, most)]
+    lost = [number([each.read.new - each.read.headless for each in runs[p]]) for p in (0.0, most)]
+    used, missed = f"{words[0].mean:.1f} to {words[1].mean:.1f}", f"{lost[0].mean:.3f} to {lost[1].mean:.3f}"
+    useful, spread = above_zero(better, "corrected"), confirmed(words[1].low > words[0].mean, "not shown")
+    less = confirmed(lost[1].high < lost[0].mean, "not shown")
+    sums = "yes" if deviation < EXACT else f"on average only, ± {deviation:.2f}"
+    whole = (
+        f"{confirmed(tenth.whole > 0, 'corrected')}: heads dropped whole{'' if tenth.whole else '; it strikes pairs'}"
+    )
+    return (
+        Claim("output = Dropout(weights) × V, p = 0.1", "no factor", mean(tenth.left), _scaled(tenth)),
+        Claim("rows still sum to 1", "not said", _range(tenth.sums), f"not said: {sums}"),
+        Claim("prevents over-reliance: new texts", "better", better, f"{useful}: topics gained by p = {most:g}"),
+        Claim("several tokens, not just one", "yes", used, f"{spread}: words in use, p = 0 to {most:g}"),
+        Claim("heads cannot rely on other heads", "yes", f"{tenth.whole} of {tenth.heads:,}", whole),
+        Claim("… a trained head is missed less", "yes", missed, f"{less}: topics lost with a head, p = 0 to {most:g}"),
+        *(
+            Claim(f"rate of {model}", seed, published, f"{_same(seed, published)}: {where}")
+            for model, seed, published, where in PRESETS
+        ),
+    )
+
+
+def _same(seed: float, published: str) -> str:
+    return "confirmed as published" if published == f"{seed:g}" else "not shown"
+
+
+def _scaled(drawn: DroppedWeights) -> str:
+    """Whether the weights that stay are multiplied by 1/(1 − p)."""
+    if mean(drawn.left).high < 1 - drawn.p / 2:
+        return f"confirmed, no factor: {1 - drawn.p:g} of the weight stays"
+    return f"corrected: × 1/(1 − p) keeps the mean; without it {1 - drawn.p:g} of the weight would stay"
+
+
+def finding(random: RandomDropout, runs: Runs) -> str:
+    """One sentence, from the numbers."""
+    most = max(runs)
+    tenth = random[0.1]
+    seen, new, words = (
+        [number([getattr(each.read, name) for each in runs[p]]).mean for p in (0.0, most)]
+        for name in ("trained_on", "new", "words")
+    )
+    return (
+        f"With p = 0.1 a row of {KEYS} weights sums to {_range(tenth.sums)} (95%), on average to "
+        f"{mean(tenth.left).mean:.3f}; a reader that knows {seen[0]:.0%} of the texts it was trained on finds "
+        f"{new[0]:.0%} of new topics without dropout and {new[1]:.0%} with p = {most:g}, where its heads use "
+        f"{words[1]:.1f} words instead of {words[0]:.1f}."
+    )

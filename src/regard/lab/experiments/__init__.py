@@ -1,1 +1,0 @@
-"""One file for each experiment of the lab."""

@@ -1,0 +1,312 @@
+"""ffn: attention against the feed-forward layer: what each costs as texts grow, and what each can learn alone.
+
+Costs are operations of the products, by formula and counted on real layers. Then the two parts of a Transformer block
+are trained alone and together, without norms, on tokens that carry bits: to fetch a bit from another token, to tell the
+parity of a token's own bits, and to do both.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
+from regard.lab.cost import growth_order, milliseconds, one_thread, operations
+from regard.lab.ffn.task import ALONE, ASKED, ATTENTION, BOTH, FEED, KINDS, ROUTE, TOGETHER, TRANSFORM, Bits
+from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import mean, number, share
+from regard.lab.training import Trained, train
+from regard.nn import FeedForward, MultiHeadAttention
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """Operations of one block of a width over n tokens; the feed-forward layer's hidden one is 4 times as wide."""
+
+    width: int
+    length: int
+
+    @property
+    def projections(self) -> int:
+        """W_Q, W_K, W_V and W_O."""
+        return 8 * self.length * self.width**2
+
+    @property
+    def pairs(self) -> int:
+        """Scores and weighted values."""
+        return 4 * self.length**2 * self.width
+
+    @property
+    def attention(self) -> int:
+        """Both."""
+        return self.projections + self.pairs
+
+    @property
+    def feed(self) -> int:
+        """W₁ and W₂."""
+        return 16 * self.length * self.width**2
+
+
+def crossing(width: int) -> int:
+    """The first length at which attention costs more than the feed-forward layer, searched for."""
+    length = 1
+    while BlockCost(width, length).attention <= BlockCost(width, length).feed:
+        length += 1
+    return length
+
+
+WIDTHS = (256, 512, 768, 1024, 4096)
+DRAWN = 768
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+CHECKED = (64, 48)  # width and tokens of the layers on which torch's counter runs
+KNOWN = 0.95  # a share of right answers that is called known
+LINEAR = 0.8  # and one that is not: a linear rule gets up to 3/4 of the parities of two or three bits
+
+
+@dataclass(frozen=True)
+class PartResults:
+    """Counts on real layers, influence on other tokens, and right answers by question and kind."""
+
+    counted: tuple[int, int]
+    influence: dict[str, Tensor]
+    right: dict[tuple[str, str], list[float]]
+    runs: list[Trained]
+
+    def known(self, question: str, kind: str) -> Estimate:
+        """Right answers of all trainings."""
+        return share(self.right[question, kind])
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    repetitions = setting.choose(full=3, quick=2)
+    with one_thread():
+        found = measured(setting, repetitions)
+    return Report(
+        "ffn",
+        "What do attention and the feed-forward layer cost as texts grow, and what can each learn without the other?",
+        (cost_table(), crossing_table(found), learned_table(found), influence_table(found)),
+        (cost_picture(), learned_picture(found)),
+        finding(found),
+        (Compared(f"{CONCEPTS}, section 8", claims(found)),),
+        setting.record(repetitions, steps=found.runs[0].task.steps),
+        clock(setting, found),
+    )
+
+
+def measured(setting: Setting, repetitions: int) -> PartResults:
+    """Counts, influence and trainings."""
+    generator = setting.generator()
+    seeds = setting.seeds(repetitions, generator)
+    right: dict[tuple[str, str], list[float]] = {}
+    runs = []
+    for question in ASKED:
+        for kind in KINDS:
+            for seed in seeds:
+                task = asked(setting, question, kind, seed)
+                runs.append(train(task))
+                right.setdefault((question, kind), []).append(task.right(runs[-1].model, 2048 // task.length))
+    return PartResults(count(), influence(setting, setting.choose(full=20, quick=5)), right, runs)
+
+
+def asked(setting: Setting, question: str, kind: str, seed: int) -> Bits:
+    """What is trained: shorter if quick."""
+    length = 1 if question == ALONE else 8
+    return Bits(
+        seed=seed,
+        steps=setting.choose(full=250, quick=40),
+        rate=setting.choose(full=1e-2, quick=2e-2),
+        rise=0.1,
+        looks=1,
+        question=question,
+        kind=kind,
+        length=length,
+        bits=setting.choose(full=3, quick=2),
+        width=32,
+        heads=4,
+        batch=256 // length,
+    )
+
+
+def count() -> tuple[int, int]:
+    """Operations of a real attention layer and of a real feed-forward layer, by torch's counter."""
+    width, length = CHECKED
+    x = torch.zeros(1, length, width)
+    with torch.no_grad():
+        attention = MultiHeadAttention(width, 4, engine="tiled")
+        return operations(lambda: attention(x)), operations(lambda: FeedForward(width)(x))
+
+
+def influence(setting: Setting, repetitions: int) -> dict[str, Tensor]:
+    """How much the outputs of other tokens change when one token is replaced, of how much its own does."""
+    found: dict[str, list[Tensor]] = {"attention": [], "feed-forward": []}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(setting.seed)
+        for _ in range(repetitions):
+            x = torch.randn(1, 16, 64)
+            other = x.clone()
+            other[:, 3] = torch.randn(64)
+            for name, part in (
+                ("attention", MultiHeadAttention(64, 4, engine="reference")),
+                ("feed-forward", FeedForward(64)),
+            ):
+                change = (part(other) - part(x))[0].norm(dim=-1)
+                found[name].append(torch.cat([change[:3], change[4:]]).max() / change[3])
+    return {name: torch.stack(each) for name, each in found.items()}
+
+
+def cost_table() -> Table:
+    """Operations against n, and the power of n they grow with."""
+    rows = []
+    for length in LENGTHS:
+        cost, twice = BlockCost(DRAWN, length), BlockCost(DRAWN, 2 * length)
+        rows.append(
+            (
+                length,
+                f"{cost.projections / 1e9:.2f}",
+                f"{cost.pairs / 1e9:.2f}",
+                f"{cost.feed / 1e9:.2f}",
+                f"{cost.attention / cost.feed:.2f}",
+                f"n^{growth_order(cost.attention, twice.attention):.2f}",
+                f"n^{growth_order(cost.feed, twice.feed):.2f}",
+            )
+        )
+    columns = ("n", "projections", "pairs", "feed-forward", "attention ÷ ff", "attention grows", "ff grows")
+    return Table(columns, rows, f"GFLOP of one block, d_model = {DRAWN}, d_ff = {4 * DRAWN}")
+
+
+def crossing_table(found: PartResults) -> Table:
+    """From where on attention costs more."""
+    rows = [(width, crossing(width) - 1, f"{(crossing(width) - 1) / width:g} · d_model") for width in WIDTHS]
+    width = CHECKED[0]
+    title = (
+        f"Up to which n attention costs no more than the feed-forward layer; formulas and counts on layers of width "
+        f"{width} {'agree' if agree(found) else 'differ'}"
+    )
+    return Table(("d_model", "n", "which is"), rows, title)
+
+
+def agree(found: PartResults) -> bool:
+    """Whether the formulas give what was counted."""
+    cost = BlockCost(*CHECKED)
+    return (cost.attention, cost.feed) == found.counted
+
+
+def learned_table(found: PartResults) -> Table:
+    """Right answers by question and kind."""
+    rows: list[tuple[Cell, ...]] = [(question, *(found.known(question, kind) for kind in KINDS)) for question in ASKED]
+    bits = found.runs[0].task
+    assert isinstance(bits, Bits)
+    told = "; ".join(f"{question}: {what}" for question, what in ASKED.items())
+    title = (
+        f"Share of right answers on new texts, tokens of {bits.bits} bits (guessing: 0.5; where the marked one alone "
+        f"knows, 0.56). {told}"
+    )
+    return Table(("question", *KINDS), rows, title)
+
+
+def influence_table(found: PartResults) -> Table:
+    """Whether a token has a say in the outputs of others."""
+    rows = [(name, mean(each)) for name, each in found.influence.items()]
+    return Table(
+        ("part", "change elsewhere"), rows, "One token replaced: largest change at another, of that at its own"
+    )
+
+
+def cost_picture() -> Picture:
+    """Operations against n."""
+    costs = [BlockCost(DRAWN, length) for length in LENGTHS]
+    lines = [
+        Line("attention", list(LENGTHS), [cost.attention / 1e9 for cost in costs]),
+        Line("its pairs alone", list(LENGTHS), [cost.pairs / 1e9 for cost in costs]),
+        Line("feed-forward", list(LENGTHS), [cost.feed / 1e9 for cost in costs]),
+    ]
+    return Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True)
+
+
+def learned_picture(found: PartResults) -> Picture:
+    """Right answers as bars."""
+    series = {kind: [found.known(question, kind).mean for question in ASKED] for kind in KINDS}
+    return Bars(list(ASKED), series, "right answers", "What each part learns (0.5 is guessing)")
+
+
+def clock(setting: Setting, found: PartResults) -> Timing:
+    """Milliseconds of either part against n."""
+    width, lengths, rounds = setting.choose(
+        full=(256, (128, 256, 512, 1024, 2048, 4096), 5), quick=(128, (64, 128, 256, 512, 1024), 3)
+    )
+    attention, feed = MultiHeadAttention(width, 4), FeedForward(width)
+    rows, times = [], []
+    for length in setting.each("timing n =", lengths):
+        x = torch.randn(1, length, width, generator=setting.generator())
+        best = milliseconds({"attention": partial(attention, x), "feed-forward": partial(feed, x)}, rounds)
+        times.append(best)
+        rows.append((length, best["attention"], best["feed-forward"], best["attention"] / best["feed-forward"]))
+    title = (
+        f"Milliseconds, d_model = {width}, one thread, best of {rounds}; by operations they cross at n = {2 * width}"
+    )
+    seconds = number([float(each.record["seconds"]) for each in found.runs])
+    trained = Table(("trainings", "seconds each"), [(len(found.runs), seconds)], "Training, one thread")
+    table = Table(("n", "attention", "feed-forward", "attention ÷ ff"), rows, title)
+    lines = [Line(name, list(lengths), [best[name] for best in times]) for name in ("attention", "feed-forward")]
+    picture = Lines(lines, "n", "ms", f"Measured time, d_model = {width}", log_x=True, log_y=True)
+    return Timing((table, trained), (picture,))
+
+
+def claims(found: PartResults) -> tuple[Claim, ...]:
+    """What is said of the two parts."""
+    near, far = BlockCost(DRAWN, LENGTHS[0]), BlockCost(DRAWN, 2 * LENGTHS[-1])
+    low = growth_order(near.attention, BlockCost(DRAWN, 2 * LENGTHS[0]).attention)
+    high = growth_order(BlockCost(DRAWN, LENGTHS[-1]).attention, far.attention)
+    linear = growth_order(BlockCost(DRAWN, LENGTHS[-1]).feed, far.feed)
+    elsewhere = {name: float(each.max()) for name, each in found.influence.items()}
+    return (
+        Claim(
+            "attention is O(n²)",
+            "n²",
+            f"n^{low:.2f} to n^{high:.2f}",
+            f"confirmed in the end; cheaper than ff to n = {crossing(DRAWN) - 1:,}",
+        ),
+        Claim("feed-forward is O(n)", "n", f"n^{linear:.2f}", confirmed(linear == 1)),
+        Claim(
+            "all positions interact", "yes", mean(found.influence["attention"]), confirmed(elsewhere["attention"] > 0)
+        ),
+        Claim("ff: each position independent", 0, elsewhere["feed-forward"], confirmed(elsewhere["feed-forward"] == 0)),
+        Claim("attention alone routes", "good", *_good(found, ROUTE, ATTENTION)),
+        Claim("ff alone: no cross-position info", "none", *_bad(found, ROUTE, FEED)),
+        Claim("ff alone transforms", "good", *_good(found, TRANSFORM, FEED)),
+        Claim("attention alone transforms, one token", "weak", *_bad(found, ALONE, ATTENTION)),
+        Claim("attention alone transforms, in a text", "weak", *_bad(found, TRANSFORM, ATTENTION)),
+        Claim("together: route, then transform", "both", *_good(found, TOGETHER, BOTH)),
+    )
+
+
+def _good(found: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
+    known = found.known(question, kind)
+    return known, "confirmed" if known.mean >= KNOWN else "partly" if known.mean > LINEAR else "not confirmed"
+
+
+def _bad(found: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
+    known = found.known(question, kind)
+    if known.mean <= LINEAR:
+        return known, "confirmed"
+    return known, "partly" if known.mean < KNOWN else "corrected: softmax is a nonlinearity"
+
+
+def finding(found: PartResults) -> str:
+    """One sentence, from the numbers."""
+    here = {pair: f"{found.known(*pair).mean:.0%}" for pair in found.right}
+    limit = crossing(DRAWN) - 1
+    bent = found.known(TRANSFORM, ATTENTION).mean > LINEAR
+    return (
+        f"At d_model = {DRAWN} attention costs less than the feed-forward layer up to n = {limit:,} "
+        f"({limit / DRAWN:g} · d_model) and grows as n² only far beyond. Trained alone, attention tells a bit of "
+        f"another token at {here[ROUTE, ATTENTION]} and the feed-forward layer at {here[ROUTE, FEED]}; the parity of "
+        f"a single token's bits is told at {here[ALONE, ATTENTION]} by attention, which is linear there, and at "
+        f"{here[ALONE, FEED]} by the feed-forward layer; among other tokens attention reaches "
+        f"{here[TRANSFORM, ATTENTION]}{', for its softmax is a nonlinearity' if bent else ''}; to fetch and transform, "
+        f"both together reach {here[TOGETHER, BOTH]}, alone they reach {here[TOGETHER, ATTENTION]} and "
+        f"{here[TOGETHER, FEED]}."
+    )

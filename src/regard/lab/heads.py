@@ -1,0 +1,352 @@
+"""heads: how alike the heads of a layer are, at random and trained, and whether several learn what one cannot.
+
+The similarity of two heads is the cosine between all weights of their maps, Σ A·B / (|A| · |B|); centered, of the maps
+less the mean of their rows, 1/n. An average is over all pairs of different heads; one head alone has 1. The trained
+layers have one width and 1 to 8 heads. Every item wants what three others hold: the one before it, the first of all,
+and its twin, the other item of its type. That takes three patterns, two of places and one of content.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.inspection.capture import capture
+from regard.inspection.heads import head_table
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.lab.maps import normal, weights
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, mean, number, placement, share, training_time
+from regard.lab.tasks.relations import QUESTIONS, ItemTexts, Relating, right, three_questions
+from regard.lab.training import Trained, train
+
+WIDTH = 64
+KINDS = {"previous": "previous", "first": "first", "duplicate": "twin"}  # columns of c.heads(), and what is asked
+CALLED = 0.5  # a head that gives this share of its weight to one kind of item is called after it
+INSIDE = 0.025  # a figure beyond this quantile of single draws, at either end, does not fit
+
+
+def average(similarity: Tensor) -> Tensor:
+    """The mean over all pairs of two different heads, (…, head, head) to (…); 1 if there is one head only."""
+    heads = similarity.shape[-1]
+    if heads == 1:
+        return torch.ones_like(similarity[..., 0, 0])
+    own = similarity.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return (similarity.sum((-2, -1)) - own) / (heads * (heads - 1))
+
+
+#: what "similarity" may mean: of two maps A and B, Σ A·B / (|A| · |B|); of maps less the mean of their rows, 1/n; and
+#: the size of that, without its sign
+MEANINGS: dict[str, Callable[[AttentionMatrix], Tensor]] = {
+    "cosine": lambda maps: average(maps.similarity()),
+    "centered": lambda maps: average(maps.similarity(centered=True)),
+    "|centered|": lambda maps: average(maps.similarity(centered=True).abs()),
+}
+
+#: the standard deviation of the numbers in W_Q and W_K
+STARTS = {"1/√d (Xavier)": 1 / math.sqrt(WIDTH), "1": 1.0}
+
+
+def random_heads(generator: torch.Generator, draws: int, heads: int, tokens: int, start: str) -> AttentionMatrix:
+    """Maps of random tokens under random projections, (draw, head, query, key)."""
+    x, d_k = normal(generator, draws, 1, tokens, WIDTH), WIDTH // heads
+    query, key = (x @ (STARTS[start] * normal(generator, draws, heads, WIDTH, d_k)) for _ in range(2))
+    return AttentionMatrix.from_weights(weights(query, key))
+
+
+def fits(draws: dict[int, Tensor], figures: dict[int, float]) -> bool:
+    """Whether every figure lies well inside the single draws of its number of heads."""
+    return all(INSIDE <= placement(figure, draws[heads]) <= 1 - INSIDE for heads, figure in figures.items())
+
+
+@dataclass(frozen=True)
+class HeadProfile:
+    """Of the heads of one layer: how alike they are, by meaning, and the table of what they look at."""
+
+    alike: dict[str, float]
+    table: Table
+
+    @property
+    def kinds(self) -> list[str]:
+        """What each head is called: the kind of item that gets most of its weight, if that is enough."""
+        names = []
+        for row in self.table:
+            shares = {name: float(str(row[name])) for name in KINDS}
+            best = max(shares, key=lambda name: shares[name])
+            names.append(best if shares[best] >= CALLED else "mixed")
+        return names
+
+    @property
+    def patterns(self) -> int:
+        """How many kinds have a head of their own."""
+        return len(set(self.kinds) - {"mixed"})
+
+    def best(self, kind: str) -> float:
+        """The largest share of its weight that a head gives to a kind."""
+        return max(float(str(cell)) for cell in self.table[kind])
+
+
+def profile_heads(model: nn.Module, texts: ItemTexts) -> HeadProfile:
+    """What the heads of a model do with texts."""
+    with torch.no_grad():
+        captured = capture(model, *texts.inputs)
+    table = head_table(captured, which=("entropy", *KINDS), ids=texts.types)
+    return HeadProfile({name: float(meaning(captured[0]).mean()) for name, meaning in MEANINGS.items()}, table)
+
+
+SEED = {1: 1.00, 2: 0.12, 4: 0.17, 8: 0.19}  # the row of the source
+HEADS = tuple(SEED)
+KNOWN = 20  # keys that fit the other tables of the source
+TEXTS = 256
+
+
+@dataclass(frozen=True)
+class HeadsTraining:
+    """One training: right answers by question, and the heads before and after it."""
+
+    trained: Trained
+    right: dict[str, float]
+    before: HeadProfile
+    after: HeadProfile
+
+
+Runs = dict[int, list[HeadsTraining]]  # by number of heads
+RandomHeads = dict[tuple[str, str, int], dict[int, Tensor]]  # by start, meaning and tokens: draws by number of heads
+
+
+def alike(runs: Runs, heads: int, meaning: str, before: bool = False) -> Estimate:
+    """The similarity of the heads of the models."""
+    return number([(each.before if before else each.after).alike[meaning] for each in runs[heads]])
+
+
+def patterns(runs: Runs, heads: int, before: bool = False) -> Estimate:
+    """Kinds of items that have a head of their own."""
+    return number([float((each.before if before else each.after).patterns) for each in runs[heads]])
+
+
+def everything(runs: Runs, heads: int, less: int = 0) -> Estimate:
+    """Right answers to all questions; or how many more there are than with `less` heads, training by training."""
+    right = [sum(each.right.values()) / len(each.right) for each in runs[heads]]
+    if not less:
+        return share(right)
+    others = [sum(each.right.values()) / len(each.right) for each in runs[less]]
+    return number([one - other for one, other in zip(right, others, strict=True)])
+
+
+def fitting(random: RandomHeads, start: str, meaning: str) -> list[int]:
+    """Numbers of tokens with which random heads could have given the source's row."""
+    lengths = [tokens for first, second, tokens in random if (first, second) == (start, meaning)]
+    return [tokens for tokens in lengths if fits(random[start, meaning, tokens], SEED)]
+
+
+def similarity_table(random: RandomHeads, runs: Runs) -> Table:
+    """Random and trained, plain and centered, beside the source's row."""
+    start = next(iter(STARTS))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            heads,
+            SEED[heads],
+            *(mean(random[start, meaning, KNOWN][heads]) for meaning in ("cosine", "centered")),
+            *(alike(runs, heads, meaning, before) for before in (True, False) for meaning in ("cosine", "centered")),
+        )
+        for heads in HEADS
+    ]
+    columns = (
+        *("heads", "the seed", "random cosine", "random centered", "untrained cosine", "untrained centered"),
+        *("trained cosine", "trained centered"),
+    )
+    title = (
+        f"Average similarity of two heads; mean and 95% interval. Random: {KNOWN} random tokens, W_Q and W_K with "
+        f"deviation {start}. Untrained and trained: the same models before and after"
+    )
+    return Table(columns, rows, title)
+
+
+def learned_table(runs: Runs) -> Table:
+    """What each number of heads learns."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            heads,
+            WIDTH // heads,
+            *(share([each.right[question] for each in runs[heads]]) for question in QUESTIONS),
+            patterns(runs, heads),
+        )
+        for heads in HEADS
+    ]
+    columns = ("heads", "d_k", "the one before", "the first", "the twin", f"patterns, of {len(KINDS)}")
+    title = (
+        f"Trained at one width, {WIDTH}: share of right answers to {TEXTS} new texts (guessing: 0.125), and "
+        f"kinds of items that get {CALLED:.0%} or more of the weight of a head"
+    )
+    return Table(columns, rows, title)
+
+
+def one_model_table(run: HeadsTraining) -> Table:
+    """Every head of one model."""
+    rows = [
+        (int(str(row["head"])) + 1, *(row[name] for name in ("entropy", *KINDS)), called)
+        for row, called in zip(run.after.table, run.after.kinds, strict=True)
+    ]
+    return Table(
+        ("head", "entropy (nats)", *KINDS, "called"), rows, "c.heads() of the first model with 4 heads, trained"
+    )
+
+
+def fit_table(random: RandomHeads) -> Table:
+    """Which random heads could have given the source's row."""
+    rows: list[tuple[Cell, ...]] = []
+    for start in STARTS:
+        for meaning in MEANINGS:
+            numbers = fitting(random, start, meaning)
+            shown = numbers[len(numbers) // 2] if numbers else KNOWN
+            means = [f"{float(random[start, meaning, shown][heads].mean()):.2f}" for heads in HEADS[1:]]
+            fit = ", ".join(map(str, numbers)) or "none"
+            rows.append((start, meaning, fit, f"{', '.join(means)} ({shown} tokens)"))
+    tried = sorted({tokens for _, _, tokens in random})
+    title = (
+        f"Random heads that give {', '.join(f'{SEED[heads]:.2f}' for heads in HEADS[1:])} within 95% of single draws, "
+        f"of {', '.join(map(str, tried))} tokens"
+    )
+    return Table(("deviation of W", "similarity", "fits with tokens", "means, 2, 4 and 8 heads"), rows, title)
+
+
+def map_picture(run: HeadsTraining) -> Picture:
+    """The heads of one model on one text."""
+    asked = run.trained.task
+    assert isinstance(asked, Relating)
+    texts = asked.texts(1, torch.Generator().manual_seed(asked.seed + 4))
+    with torch.no_grad():
+        captured = capture(run.trained.model, *texts.inputs)
+    labels = [chr(ord("A") + kind) for kind in texts.types[0].tolist()]
+    grids = [
+        Grid(captured[0, head].dense()[0].tolist(), labels, labels, f"head {head + 1}: {called}", limits=(0.0, 1.0))
+        for head, called in enumerate(run.after.kinds)
+    ]
+    return Panel(grids, "Trained: each item looks for three others (letters are types)")
+
+
+def similarity_picture(random: RandomHeads, runs: Runs) -> Picture:
+    """Similarities against the number of heads."""
+    start, several = next(iter(STARTS)), HEADS[1:]
+    lines = [
+        curve("random", several, [mean(random[start, "cosine", KNOWN][heads]) for heads in several]),
+        curve("trained", several, [alike(runs, heads, "cosine") for heads in several]),
+        curve("trained, centered", several, [alike(runs, heads, "centered") for heads in several]),
+        Line("the seed", several, [SEED[heads] for heads in several]),
+    ]
+    return Lines(lines, "heads", "similarity", "Average of two heads")
+
+
+def learned_picture(runs: Runs) -> Picture:
+    """Right answers against the number of heads."""
+    lines = [
+        curve(question, HEADS, [share([each.right[question] for each in runs[heads]]) for heads in HEADS])
+        for question in QUESTIONS
+    ]
+    return Lines(lines, "heads", "share of right answers", f"Width {WIDTH}, several heads")
+
+
+LEARNED, CLOSE = 0.95, 0.05  # a share of right answers that is called learned; a difference that is called small
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    draws, repetitions = setting.choose(full=400, quick=60), setting.choose(full=5, quick=3)
+    generator = setting.generator()
+    random: RandomHeads = {}
+    lengths = setting.choose(full=(4, 5, 6, 7, 8, 10, 14, KNOWN), quick=(4, 5, 6, 8, KNOWN))
+    for tokens in setting.each("random heads, tokens:", lengths):
+        for start in STARTS:
+            maps = {heads: random_heads(generator, draws, heads, tokens, start) for heads in HEADS}
+            for name, meaning in MEANINGS.items():
+                random[start, name, tokens] = {heads: meaning(each) for heads, each in maps.items()}
+    seeds = setting.seeds(repetitions, generator)
+    runs = {heads: [measured(setting, heads, seed) for seed in seeds] for heads in HEADS}
+    return Report(
+        "heads",
+        "How alike are the heads of a layer, do they learn different patterns, and what can several learn that one "
+        "cannot?",
+        (similarity_table(random, runs), learned_table(runs), one_model_table(runs[4][0]), fit_table(random)),
+        (map_picture(runs[4][0]), Panel((similarity_picture(random, runs), learned_picture(runs)))),
+        finding(random, runs),
+        (
+            Compared(f"{RESULTS}, Experiment 3", row_claims(random, runs) + learned_claims(runs)),
+            Compared(f"{MINI_COURSE}, Multi-Head Attention", several_claims(runs)),
+        ),
+        setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[1][0].trained.task.steps),
+        Timing((training_time(each.trained for group in runs.values() for each in group),)),
+    )
+
+
+def measured(setting: Setting, heads: int, seed: int) -> HeadsTraining:
+    """One training, with the heads before and after it."""
+    asked = three_questions(setting, seed, heads)
+    trained = train(asked)
+    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = asked.model().eval()
+    before, after = (profile_heads(model, texts) for model in (fresh, trained.model))
+    return HeadsTraining(trained, right(asked, trained.model, texts), before, after)
+
+
+def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:
+    """The source's row beside random and trained heads."""
+    start = next(iter(STARTS))
+    listed = []
+    for heads in HEADS:
+        similarity, chance = alike(runs, heads, "cosine"), mean(random[start, "cosine", KNOWN][heads]).mean
+        off = similarity.mean - SEED[heads]
+        close = abs(off) <= CLOSE
+        verdict = f"{'confirmed: trained close' if close else f'partly: trained {off:+.2f}'}; random heads {chance:.2f}"
+        verdict = "confirmed: always" if heads == 1 else verdict
+        listed.append(
+            Claim(f"similarity, {heads} {'head' if heads == 1 else 'heads'}", SEED[heads], similarity, verdict)
+        )
+    ways = [f"{meaning}, W of {start}" for start in STARTS for meaning in MEANINGS if fitting(random, start, meaning)]
+    verdict = "corrected: untrained heads can give the row too" if ways else "confirmed: no random heads tried here do"
+    tried = len(STARTS) * len(MEANINGS)
+    return (*listed, Claim("the row shows that heads learn", "yes", f"{len(ways)} of {tried}", verdict))
+
+
+def learned_claims(runs: Runs) -> tuple[Claim, ...]:
+    """Heads that specialize."""
+    after, before = patterns(runs, 4), patterns(runs, 4, before=True)
+    learned = confirmed(after.mean > before.mean and after.mean >= 2, "not shown")
+    near, like = (share([each.after.best(kind) for each in runs[4]]) for kind in ("previous", "duplicate"))
+    adjacent, same = (confirmed(each.mean >= CALLED, "not shown") for each in (near, like))
+    what = "kinds with a head of their own"
+    return (
+        Claim("heads learn different patterns", "yes", after, f"{learned}: {what}, {before.mean:.1f} before"),
+        Claim("a head for adjacent words", "yes", near, f"{adjacent}: weight on the one before"),
+        Claim("a head for like words", "yes", like, f"{same}: weight on the same type"),
+    )
+
+
+def several_claims(runs: Runs) -> tuple[Claim, ...]:
+    """One head against several at one width."""
+    one, four = (everything(runs, heads) for heads in (1, 4))
+    more = everything(runs, 4, less=1)
+    learned = "confirmed" if four.mean >= LEARNED > one.mean else "partly" if more.low > 0 else "not shown"
+    verdict = f"{learned}: right answers, 1 to 4 heads of one width"
+    return (Claim("several heads model more relations", "better", f"{one.mean:.2f} to {four.mean:.2f}", verdict),)
+
+
+def finding(random: RandomHeads, runs: Runs) -> str:
+    """One sentence, from the numbers."""
+    start = next(iter(STARTS))
+    shares = ", ".join(f"{everything(runs, heads).mean:.0%}" for heads in HEADS)
+    trained_row = ", ".join(f"{alike(runs, heads, 'cosine').mean:.2f}" for heads in HEADS[1:])
+    random_row = ", ".join(f"{mean(random[start, 'cosine', KNOWN][heads]).mean:.2f}" for heads in HEADS[1:])
+    fit = [tokens for start in STARTS for meaning in MEANINGS for tokens in fitting(random, start, meaning)]
+    also = f"; random heads of {min(fit)} to {max(fit)} tokens can give the seed's row too" if fit else ""
+    also += ", as the last table says" if fit else ""
+    return (
+        f"1, 2, 4 and 8 heads of one width give {shares} right answers to three questions, with "
+        f"{patterns(runs, 4).mean:.1f} of {len(KINDS)} patterns in heads of their own at 4; 2, 4 and 8 trained heads "
+        f"have similarities of {trained_row}, random ones of {random_row}{also}."
+    )

@@ -1,1 +1,0 @@
-"""Heads: how alike they are, at random and trained, and what each has learned to look at."""

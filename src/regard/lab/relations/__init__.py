@@ -1,1 +1,0 @@
-"""Relations: items that want what other items hold, and a layer of attention that learns to fetch it."""

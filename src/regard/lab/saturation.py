@@ -1,0 +1,104 @@
+"""saturation: softmax of [1, 2, 3] and [10, 20, 30], and the derivative that is left for learning.
+
+Three keys of width one hold the scores and the query is 1, so attention's weights are the softmax and its gradient
+with respect to the keys is the Jacobian, diag(w) − w wᵀ. Nothing here is random.
+"""
+
+import torch
+from torch import Tensor
+
+from regard.inspection.records import Bars, Line, Lines, Panel, Picture, Table
+from regard.lab.maps import weights
+from regard.lab.report import SCORE_FUNCTIONS, Claim, Compared, Report, agrees, confirmed
+from regard.lab.setting import Setting
+from regard.spec.scores import Dot
+
+SMALL, LARGE = (1.0, 2.0, 3.0), (10.0, 20.0, 30.0)
+PRINTED = {SMALL: (0.09, 0.24, 0.67), LARGE: (0.00, 0.00, 1.00)}
+FACTORS = (0.1, 0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+
+STEEPEST = 0.25  # no derivative of softmax is larger: w (1 − w) at w = 1/2
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    found = {factor: softmax(torch.tensor(SMALL, dtype=torch.float64) * factor) for factor in FACTORS}
+    return Report(
+        "saturation",
+        "What do large scores do to softmax, and to the gradient that must pass through it?",
+        (table(found),),
+        (Panel((bars(), curve(found))),),
+        finding(),
+        (Compared(f"{SCORE_FUNCTIONS}, The softmax saturation problem", claims()),),
+        setting.record(repetitions=1),
+    )
+
+
+def softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights of these scores, (key,), and their Jacobian ∂weight/∂score, (key, key)."""
+    key = scores.double().view(1, 1, -1, 1).requires_grad_()
+    row = weights(torch.ones(1, 1, 1, 1, dtype=key.dtype), key, score=Dot())[0, 0, 0]
+    jacobian = [torch.autograd.grad(weight, key, retain_graph=True)[0].flatten() for weight in row]
+    return row.detach(), torch.stack(jacobian)
+
+
+def largest(jacobian: Tensor) -> float:
+    """The largest change of any weight with any score."""
+    return float(jacobian.abs().max())
+
+
+def table(found: dict[float, tuple[Tensor, Tensor]]) -> Table:
+    """Weights and derivative as the same scores grow."""
+    rows = [
+        (f"{factor:g} · [1, 2, 3]", *row.tolist(), largest(jacobian), float(jacobian.norm()))
+        for factor, (row, jacobian) in found.items()
+    ]
+    columns = ("scores", "weight 1", "weight 2", "weight 3", "largest ∂w/∂s", "norm")
+    return Table(columns, rows, "Softmax and its Jacobian (exact: nothing is random here)")
+
+
+def bars() -> Picture:
+    """The two examples of the source."""
+    series = {_name(scores): _rounded(softmax(torch.tensor(scores))[0]) for scores in PRINTED}
+    return Bars(("first", "second", "third"), series, "weight", "Softmax of small and large scores")
+
+
+def _rounded(row: Tensor) -> list[float]:
+    return [round(weight, 4) for weight in row.tolist()]
+
+
+def _name(scores: tuple[float, ...]) -> str:
+    return f"[{', '.join(f'{score:g}' for score in scores)}]"
+
+
+def curve(found: dict[float, tuple[Tensor, Tensor]]) -> Picture:
+    """How the derivative dies."""
+    steepest = [largest(jacobian) for _, jacobian in found.values()]
+    line = Line("", FACTORS, steepest)
+    return Lines([line], "c", "largest ∂w/∂s", "Derivative of softmax at c · [1, 2, 3]", log_y=True)
+
+
+def claims() -> tuple[Claim, ...]:
+    """Each printed weight, and what is said about gradients."""
+    listed = []
+    for scores, figures in PRINTED.items():
+        row, jacobian = softmax(torch.tensor(scores))
+        for place, (figure, weight) in enumerate(zip(figures, row.tolist(), strict=True), 1):
+            verdict = confirmed(agrees(figure, weight, decimals=2))
+            listed.append(Claim(f"softmax {_name(scores)}, weight {place}", f"{figure:.2f}", f"{weight:.4g}", verdict))
+        steepest = largest(jacobian)
+        says = "meaningful gradients" if scores == SMALL else "no gradient"
+        holds = steepest > 0.1 * STEEPEST if scores == SMALL else steepest == 0
+        verdict = f"{confirmed(holds, 'corrected')}: {100 * steepest / STEEPEST:.2g}% of the steepest"
+        listed.append(Claim(f"gradient at {_name(scores)}", says, steepest, verdict))
+    return tuple(listed)
+
+
+def finding() -> str:
+    """One sentence, from the numbers."""
+    (calm, slope), (loud, flat) = (softmax(torch.tensor(scores)) for scores in PRINTED)
+    return (
+        f"Scores ten times larger raise the largest weight from {float(calm.max()):.3f} to {float(loud.max()):.5f} and "
+        f"cut the largest derivative from {largest(slope):.3f} to {largest(flat):.6f}, "
+        f"{largest(slope) / largest(flat):,.0f} times less."
+    )

@@ -1,0 +1,1 @@
+"""Training tasks that several experiments share."""

@@ -1,0 +1,348 @@
+"""why: attention, a convolution and a recurrent net are asked for something that stands far back.
+
+A sequence of random symbols has one marked token, or four with different marks; the last token asks for the symbol
+under one of them. All three models have the same number of parameters and steps, and begin with the same embeddings.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, share
+from regard.lab.training import Trained, train
+from regard.lab.why.task import (
+    KERNEL,
+    KINDS,
+    LAYERS,
+    REACH,
+    SYMBOLS,
+    Convolving,
+    MarkRecall,
+    Recaller,
+    Recurring,
+    chain,
+    drawn,
+    fitted,
+    focus,
+    parameters,
+    pass_seconds,
+    reach,
+    right_answers,
+    slid,
+    stepped,
+)
+
+KEPT = (1, 4)  # marked tokens
+
+
+@dataclass(frozen=True)
+class RecallResults:
+    """The trainings of one kind of model for so many marks, and how each answered, with the distance of every question.
+
+    `others` are the answers at other lengths, `focus` the weights on the right token (attention alone).
+    """
+
+    kind: str
+    kept: int
+    trained: list[Trained]
+    right: list[Tensor]
+    distance: list[Tensor]
+    others: dict[int, list[Tensor]]
+    reach: int
+    focus: list[Tensor]
+    before: list[Tensor]
+
+    def accuracy(self, low: int = 1, high: int = 2**62) -> Estimate:
+        """Of the questions about distances from `low` to below `high`: over trainings, or the questions of one."""
+        kept = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
+        return over(kept)
+
+
+def over(found: list[Tensor]) -> Estimate:
+    """Mean and interval over trainings; over sequences if there is one training."""
+    return share(found[0] if len(found) == 1 else [float(each.mean()) for each in found])
+
+
+def lengths(trained: int) -> tuple[int, ...]:
+    """A quarter of the trained length, to four times it."""
+    return tuple(trained * share // 4 for share in (1, 2, 4, 8, 16))
+
+
+def octaves(length: int) -> list[int]:
+    """Distances from which on each doubling is counted."""
+    return [2**power for power in range((length - 1).bit_length())]
+
+
+def of(found: list[RecallResults], kind: str, kept: int) -> RecallResults:
+    """One of them."""
+    return next(each for each in found if (each.kind, each.kept) == (kind, kept))
+
+
+def main_table(found: list[RecallResults], length: int) -> Table:
+    """Right answers near and far."""
+    edges = (1, REACH // 2 + 1, REACH + 1)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.kind,
+            each.kept,
+            each.accuracy(),
+            each.accuracy(edges[0], edges[1]),
+            each.accuracy(edges[1], edges[2]),
+            each.accuracy(edges[2]),
+        )
+        for each in found
+    ]
+    trainings = len(found[0].trained)
+    what = f"{trainings} trainings" if trainings > 1 else "the sequences of one training"
+    columns = (
+        "model",
+        "to keep",
+        "right",
+        f"1 to {REACH // 2} back",
+        f"{REACH // 2 + 1} to {REACH}",
+        f"{REACH + 1} or more",
+    )
+    title = f"Trained and asked at {length} tokens (guessing: {1 / SYMBOLS:.3f}); mean and 95% interval over {what}"
+    return Table(columns, rows, title)
+
+
+def length_table(found: list[RecallResults], length: int) -> Table:
+    """Right answers at other lengths."""
+    rows: list[tuple[Cell, ...]] = [
+        (each.kind, each.kept, *(over(each.others[other]) for other in lengths(length))) for each in found
+    ]
+    columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
+    return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
+
+
+def way_table(found: list[RecallResults], length: int) -> Table:
+    """How far each sees, and over how many steps."""
+    formula = {
+        "attention": ("all", "1"),
+        "convolution": (f"layers × (kernel − 1) = {REACH}", f"distance / {KERNEL - 1}, at most {LAYERS}"),
+        "recurrence": ("all, through one state", "distance"),
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (
+            kind,
+            parameters(of(found, kind, 1).trained[0].model),
+            of(found, kind, 1).reach,
+            *formula[kind],
+            *chains(found, kind, length),
+        )
+        for kind in KINDS
+    ]
+    columns = (
+        "model",
+        "parameters",
+        "reach here",
+        "reach",
+        "steps on the way",
+        f"chain at {length}",
+        f"at {2 * length}",
+    )
+    title = (
+        "Reach: how far back gradients are not 0. Chain: the longest row of operations each of which waits for the one "
+        "before"
+    )
+    return Table(columns, rows, title)
+
+
+def chains(found: list[RecallResults], kind: str, length: int) -> tuple[int, int]:
+    """The longest chains at the trained length and at its double."""
+    model = of(found, kind, 1).trained[0].model
+    assert isinstance(model, Recaller)
+    first, second = (chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
+    return first, second
+
+
+def distance_picture(found: list[RecallResults], length: int) -> Picture:
+    """Right answers against the distance."""
+    parts = []
+    starts = octaves(length)
+    for kept in KEPT:
+        lines = [
+            curve(kind, starts, [of(found, kind, kept).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
+        ]
+        lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
+        title = "one token to keep" if kept == 1 else f"{kept} tokens to keep"
+        parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
+    return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
+
+
+MOST = 10_000  # parameters
+RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
+GOOD = 0.9
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    repetitions, length = setting.choose(full=3, quick=1), setting.choose(full=64, quick=24)
+    seeds = setting.seeds(repetitions)
+    found = [asked(setting, kind, kept, seeds, length) for kept in KEPT for kind in KINDS]
+    return Report(
+        "why",
+        "What can attention reach that a convolution and a recurrent net of the same size cannot, and what has to wait "
+        "for what?",
+        (main_table(found, length), length_table(found, length), way_table(found, length)),
+        (distance_picture(found, length),),
+        finding(found, length),
+        (
+            Compared(f"{RESULTS}, The core problem", core_claims(setting, found, length)),
+            Compared(f"{MINI_COURSE}, What is attention?", course_claims(found, length)),
+        ),
+        setting.record(repetitions, trained_length=length, symbols=SYMBOLS),
+        timing(setting, found),
+    )
+
+
+def training_task(setting: Setting, kind: str, kept: int, seed: int, length: int) -> MarkRecall:
+    """What is trained: shorter if quick."""
+    return MarkRecall(
+        seed=seed,
+        steps=setting.choose(full=200, quick=120),
+        rate=RATES[kind],
+        rise=0.3,
+        looks=10,
+        kind=kind,
+        length=length,
+        kept=kept,
+        most=MOST,
+        batch=setting.choose(full=32, quick=24),
+    )
+
+
+def asked(setting: Setting, kind: str, kept: int, seeds: list[int], length: int) -> RecallResults:
+    """Train, and ask."""
+    count = setting.choose(full=2000, quick=400)
+    trained = [train(training_task(setting, kind, kept, seed, length)) for seed in seeds]
+    models = [each.model for each in trained]
+    generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
+    questions = [drawn(count, length, kept, generator) for generator in generators]
+    others = {
+        other: [
+            right_answers(model, drawn(count // 4, other, kept, generator))
+            for model, generator in zip(models, generators, strict=True)
+        ]
+        for other in lengths(length)
+    }
+    looks: list[Tensor] = []
+    before: list[Tensor] = []
+    if kind == "attention":
+        looks = [focus(model, each) for model, each in zip(models, questions, strict=True)]
+        with torch.random.fork_rng(devices=[]):
+            for each, question in zip(trained, questions, strict=True):
+                torch.manual_seed(each.task.seed)
+                before.append(focus(each.task.model().eval(), question))
+    model = models[0]
+    assert isinstance(model, Recaller)
+    return RecallResults(
+        kind,
+        kept,
+        trained,
+        [right_answers(model, each) for model, each in zip(models, questions, strict=True)],
+        [each.distance for each in questions],
+        others,
+        reach(model, drawn(64, length, kept, torch.Generator().manual_seed(seeds[0] + 2))),
+        looks,
+        before,
+    )
+
+
+def core_claims(setting: Setting, found: list[RecallResults], length: int) -> tuple[Claim, ...]:
+    """Fixed operations, and what attention does instead."""
+    generator = setting.generator()
+    bodies = {kind: of(found, kind, KEPT[0]).trained[0].model for kind in KINDS}
+    convolution, recurrence = bodies["convolution"].body, bodies["recurrence"].body
+    assert isinstance(convolution, Convolving)
+    assert isinstance(recurrence, Recurring)
+
+    def sequence(kind: str) -> Tensor:
+        width = fitted(kind, SYMBOLS, KEPT[0], MOST)
+        return torch.randn(4, 3 * REACH, width, generator=generator)
+
+    filters = slid(convolution, sequence("convolution"), 7)
+    steps = stepped(recurrence, sequence("recurrence"))
+    attention = of(found, "attention", KEPT[-1])
+    begun, learned = over(attention.before), over(attention.focus)
+    sure = confirmed(learned.low > begun.high, "not shown")
+    return (
+        Claim("convolutions", "same filter at all positions", filters, _same(filters, "slid by 7, the answer slides")),
+        Claim("RNNs", "same weights at all steps", steps, _same(steps, "one step, repeated")),
+        Claim(
+            "attention",
+            "LEARNS what to focus on",
+            learned,
+            f"{sure}: weight on what is asked for, first {begun.mean:.2f}",
+        ),
+        Claim(
+            "parameters",
+            "",
+            parameters(attention.trained[0].model),
+            "not said: the same at all positions and lengths in all three",
+        ),
+    )
+
+
+def _same(error: float, what: str) -> str:
+    return f"{confirmed(error < 1e-4, 'corrected')}: {what}; largest difference"
+
+
+def course_claims(found: list[RecallResults], length: int) -> tuple[Claim, ...]:
+    """Long range, and in parallel."""
+    far = {kind: of(found, kind, KEPT[-1]).accuracy(REACH + 1) for kind in KINDS}
+    least = min(far["attention"].low, 1.0)
+    ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
+    long = "confirmed" if far["attention"].mean >= GOOD else "partly"
+    others = ", ".join(f"{kind} {far[kind].mean:.2f}" for kind in KINDS if kind != "attention")
+    grown = {kind: chains(found, kind, length) for kind in KINDS}
+    still = grown["attention"][0] == grown["attention"][1]
+    waits = grown["recurrence"][1] > 1.5 * grown["recurrence"][0]
+    parallel = confirmed(still and waits, "corrected")
+    told = f"{parallel}: recurrence {grown['recurrence'][0]} and {grown['recurrence'][1]}"
+    return (
+        Claim("long-range", "captured", far["attention"], f"{long}{', alone' if ahead else ''}: {others}"),
+        Claim(
+            f"parallel, chain at {length}, {2 * length}", "unlike RNNs", "{} and {}".format(*grown["attention"]), told
+        ),
+    )
+
+
+def timing(setting: Setting, found: list[RecallResults]) -> Timing:
+    """A pass over longer and longer sequences, and the trainings."""
+    sizes = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024))
+    width = 32
+    best = pass_seconds(sizes, width, setting.choose(full=7, quick=3))
+    rows: list[tuple[Cell, ...]] = [
+        (f"{size:,}", *(1e3 * best[kind][place] for kind in KINDS)) for place, size in enumerate(sizes)
+    ]
+    passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, f"One pass, width {width}, best of several")
+    taken = [
+        (each.kind, each.kept, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
+        for each in found
+    ]
+    trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
+    lines = [Line(kind, sizes, [1e3 * each for each in best[kind]]) for kind in KINDS]
+    picture = Lines(lines, "tokens", "ms", "One pass over a sequence", log_x=True, log_y=True)
+    return Timing((passed, trained), (picture,))
+
+
+def finding(found: list[RecallResults], length: int) -> str:
+    """One sentence, from the numbers."""
+
+    def told(kept: int) -> str:
+        return ", ".join(f"{kind} {of(found, kind, kept).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
+
+    attention = of(found, "attention", KEPT[-1])
+    return (
+        f"Asked for one token more than {REACH} back, the models are right in these shares: {told(KEPT[0])}; with "
+        f"{KEPT[-1]} tokens to keep: {told(KEPT[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
+        f"{of(found, 'convolution', KEPT[0]).reach} tokens back and no further; the recurrent net sees all, but "
+        f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
+        f"which after training has {over(attention.focus).mean:.2f} of the weight (before: "
+        f"{over(attention.before).mean:.2f})."
+    )

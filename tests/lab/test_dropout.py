@@ -1,0 +1,116 @@
+"""dropout: pairs, sums and means of random attention, texts of topics, and a report that follows from the readers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from regard.inspection.records import Estimate, Grid, Panel
+from regard.lab.dropout import experiment
+from regard.lab.dropout.experiment import HEADS, DroppedWeights, ReaderScores, dropped, hidden, read
+from regard.lab.dropout.task import Reader, TopicTexts, drawn, right
+from regard.lab.report import Report
+from regard.plot.figure import note_lines
+
+Quick = Callable[[str], Report]
+
+
+def test_kept_weights_grow_and_the_spread_of_sums_is_as_computed() -> None:
+    found = dropped(torch.Generator().manual_seed(0), 200, 0.3)
+    assert torch.allclose(found.before.sum(-1), torch.ones(()).double())
+    stays = ~found.gone
+    assert torch.allclose(found.after[stays], found.before[stays] / 0.7)
+    assert float(found.gone.double().mean()) == pytest.approx(0.3, abs=0.005)
+    assert float(found.sums.std()) == pytest.approx(found.spread, rel=0.05)
+    assert float(found.left.mean()) == pytest.approx(1.0, abs=0.01)
+
+
+def test_heads_that_drop_the_same_pairs_are_noticed() -> None:
+    found = dropped(torch.Generator().manual_seed(0), 50, 0.5)
+    assert float(found.together.mean().abs()) < 0.02
+    same = DroppedWeights(0.5, found.before, found.after[:, :1].expand(-1, HEADS, -1, -1))
+    assert same.together.tolist() == pytest.approx([1.0] * 50)
+
+
+def test_hidden_before_softmax_rows_sum_to_1() -> None:
+    assert torch.allclose(hidden(torch.Generator().manual_seed(0), 5, 0.3), torch.ones(()).double(), atol=1e-12)
+
+
+def test_texts_use_the_words_of_their_topic_more() -> None:
+    texts = drawn(400, 20, 4, 5, 10, 0.5, torch.Generator().manual_seed(0))
+    own = texts.words // 5 == texts.topics.unsqueeze(1)
+    assert float(own.double().mean()) == pytest.approx(0.5 + 0.5 * 5 / 30, abs=0.02)
+    assert int(texts.words.max()) < 30
+
+
+def test_reading_without_words_and_without_heads() -> None:
+    torch.manual_seed(0)
+    model = Reader(30, 8, HEADS, 4, 0.0).eval()
+    texts = drawn(60, 10, 4, 5, 10, 0.5, torch.Generator().manual_seed(1))
+    found = read(model, texts, texts, HEADS, torch.Generator().manual_seed(2))
+    assert found.trained_on == found.new == right(model, texts)
+    assert 1 < found.words <= 10
+    # a text of one word again and again reads the same without half of them
+    same = TopicTexts(texts.words[:, :1].expand(-1, 10), texts.topics)
+    again = read(model, same, same, HEADS, torch.Generator().manual_seed(2))
+    assert again.half == again.new
+    assert again.words == pytest.approx(10, rel=1e-5)
+
+
+def test_dropout_keeps_quick_readers_from_learning_by_heart(quick: Quick) -> None:
+    rows = quick("dropout").tables[1].rows
+    none, most = rows[0], rows[-1]
+    assert (none[0], most[0]) == ("0", "0.5")
+    for place, rises in ((2, True), (3, False), (4, True)):
+        one, other = none[place], most[place]
+        assert isinstance(one, Estimate)
+        assert isinstance(other, Estimate)
+        assert (other.mean > one.mean) == rises
+
+
+def test_the_picture_leaves_dropped_pairs_blank(quick: Quick) -> None:
+    panel = quick("dropout").pictures[0]
+    assert isinstance(panel, Panel)
+    before, after, *_ = panel.pictures
+    assert isinstance(before, Grid)
+    assert isinstance(after, Grid)
+    pairs = [
+        (one, other)
+        for row, line in zip(before.values, after.values, strict=True)
+        for one, other in zip(row, line, strict=True)
+    ]
+    blank = sum(other is None for _, other in pairs)
+    assert 8 < blank < 32
+    assert note_lines(after) == ["hatched: dropped"]
+    assert all(other is None or other == pytest.approx((one or 0) / 0.7) for one, other in pairs)
+
+
+def test_presets_are_those_of_the_configurations() -> None:
+    transformers = pytest.importorskip("transformers")
+    named = {model: (seed, said) for model, seed, said, _ in experiment.PRESETS}
+    assert named["BERT"] == (0.1, f"{transformers.BertConfig().attention_probs_dropout_prob:g}")
+    assert named["GPT-2"] == (0.1, f"{transformers.GPT2Config().attn_pdrop:g}")
+
+
+def test_verdicts_follow_the_numbers() -> None:
+    random = {p: dropped(torch.Generator().manual_seed(0), 20, p) for p in (0.1, 0.3, 0.5)}
+    worse = ReaderScores(1.0, 0.5, 0.4, 0.4, 5.0)
+
+    def runs(better: ReaderScores) -> Any:
+        none = [SimpleNamespace(read=replace(worse, new=0.5 + shift)) for shift in (0.0, 0.01, 0.02)]
+        more = [SimpleNamespace(read=replace(better, new=better.new + shift)) for shift in (0.0, 0.012, 0.02)]
+        return {0.0: none, 0.5: more}
+
+    gained = experiment.claims(random, runs(ReaderScores(1.0, 0.7, 0.6, 0.69, 12.0)))
+    assert [claim.verdict.split(":")[0] for claim in gained[2:4]] == ["confirmed"] * 2
+    assert gained[5].verdict.startswith("confirmed: topics lost with a head")
+    lost = experiment.claims(random, runs(ReaderScores(1.0, 0.3, 0.3, 0.1, 2.0)))
+    assert lost[2].verdict == "corrected: topics gained by p = 0.5"
+    assert lost[3].verdict.startswith("not shown: words in use")
+    assert lost[5].verdict.startswith("not shown")
+    assert gained[1].verdict.startswith("not said: on average only")
+    even = DroppedWeights(0.1, random[0.1].before, random[0.1].before)
+    assert experiment.claims({**random, 0.1: even}, runs(worse))[1].verdict == "not said: yes"

@@ -1,0 +1,73 @@
+"""The page of many reports: complete, closed to the network, and safe from what stands in a text."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from regard import lab
+from regard.inspection.records import Bars, Table
+from regard.lab.render import html_page, write
+from regard.lab.report import Claim, Compared, Report
+from regard.lab.run_all import Failed
+
+EVIL = "<script>alert(1)</script>&"
+REPORT = Report(
+    "one",
+    f"Is {EVIL} a question?",
+    (Table(("a", "b"), [("x", 1.5), (EVIL, 2.25)], "numbers"),),
+    (Bars(["p"], {"s": [1.0]}, "y", "bars"),),
+    "It is.",
+    (
+        Compared(
+            "seed: course",
+            (
+                Claim("so", "1", 1.0, "confirmed"),
+                Claim("not so", "1", 2.0, "corrected: by 1"),
+                Claim("in part", "1", 2.0, "partly: below 2"),
+                Claim("odd", "1", 2.0, "not said: about others"),
+            ),
+        ),
+    ),
+    {"seed": 4, "quick": True, "regard": "0", "torch": "2", "machine": "m"},
+)
+
+
+class _Balanced(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_every_part_is_there_and_texts_are_texts(tmp_path: Path) -> None:
+    write(REPORT, tmp_path)
+    asked = {"one": "asked & answered", "two": "what"}
+    page = html_page([REPORT, Failed("two", "ValueError: no <model>")], asked, tmp_path)
+    parser = _Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    assert "script" not in parser.seen
+    assert parser.seen.count("img") == 1
+    assert parser.seen.count("table") == 2
+    for text in ("asked &amp; answered", "It is.", "2.25", "Not run: ValueError: no &lt;model&gt;", "--quick --seed 4"):
+        assert text in page
+    assert "1 confirmed</span>" in page
+    assert "1 corrected</span>" in page
+    assert "1 partly</span>" in page
+    assert "1 not said</span>" in page
+
+
+def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
+    report = lab.run("saturation", quick=True)
+    write(report, tmp_path)
+    page = html_page([report], lab.EXPERIMENTS, tmp_path)
+    assert "default-src 'none'" in page
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)

@@ -1,0 +1,112 @@
+"""tricks: the ways give the same attention, what is weighed is what is held, and verdicts follow the numbers."""
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.inspection.records import Estimate
+from regard.lab.cost import peak_bytes
+from regard.lab.report import Report
+from regard.lab.setting import Setting
+from regard.lab.tricks import experiment, ways
+from regard.lab.tricks.ways import GenerationCost, generated, projections, small_model
+
+Quick = Callable[[str], Report]
+
+
+@pytest.fixture(scope="module")
+def found() -> experiment.TrickResults:
+    return experiment.measured(Setting(quick=True, seed=3), 2)
+
+
+@pytest.mark.parametrize("name", [*ways.ways()])
+def test_all_ways_are_attention(name: str) -> None:
+    query, key, value = torch.randn(3, 1, 2, 150, ways.WIDTH, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        out = ways.ways()[name](query, key, value)
+    assert torch.allclose(out, scaled_dot_product_attention(query, key, value), atol=1e-5)
+
+
+def test_chunks_that_are_computed_again_have_the_same_gradient() -> None:
+    inputs = torch.randn(3, 1, 1, 150, ways.WIDTH, generator=torch.Generator().manual_seed(0)).unbind()
+    leaves = query, key, value = [each.clone().requires_grad_() for each in inputs]
+    once, again = (
+        torch.autograd.grad(ways.chunked(query, key, value, again=again).square().sum(), leaves)
+        for again in (False, True)
+    )
+    for first, second in zip(once, again, strict=True):
+        assert torch.allclose(first, second, atol=1e-5)
+
+
+def test_shapes_weigh_what_tensors_weigh() -> None:
+    length = 256
+    inputs = torch.randn(3, 1, 1, length, ways.WIDTH)
+    with torch.no_grad():
+        held = peak_bytes(lambda: ways.naive(*inputs))
+    assert ways.forward_bytes(ways.NAIVE, length) == held - 4 * length * ways.WIDTH
+    # scores and weights at once
+    assert 2 * 4 * length**2 - 4 * length * ways.WIDTH <= ways.forward_bytes(ways.NAIVE, length) <= 3 * 4 * length**2
+
+
+def test_the_longest_text_just_fits() -> None:
+    budget = 1 << 20
+    longest = ways.longest(ways.NAIVE, budget, 4096)
+    assert ways.forward_bytes(ways.NAIVE, longest) <= budget < ways.forward_bytes(ways.NAIVE, longest + 1)
+    drawn = ways.longest(ways.CHUNKS, budget, 512)
+    assert ways.forward_bytes(ways.CHUNKS, drawn) == pytest.approx(budget, rel=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_generation_costs_what_the_formulas_say(count: int) -> None:
+    seen, cost = generated(small_model(1, "reference"), count), GenerationCost(count)
+    assert (seen.without, seen.cached, seen.held) == (cost.without, cost.cached, cost.held)
+    assert seen.same
+
+
+def test_a_cached_step_projects_query_key_value_and_output() -> None:
+    assert projections(3) == projections(9) == 4
+
+
+def test_memory_grows_as_it_should(found: experiment.TrickResults) -> None:
+    assert found.forward[ways.NAIVE].order == pytest.approx(2, abs=0.05)
+    assert all(each.order < 1.05 for name, each in found.forward.items() if name != ways.NAIVE)
+    assert found.more(ways.CHUNKS) == 1
+    assert found.more(ways.AGAIN) == found.more(ways.TILED) == pytest.approx(7 / 6)
+    assert found.training_order(ways.CHUNKS) > found.training_order(ways.AGAIN)
+
+
+def test_verdicts_follow_the_numbers(found: experiment.TrickResults) -> None:
+    said = {claim.says: claim.verdict for claim in experiment.claims(found)}
+    assert said["flash: memory from O(n²)"] == said["flash: … to O(n)"] == "confirmed"
+    assert said["chunks: trade compute for memory"] == "corrected: in training only"
+    assert experiment.exact(found)
+    assert "the same numbers" in experiment.generation_table(found).title
+    naive = found.forward[ways.NAIVE]
+    dear = dataclasses.replace(naive, operations=2 * naive.operations)
+    other = dataclasses.replace(
+        found,
+        forward={**found.forward, found.flash: dear, ways.CHUNKS: dear},
+        projections=1.0,
+        counted=dataclasses.replace(found.counted, cached=1),
+    )
+    said = {claim.says: claim.verdict for claim in experiment.claims(other)}
+    assert said["flash: … to O(n)"] == said["chunks: no full n × n matrix"] == "not confirmed"
+    assert said["chunks: trade compute for memory"] == said["cache: only Q for the new token"] == "confirmed"
+    assert not experiment.exact(other)
+    assert "other numbers" in experiment.generation_table(other).title
+
+
+def test_errors_are_those_of_float32(quick: Quick) -> None:
+    for row in quick("tricks").tables[0].rows:
+        assert isinstance(row[-1], Estimate)
+        assert 0.1 < row[-1].mean < 20
+
+
+def test_the_stopwatch_judges_the_speed() -> None:
+    assert experiment.said([1.5, 2.0, 3.9, 5.0]).rows[0][2:] == (
+        "1.5× to 5.0×",
+        "partly: within 2–4× at 2 of 4 lengths",
+    )

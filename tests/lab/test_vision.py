@@ -1,0 +1,152 @@
+"""vision: pictures and their words, combinations kept apart, models that look where they are told, and the report."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.inspection.capture import capture
+from regard.inspection.records import Estimate, Grid
+from regard.lab.report import Report
+from regard.lab.setting import Setting
+from regard.lab.vision import experiment, scenes, task
+
+Quick = Callable[[str], Report]
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_every_thing_is_drawn_and_recognized() -> None:
+    assert scenes.things().shape == (16, 3, 6, 6)
+    assert len({tuple(each.flatten().tolist()) for each in scenes.things()}) == 16
+    cells = torch.arange(-1, 15).view(1, 16)
+    drawn = scenes.drawn(cells.expand(20, -1), _generator())
+    assert drawn.shape == (20, 3, 24, 24)
+    assert torch.equal(scenes.recognized(drawn), cells.expand(20, -1))
+    # the disc of the second cell is at the top, beside the empty first
+    assert float(drawn[0, :, :6, :6].abs().mean()) < 0.2
+    assert float(drawn[0, 0, 2:4, 6:12].mean()) > 0.5
+    assert torch.equal(scenes.whole(scenes.cut(drawn)), drawn)
+
+
+def test_twins_are_pairs() -> None:
+    scene = scenes.twinned(50, _generator())
+    held = scene.twin >= 0
+    assert torch.equal(held, scene.cells >= 0)
+    assert held.sum(1).tolist() == [2 * scenes.PAIRS] * 50
+    there = scene.twin.clamp(min=0)
+    assert torch.equal(scene.cells.gather(1, there)[held], scene.cells[held])
+    assert torch.equal(there.gather(1, there)[held], torch.arange(16).expand(50, -1)[held])
+    assert not bool((scene.twin == torch.arange(16)).any())
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+@pytest.mark.parametrize("told", [scenes.captioned, scenes.described])
+def test_words_are_about_what_stands_there(told: Callable[..., scenes.WordedScene], unseen: bool) -> None:
+    scene = told(40, _generator(), unseen=unseen)
+    for cells, words, about in zip(scene.cells.tolist(), scene.words, scene.about.tolist(), strict=True):
+        spoken = [word for word in scenes.spoken(words) if word != scenes.START]
+        assert len(spoken) == len(about)
+        for color, shape, cell in zip(spoken[::2], spoken[1::2], about[::2], strict=True):
+            assert scenes.NAMES[cells[cell]] == f"{color} {shape}"
+        assert sorted(set(about)) == [cell for cell, thing in enumerate(cells) if thing >= 0]
+
+
+def test_tests_have_combinations_that_never_come_in_training() -> None:
+    generator = _generator()
+
+    def sets(unseen: bool) -> set[tuple[int, ...]]:
+        found = scenes.captioned(3000, generator, unseen=unseen)
+        return {tuple(sorted(thing for thing in row if thing >= 0)) for row in found.cells.tolist()}
+
+    def places(unseen: bool) -> set[tuple[int, int]]:
+        found = scenes.described(3000, generator, unseen=unseen)
+        return {pair for row in found.cells.tolist() for pair in enumerate(row) if pair[1] >= 0}
+
+    assert not sets(False) & sets(True)
+    assert not places(False) & places(True)
+    assert {thing for _, thing in places(False)} == {thing for _, thing in places(True)} == set(range(16))
+
+
+def test_patches_are_the_grid_that_capture_knows() -> None:
+    torch.manual_seed(0)
+    model = task.Twins(16, 2)
+    found = capture(model, torch.randn(1, 3, 24, 24))
+    assert found.grid is not None
+    assert (found.grid.rows, found.grid.columns, found.grid.special) == (4, 4, 0)
+
+
+def test_a_perfect_denoiser_makes_the_picture_that_was_asked_for() -> None:
+    class Known(torch.nn.Module):
+        def forward(
+            self, noisy: torch.Tensor, level: torch.Tensor, words: torch.Tensor, where: torch.Tensor
+        ) -> torch.Tensor:
+            return clean
+
+    scene = scenes.described(5, _generator(), unseen=True)
+    clean = scenes.drawn(scene.cells, _generator(), noise=0.0)
+    made = task.made(Known(), torch.randn(5, 3, 24, 24, generator=_generator()), scene)
+    assert torch.allclose(made, clean, atol=1e-5)
+
+
+def test_untrained_models_know_nothing() -> None:
+    torch.manual_seed(0)
+    model = task.Captioner(len(scenes.VOCABULARY), 6, 16, 2).eval()
+    with torch.no_grad():
+        found = task.captions(model, 40, _generator())
+    assert float(found.right.mean()) < 0.5
+    assert float(found.weight.mean()) < 0.3
+
+
+def test_overlays_show_the_weight_and_the_shape() -> None:
+    weights = torch.zeros(16)
+    weights[5] = 0.8
+    picture = torch.zeros(3, 24, 24)
+    picture[:, 8, 8] = 1.0
+    over = experiment.laid_over(weights, picture)
+    assert float(over[8, 8]) == pytest.approx(0.8)
+    assert float(over[6, 6]) == pytest.approx(0.8 * experiment.FLOOR)
+    assert float(over[0, 0]) == 0.0
+    grid = experiment.mosaic([over, over, over], "", "")
+    assert (len(grid.values), len(grid.values[0])) == (24, 3 * 24 + 2)
+    assert experiment.place(6) == "b3"
+
+
+def test_quick_models_look_where_they_should(quick: Quick) -> None:
+    report = quick("vision")
+    for row in report.tables[0].rows:
+        right, without, weight, uniform = row[2], row[3], row[5], row[6]
+        assert isinstance(right, Estimate)
+        assert isinstance(without, Estimate)
+        assert isinstance(weight, Estimate)
+        assert right.low > without.high
+        assert weight.low > float(str(uniform)) + 0.2
+    assert all(isinstance(picture, Grid) for picture in report.pictures)
+    assert [claim.verdict.split(":")[0] for claim in report.compared[0].claims[:3]] == ["confirmed"] * 3
+
+
+def test_verdicts_follow_the_numbers() -> None:
+    torch.manual_seed(0)
+    model = task.Twins(16, 2).eval()
+    with torch.no_grad():
+        found = task.twins(model, 30, _generator())
+    blind = experiment.VisionRun(
+        experiment.TWINS, [], [replace(found, right=found.without, weight=torch.full((15,), 0.02))]
+    )
+    sure = experiment.VisionRun(
+        experiment.TWINS, [], [replace(found, right=torch.ones(30), weight=torch.full((15,), 0.9))]
+    )
+    verdicts = [claim.verdict.split(":")[0] for claim in experiment.claims([blind, sure, blind])[:3]]
+    assert verdicts == ["not shown", "confirmed", "not shown"]
+
+
+def test_trainings_are_short(quick: Quick) -> None:
+    for kind in experiment.KINDS:
+        assert (
+            experiment.training_task(Setting(quick=True), kind, 0).steps
+            < experiment.training_task(Setting(), kind, 0).steps
+            <= 500
+        )
