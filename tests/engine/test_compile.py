@@ -15,7 +15,7 @@ from regard.engine.native.engine import NAME
 from regard.engine.native.execute import execute
 from regard.engine.native.library import library
 from regard.engine.request import AUX
-from regard.spec.codec import codable
+from regard.spec.serialize import storable
 from regard.testing import Case, mechanisms
 
 TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
@@ -98,7 +98,7 @@ def test_every_precision(dtype: torch.dtype) -> None:
     check(Case(mask="causal", bias="alibi", normalizer="sink"), True, dtype)
 
 
-STORED = [case for case in mechanisms() if codable(tuple(case.build()[1].values()))]
+STORED = [case for case in mechanisms() if storable(tuple(case.build()[1].values()))]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import torch
 from regard.engine import operator
 from regard.engine.outputs import names_in, resumed_names
 from regard.engine.request import AUX
-from regard.spec.codec import Held, encoded
+from regard.spec.serialize import Held, encoded
 from regard.testing import Case
 
 # case, dtype, statistics, what is kept for backward, whether gradients are wanted

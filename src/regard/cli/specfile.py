@@ -1,12 +1,24 @@
-"""Spec files: one attention written as JSON, read into the arguments of `explain`."""
+"""Spec files: one attention written as JSON by hand, read into the arguments of `explain`.
 
+Parts are written by the names under which they are registered (`regard.spec.serialize`): nothing in a file is run.
+"""
+
+import difflib
+import functools
+import inspect
 import json
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
-from regard.cli.parts import part, suggestion
+from torch import Tensor
+
 from regard.inspection.explain import project
 from regard.inspection.explanation.numbers import matrix, tensor_of
+from regard.spec import biases, masks, scores
+from regard.spec.serialize import registered
 
 LARGEST = 1_000_000  # bytes; what can be explained is far smaller
 
@@ -25,6 +37,10 @@ _KEYS = (
     "dropout",
     "query_start",
 )
+_FAMILIES = {"score": "scores", "mask": "masks", "bias": "biases", "normalizer": "normalizers", "dropout": "dropout"}
+_RECIPES: dict[str, tuple[Callable[..., Any], ...]] = {"mask": (masks.local, masks.longformer, masks.bigbird)}
+_BASES: dict[type, str] = {scores.Score: "score", masks.Mask: "mask", biases.Bias: "bias"}
+_JOINED_BY: dict[str, Callable[[Any, Any], Any]] = {"mask": operator.and_, "bias": operator.add}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -120,3 +136,106 @@ def _tokens(found: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise TypeError(f'{name} must be a list of words such as ["the", "cat"], got {type(tokens).__name__}')
     return given
+
+
+def names(kind: str) -> list[str]:
+    """What a file may name as a score, mask, bias, normalizer or dropout."""
+    return list(_table(kind))
+
+
+def _table(kind: str) -> dict[str, Callable[..., Any]]:
+    return {**registered(_FAMILIES[kind]), **{recipe.__name__: recipe for recipe in _RECIPES.get(kind, ())}}
+
+
+def part(kind: str, value: object) -> Any:
+    """`"Causal"`, `{"name": "Window", "before": 2, "after": 0}`, or a list: masks that must all hold, biases to add.
+
+    A mask may also be rows of true and false, a bias rows of numbers.
+    """
+    if isinstance(value, list) and value and kind in _JOINED_BY:
+        if any(isinstance(row, list) for row in value):
+            return masks.Dense(tensor_of("mask", value)) if kind == "mask" else biases.Dense(matrix("bias", value))
+        return functools.reduce(_JOINED_BY[kind], [part(kind, each) for each in value])
+    if isinstance(value, str):
+        value = {"name": "Causal" if (kind, value) == ("mask", "causal") else value}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError(
+            f"{kind} must be a name or an object with a name, such as {_example(kind)}; got {_shown(value)}"
+        )
+    return _built(kind, value["name"], {name: each for name, each in value.items() if name != "name"})
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean …` where a known name is near, else nothing."""
+    lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(lower[each] for each in near)}?" if near else ""
+
+
+def _built(kind: str, name: str, given: dict[str, object]) -> Any:
+    table = _table(kind)
+    if name not in table:
+        hint = suggestion(name, table)
+        raise ValueError(f"{kind} {name!r} is not known{hint or ';'} the names are {', '.join(table)}")
+    parameters = inspect.signature(table[name]).parameters
+    for each in given:
+        if each not in parameters:
+            takes = ", ".join(parameters) or "no arguments"
+            raise ValueError(f"{name} takes {takes}; got {each!r}{suggestion(each, parameters)}")
+    missing = [each for each, one in parameters.items() if one.default is one.empty and each not in given]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}; got {', '.join(given) or 'nothing'}")
+    arguments = {
+        each: _argument(f"{name}'s {each}", value, parameters[each].annotation, kind) for each, value in given.items()
+    }
+    return table[name](**arguments)
+
+
+def _argument(label: str, value: object, annotation: Any, kind: str) -> Any:
+    """The value as the type that the part declares."""
+    types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    base = next((_BASES[each] for each in types if each in _BASES), None)
+    if base is not None:
+        return part(base, value)
+    if isinstance(value, list) and get_origin(annotation) is tuple:
+        return tuple(part(_BASES[get_args(annotation)[0]], each) for each in value)
+    if value is None and type(None) in types:
+        return None
+    if isinstance(value, list):
+        if Tensor in types:
+            return tensor_of(label, value) if kind == "mask" else matrix(label, value)
+        if any(get_origin(each) in (list, Sequence) for each in types):
+            return value
+    for kinds, accepted in (((bool,), bool), ((int,), int), ((int, float), float), ((str,), str)):
+        if accepted in types and isinstance(value, kinds) and isinstance(value, bool) == (accepted is bool):
+            try:
+                return accepted(value)
+            except OverflowError:  # an integer beyond every float: the part refuses it
+                return value
+    wanted = " or ".join(sorted({_WORDS[each] for each in types if each in _WORDS} | _lists(types)))
+    raise TypeError(f"{label} must be {wanted}, got {_shown(value)}")
+
+
+_WORDS = {Tensor: "rows of numbers", int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+
+
+def _lists(types: Sequence[Any]) -> set[str]:
+    return {"a list" for each in types if get_origin(each) in (list, Sequence) and Tensor not in types}
+
+
+def _example(kind: str) -> str:
+    return {
+        "score": '{"name": "Cosine", "scale": 2}',
+        "mask": '{"name": "Window", "before": 2, "after": 0}',
+        "bias": '{"name": "ALiBi", "heads": 1}',
+        "normalizer": '{"name": "Sparsemax"}',
+        "dropout": '{"name": "Dropout", "p": 0.5, "seed": 1}',
+    }[kind]
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 40 else text[:40] + "…"

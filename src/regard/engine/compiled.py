@@ -15,7 +15,7 @@ from regard.engine.operator import attend as operator
 from regard.engine.outputs import DIFFERENTIABLE, blank, names_in
 from regard.engine.request import AUX, Aux
 from regard.engine.shapes import Shapes
-from regard.spec.codec import Held, codable, encoded
+from regard.spec.serialize import Held, encoded, storable
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
@@ -31,9 +31,9 @@ def traced(
 ) -> Tensor | tuple[Tensor, Aux]:
     """What `attend` returns, by the operator. `spec` holds the arguments in the operator's order."""
     names = (aux,) if isinstance(aux, str) else aux
-    storable = isinstance(names, (tuple, list, set, frozenset)) and codable(tuple(spec.values()))
-    storable = storable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
-    if not isinstance(engine, str) or (not storable and not torch.compiler.is_exporting()):
+    traceable = isinstance(names, (tuple, list, set, frozenset)) and storable(tuple(spec.values()))
+    traceable = traceable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
+    if not isinstance(engine, str) or (not traceable and not torch.compiler.is_exporting()):
         outside: Tensor | tuple[Tensor, Aux] = _outside(query, key, value, spec, aux, engine)
         return outside
     names = tuple(names)
@@ -63,7 +63,7 @@ def shaped(query: Tensor, key: Tensor, value: Tensor, spec: tuple[Any, ...], aux
     """
     Shapes.of(query, key, value)
     names = (aux,) if isinstance(aux, str) else tuple(aux)
-    if isinstance(query, FakeTensor) and codable(spec):
+    if isinstance(query, FakeTensor) and storable(spec):
         return traced(query, key, value, dict(zip(ARGUMENTS, spec, strict=True)), names, "auto")
     tensors = [tensor for part in spec for _, tensor in tensors_of("", part, functions=True)]
     found = _Shaped.apply(",".join(names), query, key, value, *tensors)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Attention as operators of torch, `regard::attend` and `regard::attend_backward`: what torch.compile sees.
 
 Each has a twin that knows shapes alone. Checks, the choice of the engine and planning happen when the operator runs.
-The spec comes as `regard.spec.codec` writes it; `aux` and `keeps` name the results, see `regard.engine.outputs`.
+The spec comes as `regard.spec.serialize` writes it; `aux` and `keeps` name the results, see `regard.engine.outputs`.
 """
 
 from functools import partial
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard.engine.halves import backward, forward
 from regard.engine.outputs import DIFFERENTIABLE, blank, names_in, resumed_names
-from regard.spec.codec import Held, decoded
 from regard.spec.dropout import Dropout
+from regard.spec.serialize import Held, decoded
 
 ARGUMENTS = ("score", "mask", "bias", "temperature", "normalizer", "dropout", "query_start")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.inspection.matrix.source import Computed, Source
 from regard.map.cut import Call
-from regard.spec.codec import Held, codable, encoded
+from regard.spec.serialize import Held, encoded, storable
 
 
 def of_call(call: Call) -> str:
@@ -24,7 +24,7 @@ def of_source(source: Source, lane: int) -> str | None:
         return _hashed((lane,), source.weights[lane])  # type: ignore[attr-defined]
     asked = source.request
     parts = (asked.score, asked.mask, asked.bias, asked.normalizer, asked.temperature)
-    if not all(codable(part) for part in parts):
+    if not all(storable(part) for part in parts):
         return None
     numbers = (lane, asked.plane.key_start, asked.plane.starts.tolist())
     return _hashed(numbers, *parts, asked.query, asked.key)
@@ -37,7 +37,7 @@ def _hashed(*parts: Any) -> str:
             _add(found, part)
             continue
         held = Held([], [], [])
-        text = encoded(part, held) if codable(part) else repr(part)
+        text = encoded(part, held) if storable(part) else repr(part)
         found.update(f"{text} {held.integers} {held.floats};".encode())
         for tensor in held.tensors:
             _add(found, tensor)

@@ -21,13 +21,17 @@ from torch import Tensor
 from regard.checks import whole, written
 from regard.spec.part import Part
 from regard.spec.plane import Pairs
+from regard.spec.serialize import register
 
 LOW32 = 0xFFFFFFFF
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Dropout(Part):
     """After normalizing, each weight is dropped with probability `p`, the others are multiplied by 1/(1 − p)."""
+
+    family = "dropout"
 
     p: float
     seed: int

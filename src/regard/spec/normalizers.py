@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.checks import is_float, is_tensor, number, shape
 from regard.spec.part import Part
 from regard.spec.plane import SAME_FOR_ALL, named_axes
+from regard.spec.serialize import register
 
 
 class Normalizer(Part):
@@ -15,6 +16,8 @@ class Normalizer(Part):
 
     A normalizer of one's own defines `weights`, and `backward` for gradients on other engines than the reference.
     """
+
+    family = "normalizers"
 
     axes = SAME_FOR_ALL
 
@@ -52,6 +55,7 @@ class Normalizer(Part):
         """Raise if this normalizer does not fit the heads."""
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Softmax(Normalizer):
     """e^(x − lse). `sink` is a logit per query head (a number or a tensor) that takes weight and gives no value;
@@ -77,6 +81,7 @@ class Softmax(Normalizer):
             )
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Hard(Normalizer):
     """All weight on the largest logit, the first of equals; no gradient to query and key. The row state is that key."""
@@ -92,6 +97,7 @@ class Hard(Normalizer):
         return torch.zeros_like(weights)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Sparsemax(Normalizer):
     """The nearest point of the simplex, often with exact zeros (Martins & Astudillo, 2016).

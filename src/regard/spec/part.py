@@ -20,6 +20,8 @@ class Part:
     sets.
     """
 
+    family: ClassVar[str] = ""  # scores, masks, biases, normalizers or dropout
+    registered: ClassVar[Any] = None  # its name in files and its class, once `register` was called
     definitions: ClassVar[tuple[str, ...]] = ()  # methods that say what a part of this kind computes
     derived: ClassVar[tuple[str, ...]] = ()  # methods that say how; they must follow from the definition
 

@@ -187,7 +187,10 @@ def test_no_code_is_made_from_a_file(file: Path) -> None:
     record["layers"][0]["spec"]["mask"] = {"part": "masks.Where", "fields": {"fn": "print"}}
     header["__metadata__"]["content"] = json.dumps(record)
     file.write_bytes(whole(header, data))
-    with pytest.raises(ValueError, match=r"the part 'masks.Where' is not known\); save it again"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot be read: the part 'masks.Where' is not registered; import the module",
+    ):
         load(file)
 
 

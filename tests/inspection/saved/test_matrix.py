@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import regard
 from regard import AttentionMatrix, biases, masks, normalizers, scores
 from regard.inspection.saved import load
-from regard.inspection.saved.parts import KINDS, plain
+from regard.spec.serialize import REGISTERED, storable
 
 N, H, D = 9, 4, 8
 
@@ -77,7 +77,7 @@ def test_every_kind_of_part_is_tried() -> None:
         source: Any = made(name)._source
         for part in (source.request.score, source.request.mask, source.request.bias, source.request.normalizer):
             take(part)
-    assert set(KINDS.values()) <= tried
+    assert {kind for kind in REGISTERED.values() if kind.__module__.startswith("regard.")} - {regard.Dropout} <= tried
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
@@ -150,7 +150,7 @@ def test_functions_of_positions_are_written_out(tmp_path: Path) -> None:
         masks.from_flex(lambda b, h, i, j: i >= j) & masks.Window(3, 3),
         Odd(),
     ):
-        assert not plain(mask)
+        assert not storable(mask)
         want = regard.matrix(q, q, mask=mask)
         want.save(tmp_path / "a.safetensors")
         found: Any = load(tmp_path / "a.safetensors")

@@ -41,7 +41,8 @@ def supports(request: Request) -> str | None:
 def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
     """Whether one call of the kernels does it, going by types alone. A mask may still be a tensor or a name."""
     closed = mask.closed if isinstance(mask, Mask) else True
-    return closed and kernel_step(score) is not None and isinstance(normalizer, Softmax)
+    lowers = isinstance(score, Score) and kernel_step(score) is not None
+    return closed and lowers and isinstance(normalizer, Softmax)
 
 
 def run(request: Request) -> Result:

@@ -1,5 +1,6 @@
 """A capture in a safetensors file: queries, keys and specs of its layers, tokens, and what was refused or missed."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,9 +14,9 @@ from regard.inspection.hooks.missed import Missed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
 from regard.inspection.saved.load import load, save
-from regard.inspection.saved.matrix import spec_of
-from regard.inspection.saved.parts import decoded, encoded, tensor
+from regard.inspection.saved.matrix import spec_of, written_spec
 from regard.inspection.saved.tensors import Contents, Gathered, Noted
+from regard.spec.serialize import decoded_node, encoded, named_tensor
 
 if TYPE_CHECKING:
     from regard.inspection.capture.result import Capture
@@ -73,14 +74,14 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
         "mechanism": layer.mechanism,
         "query": tensors.add(f"{name}query", layer.query),
         "key": tensors.add(f"{name}key", layer.key),
-        "spec": {part: encoded(value, name + part, tensors) for part, value in spec.items()},
+        "spec": written_spec(spec, name, tensors),
         "heads": layer.heads,
         "heads in all": layer.total,
         "shown": layer.shown,
         "kind": layer.kind,
         "grid": layer.grid,
-        "rounded": encoded(layer.rounded, "", tensors),
-        "row sums off by": encoded(layer.off, "", tensors),
+        "rounded": json.loads(encoded(layer.rounded, tensors)),
+        "row sums off by": json.loads(encoded(layer.off, tensors)),
     }
 
 
@@ -88,20 +89,20 @@ def _read(record: Mapping[str, Any], found: Contents) -> CapturedLayer | Refused
     if "refused" in record:
         return RefusedLayer(_text(record["name"]), _text(record["refused"]))
     tensors = Noted(found.tensors)
-    spec: Any = {name: decoded(node, tensors) for name, node in record["spec"].items()}
-    rounded, grid = decoded(record["rounded"], tensors), record["grid"]
+    spec: Any = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
+    rounded, grid = decoded_node(record["rounded"], tensors), record["grid"]
     layer = CapturedLayer(
         _text(record["name"]),
         _text(record["mechanism"]),
-        tensor(record["query"], tensors),
-        tensor(record["key"], tensors),
+        named_tensor(record["query"], tensors),
+        named_tensor(record["key"], tensors),
         spec,
         *_heads(record),
         None if record["shown"] is None else _numbers(record["shown"]),
         _text(record["kind"]),
         None if grid is None else PatchGrid(*_numbers(grid)),
         None if rounded is None else float(rounded),
-        float(decoded(record["row sums off by"], tensors)),
+        float(decoded_node(record["row sums off by"], tensors)),
     )
     layer.whole._source.before_use(partial(found.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from regard.inspection.files import beside, form_of
 from regard.inspection.saved import matrix
 from regard.inspection.saved.tensors import CHECKSUMS, Contents, Gathered, mapped, write
+from regard.spec.serialize import NotRegisteredError
 
 if TYPE_CHECKING:
     from regard.inspection.capture.result import Capture
@@ -49,6 +50,8 @@ def load(path: str | os.PathLike[str]) -> "Capture | AttentionMatrix":
     kind, record = _content(path, found)
     try:
         return read(record, found) if kind == "capture" else matrix.read(record, found)
+    except NotRegisteredError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     except DAMAGE as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"{path} is damaged ({text}); save it again") from error

@@ -1,5 +1,6 @@
 """An AttentionMatrix in a file: queries, keys and the spec of its weights, or the weights where they were given."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,11 @@ from regard.inspection import pair_tables
 from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.indexing import Tokens
 from regard.inspection.matrix.source import Computed, Stored, taken
-from regard.inspection.saved.parts import decoded, encoded, plain, tensor
 from regard.inspection.saved.tensors import Contents, Gathered
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense as DenseMask
+from regard.spec.part import Part
+from regard.spec.serialize import decoded_node, encoded, named_tensor, storable
 
 MOST = 1 << 28  # entries of a mask or bias that is written out because a function made it
 
@@ -31,29 +33,27 @@ def written(found: AttentionMatrix, tensors: Gathered, name: str = "") -> dict[s
         **tokens,
         "query": tensors.add(f"{name}query", asked.query.flatten(1, 2)),
         "key": tensors.add(f"{name}key", asked.key.squeeze(2)),
-        "spec": {part: encoded(value, f"{name}{part}", tensors) for part, value in spec_of(asked, start).items()},
+        "spec": written_spec(spec_of(asked, start), name, tensors),
         "lanes": lanes.reshape(-1).tolist(),
         "shape": list(lanes.shape),
     }
 
 
+def written_spec(spec: Mapping[str, Any], name: str, tensors: Gathered) -> dict[str, Any]:
+    """A spec as JSON; its tensors are gathered under names that begin with `name`."""
+    return {part: json.loads(encoded(value, tensors, name + part)) for part, value in spec.items()}
+
+
 def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
     """What a file can hold of a call: functions of positions are written out, functions of scores are refused."""
-    if not plain(asked.score):
-        raise ValueError(
-            f"the score {asked.score!r} is changed by a function, which a file cannot hold; "
-            "save its numbers instead, as in c[layer].save('weights.npz')"
-        )
-    if not plain(asked.normalizer):
-        raise ValueError(
-            f"the normalizer {asked.normalizer!r} is not one of regard's, and a file holds no code; "
-            "save its numbers instead, as in c[layer].save('weights.npz')"
-        )
+    for part in (asked.score, asked.normalizer):
+        if not storable(part):
+            raise ValueError(f"{_why_not(part)}; save its numbers instead, as in c[layer].save('weights.npz')")
     mask, bias = asked.mask, asked.bias
     try:
-        if not plain(mask):
+        if not storable(mask):
             mask = DenseMask(pair_tables.visible(asked, MOST))
-        if bias is not None and not plain(bias):
+        if bias is not None and not storable(bias):
             bias = DenseBias(pair_tables.added(asked, MOST))
     except ValueError as error:
         raise ValueError(f"a mask or bias made by a function cannot be in a file: {error}") from error
@@ -61,15 +61,21 @@ def spec_of(asked: Request, query_start: Any) -> dict[str, Any]:
     return {**spec, "normalizer": asked.normalizer, "query_start": query_start}
 
 
+def _why_not(part: Part) -> str:
+    if getattr(part, "functions", ()):
+        return f"the score {part!r} is changed by a function, which a file cannot hold"
+    return f"the class of {part!r} is not registered with regard.spec.register, and a file holds no code"
+
+
 def read(record: Mapping[str, Any], found: Contents) -> AttentionMatrix:
     """What `written` was given, on mapped tensors."""
     tokens, tensors = (tokens_of(record["query_tokens"]), tokens_of(record["key_tokens"])), found.tensors
     if "weights" in record:
-        stored = AttentionMatrix.from_weights(tensor(record["weights"], tensors), *tokens)
+        stored = AttentionMatrix.from_weights(named_tensor(record["weights"], tensors), *tokens)
         stored._source.before_use(found.verify)
         return stored
-    spec = {name: decoded(node, tensors) for name, node in record["spec"].items()}
-    whole = matrix(tensor(record["query"], tensors), tensor(record["key"], tensors), **spec)
+    spec = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
+    whole = matrix(named_tensor(record["query"], tensors), named_tensor(record["key"], tensors), **spec)
     whole._source.before_use(found.verify)
     lanes = torch.tensor(record["lanes"], dtype=torch.int64, device="cpu").view(record["shape"])
     if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.maps:

@@ -10,6 +10,7 @@ from regard.spec.forms import Form, Operand
 from regard.spec.masks.tables import fits_plane, four
 from regard.spec.part import Part
 from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, named_axes
+from regard.spec.serialize import register
 from regard.spec.steps import BiasStep, OffsetTable, PairTable, Slopes
 
 
@@ -19,6 +20,7 @@ class Bias(Part):
     A bias of one's own defines `values`; with `steps` the native engine and FlexAttention run it.
     """
 
+    family = "biases"
     definitions = ("values",)
     derived = ("lower", "steps", "hides")
 
@@ -61,6 +63,7 @@ class Bias(Part):
         return Total(self.terms() + other.terms())
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Total(Bias):
     """The sum of several biases."""
@@ -98,6 +101,7 @@ class Total(Bias):
         return " + ".join(map(repr, self.parts))
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Bias):
     """A float tensor that broadcasts to (batch, head, query, key); it stays the size it has."""

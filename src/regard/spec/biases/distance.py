@@ -11,11 +11,13 @@ from regard.checks import is_float, is_tensor, shape, whole
 from regard.spec.biases.base import Bias, gather_heads, head_table
 from regard.spec.forms import Form, Operand
 from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, Selection, named_axes
+from regard.spec.serialize import register
 from regard.spec.steps import BiasStep, OffsetTable, Slopes
 
 COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distances apart up to here
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class ALiBi(Bias):
     """−slope · |i − j| with a fixed slope per head (Press et al., 2022), for any number of heads."""
@@ -57,6 +59,7 @@ class ALiBi(Bias):
         return (Slopes(self.slopes),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Distance(Bias):
     """One learned number per offset: `table[i − j + R]`, offsets beyond ±R take the last entry.
@@ -90,6 +93,7 @@ class Distance(Bias):
         return (OffsetTable(self.table.reshape(-1, self.table.shape[-1])),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class T5(Bias):
     """T5's learned buckets (Raffel et al., 2020): near offsets one by one, far ones in logarithmic steps.

@@ -9,11 +9,13 @@ from regard.checks import whole, written
 from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
+from regard.spec.serialize import register
 from regard.spec.steps import FULL_STEPS, Band, DilatedBand, MaskStep
 
 WIDEST = 1 << 61  # positions reach to ±2**62, and their sum with a width must stay an int64
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Full(Mask):
     """Every query sees every key."""
@@ -34,6 +36,7 @@ class Full(Mask):
         return FULL_STEPS
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Causal(Mask):
     """No query sees the future: j ≤ i."""
@@ -50,6 +53,7 @@ class Causal(Mask):
         return (Band(None, 0),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Window(Mask):
     """i − before ≤ j ≤ i + after; `None` leaves that side open. `Window(255, 0)` sees 256 keys, itself included."""
@@ -91,6 +95,7 @@ class Window(Mask):
         return (Band(self.before, self.after),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Dilated(Mask):
     """`width` keys, `step` apart, centered on the query: i − j is a multiple of step and |i − j| ≤ step · (width // 2).

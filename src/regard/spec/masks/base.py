@@ -11,6 +11,7 @@ from regard.spec.masks.extent import Extent, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
 from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
+from regard.spec.serialize import register
 from regard.spec.steps import Combine, Function, MaskStep
 
 __all__ = ["And", "Mask", "Not", "Or", "plane_of"]
@@ -23,6 +24,7 @@ class Mask(Part):
     FlexAttention run it without asking pair by pair.
     """
 
+    family = "masks"
     definitions = ("visible",)
     derived = ("runs", "steps")
     ragged: ClassVar[bool] = False  # whether the keys end at different places, so that no default start fits
@@ -153,6 +155,7 @@ class _Two(Mask):
         return f"{left} {sign} {_bracketed(self.right)}"
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class And(_Two):
     """Visible in both."""
@@ -170,6 +173,7 @@ class And(_Two):
         return self._joined("&")
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Or(_Two):
     """Visible in at least one."""
@@ -187,6 +191,7 @@ class Or(_Two):
         return self._joined("|")
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Mask):
     """Visible where the other is not."""

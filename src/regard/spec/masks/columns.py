@@ -12,6 +12,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
 from regard.spec.plane import Pairs, Plane, Strips, named_axes
+from regard.spec.serialize import register
 from regard.spec.steps import Among, Below, MaskStep
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -57,6 +58,7 @@ def _per_batch_row(name: str, value: Tensor, plane: Plane) -> None:
         )
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Lengths(Mask):
     """Hides the padding: key j of batch row b is visible while j < lengths[b]."""
@@ -101,6 +103,7 @@ class Lengths(Mask):
             )
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Prefix(Mask):
     """j < p: the first p keys. A prefix language model is `Causal() | Prefix(p)`; p may be one per batch row."""
@@ -136,6 +139,7 @@ class Prefix(Mask):
             _per_batch_row("Prefix", self.p, plane)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Global(Mask):
     """The rows and columns of these positions: they see all keys, and all queries see them."""

@@ -12,11 +12,13 @@ from regard.spec.masks.columns import integers
 from regard.spec.masks.extent import Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
 from regard.spec.plane import Axes, Pairs, Plane, Selection, Strips
+from regard.spec.serialize import register
 from regard.spec.steps import MaskStep, SameId
 
 Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Documents(Mask):
     """Visible within one document: `key_ids[j] == query_ids[i]`.

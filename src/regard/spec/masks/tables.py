@@ -12,11 +12,13 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
 from regard.spec.plane import Pairs, Plane, Strips, named_axes, split_heads
+from regard.spec.serialize import register
 from regard.spec.steps import BlockTable, MaskStep, PairTable
 
 COLUMNS = 64  # keys that a dense mask is classified by
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Blocks(Mask):
     """Squares of `size` positions: pair (i, j) is visible where `layout[i // size, j // size]` is True.
@@ -65,6 +67,7 @@ class Blocks(Mask):
         fits_lanes("Blocks' layout", four(self.layout), plane)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Mask):
     """A bool tensor that broadcasts to (batch, head, query, key); it stays the size it has."""

@@ -8,6 +8,7 @@ from regard.checks import float_tensors
 from regard.spec.forms import per_head
 from regard.spec.plane import Pairs, named_axes
 from regard.spec.scores.base import ACTIVATIONS, Score, hidden_inputs
+from regard.spec.serialize import register
 from regard.spec.steps import HiddenLayer
 
 
@@ -64,6 +65,7 @@ class SumScore(Score):
         return 2 * int(self.v.shape[-1]) * (queries * d_query + keys * d_key)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Additive(SumScore):
     """v · tanh(W₁q + W₂k) (Bahdanau et al., 2014); query and key may differ in width.
@@ -80,6 +82,7 @@ class Additive(SumScore):
         float_tensors("Additive", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class ConcatMLP(SumScore):
     """v · φ(W[q; k] + b): one hidden layer over the concatenation, split by linearity into W₁q + W₂k + b.

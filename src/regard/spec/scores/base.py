@@ -25,6 +25,7 @@ class Score(Part):
     defines `formula`; with `steps` the native engine and FlexAttention run it, and tiles are cheaper.
     """
 
+    family = "scores"
     definitions = ("formula", "change", "factor")
     derived = ("form", "steps", "lower")
 

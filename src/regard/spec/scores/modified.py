@@ -11,6 +11,7 @@ from regard.spec.closures import captured_tensors
 from regard.spec.forms import Capped, Form, Function, called
 from regard.spec.plane import SAME_FOR_ALL, Pairs
 from regard.spec.scores.base import Score
+from regard.spec.serialize import register
 from regard.spec.steps import Cap, ScoreRule, ScoreStep
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -57,6 +58,7 @@ class Wrapped(Score):
         return self.score.parameters
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class SoftCapped(Wrapped):
     """cap · tanh(score / cap): never beyond ±cap (Gemma 2)."""

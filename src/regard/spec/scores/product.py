@@ -8,9 +8,11 @@ from regard.checks import float_tensors, number
 from regard.spec.forms import per_head, unit
 from regard.spec.plane import SAME_FOR_ALL, Pairs, named_axes
 from regard.spec.scores.base import Score
+from regard.spec.serialize import register
 from regard.spec.steps import DotProduct, ScoreStep, default_scale
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Dot(Score):
     """q · k (Luong et al., 2015)."""
@@ -24,6 +26,7 @@ class Dot(Score):
         return (DotProduct(),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaledDot(Score):
     """q · k · scale, by default 1/√d (Vaswani et al., 2017)."""
@@ -47,6 +50,7 @@ class ScaledDot(Score):
         return (DotProduct(self.scale),)
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class General(Score):
     """q · W · k (Luong's general score). `weight` is (d_q, d_k), or one per query head in front."""
@@ -79,6 +83,7 @@ class General(Score):
         return 2 * queries * d_query * d_key
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Cosine(Score):
     """scale · q̂ · k̂, bounded by ±scale; a zero vector scores 0 and gets gradient 0."""

@@ -8,9 +8,11 @@ from regard.checks import float_tensors, number
 from regard.spec.forms import per_head
 from regard.spec.plane import Pairs, named_axes
 from regard.spec.scores.base import Score, relative_inputs, same_width
+from regard.spec.serialize import register
 from regard.spec.steps import RelativeDot
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Relative(Score):
     """scale · ((q + u) · k + (q + v) · r₍ᵢ₋ⱼ₎): Shaw's relative keys (u = v = None) and Transformer-XL in one.

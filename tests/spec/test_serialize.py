@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard.spec import masks, scores
-from regard.spec.codec import Held, codable, decoded, encoded
 from regard.spec.dropout import Dropout
+from regard.spec.serialize import Held, decoded, encoded, storable
 from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Draw, Sizes
 
 FUNCTIONS = {"where", "modified"}
@@ -31,7 +31,7 @@ def there_and_back(value: object) -> Any:
 def test_every_part_comes_back_equal(kind: str, name: str) -> None:
     part = TABLES[kind][name](Sizes(), Draw(0))
     found = there_and_back((part,))
-    assert codable(part)
+    assert storable(part)
     assert type(found[0]) is type(part)
     if isinstance(part, torch.Tensor):
         assert torch.equal(found[0], part)
@@ -85,7 +85,7 @@ def test_tensors_are_passed_on_not_copied() -> None:
     ids=["where", "inside", "object", "list", "class"],
 )
 def test_what_cannot_be_stored_is_refused_with_advice(part: object) -> None:
-    assert not codable(part)
+    assert not storable(part)
     with pytest.raises(TypeError, match=r"or call attend outside the compiled function"):
         encoded(part, Held([], [], []))
 
@@ -94,9 +94,9 @@ def test_a_part_of_someone_else_is_refused() -> None:
     class Mine(masks.Causal):
         pass
 
-    assert not codable(Mine())
-    with pytest.raises(ValueError, match=r"a spec is made of parts from regard\.spec\.\*, got 'os\.system'"):
-        decoded('{"os.system": ["true"]}', Held([], [], []))
+    assert not storable(Mine())
+    with pytest.raises(ValueError, match=r"the part 'os\.system' is not registered; import the module that defines"):
+        decoded('{"part": "os.system", "fields": {"command": "true"}}', Held([], [], []))
 
 
 def test_checks_see_the_numbers_when_a_part_is_made_again() -> None:
