@@ -16,7 +16,7 @@ from regard.engine.strip import Rows
 from regard.engine.tiled import ready, received, row_states
 from regard.engine.transforms import unanswered
 from regard.spec.masks import Mask
-from regard.spec.normalizers import Normalizer, Softmax
+from regard.spec.normalizers import Softmax
 from regard.spec.scores import Score
 from regard.spec.steps import DotProduct
 
@@ -38,7 +38,7 @@ def supports(request: Request) -> str | None:
     return unanswered()
 
 
-def serves(score: Score, mask: object, normalizer: Normalizer) -> bool:
+def serves(score: object, mask: object, normalizer: object) -> bool:
     """Whether one call of the kernels does it, going by types alone. A mask may still be a tensor or a name."""
     closed = mask.closed if isinstance(mask, Mask) else True
     lowers = isinstance(score, Score) and kernel_step(score) is not None
