@@ -165,7 +165,7 @@ def test_appending_costs_no_copy_of_what_is_there() -> None:
     with torch.no_grad():
         for _ in range(64):
             layer(x, cache=cache)
-            key = cache.slot(layer).key
+            key = cache.layer(layer).key
             assert key is not None
             places.add((key.data_ptr(), key.shape[-2]))
     assert len(places) <= 7

@@ -1,19 +1,15 @@
 """Layers: modules that own parameters and call `attend`."""
 
 from regard.nn.attention import MultiHeadAttention
-from regard.nn.block import Block
+from regard.nn.block import Block, RMSNorm
 from regard.nn.cache import KVCache
-from regard.nn.embedding import Embedding
 from regard.nn.feed_forward import FeedForward
 from regard.nn.fused import fuse
 from regard.nn.generate import generate, stream
-from regard.nn.language_model import LanguageModel
-from regard.nn.positions import T5, ALiBi, Distance, Learned, Sinusoidal
-from regard.nn.rms_norm import RMSNorm
-from regard.nn.rotary import Rotary
+from regard.nn.models import Embedding, LanguageModel, Transformer
+from regard.nn.positions import T5, ALiBi, Distance, Learned, Rotary, Sinusoidal
 from regard.nn.scores import Additive, ConcatMLP, General, Relative, Sink
 from regard.nn.stack import Decoder, Encoder
-from regard.nn.transformer import Transformer
 
 __all__ = [
     "T5",

@@ -1,20 +1,16 @@
 """MultiHeadAttention: projections around `attend`, with any score, mask, bias, normalizer and positions."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from regard.checks import is_tensor, shape, whole
 from regard.engine.pieces import Piece, attend_pieces
-from regard.nn.cache import KVCache, Memory
+from regard.nn.cache import CachedKeys, CrossKeys, KVCache
 from regard.nn.fused import products
-from regard.nn.loading import loaded
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
-from regard.nn.placed import placed
-from regard.nn.positions import Learned, Sinusoidal
-from regard.nn.rotary import Rotary
-from regard.nn.slots import Seen
-from regard.nn.summary import Summary
+from regard.nn.positions import Learned, Rotary, Sinusoidal, at_offsets
 from regard.spec.biases import Bias
 from regard.spec.dropout import check_rate
 from regard.spec.masks import Mask
@@ -23,6 +19,7 @@ from regard.spec.scores import ScaledDot, Score
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
+
 
 NAMES = ("query", "key", "value")
 
@@ -40,6 +37,46 @@ def scheme_of(position: nn.Module | Bias | Score | None) -> Bias | Score | None:
     if not isinstance(scheme, Bias | Score):
         raise TypeError(f"position must be a Rotary, or make a bias or a score, got {type(scheme).__name__}")
     return scheme
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One layer over n queries and m keys; a multiply and add count two, softmax and dropout are left out."""
+
+    d_model: int
+    heads: int
+    kv_heads: int
+    d_k: int
+    d_v: int
+    parameters: dict[str, int]
+    queries: int
+    keys: int
+    flops: dict[str, int]
+
+    @property
+    def total_parameters(self) -> int:
+        """All parameters."""
+        return sum(self.parameters.values())
+
+    @property
+    def total_flops(self) -> int:
+        """All operations of one forward pass, for one batch row."""
+        return sum(self.flops.values())
+
+    def __str__(self) -> str:
+        rows = [
+            ("d_model", "width of inputs and outputs", f"{self.d_model:,}"),
+            ("h", "heads" if self.kv_heads == self.heads else f"heads over {self.kv_heads} of keys", f"{self.heads:,}"),
+            ("d_k", "width of a query and key in a head", f"{self.d_k:,}"),
+            ("d_v", "width of a value in a head", f"{self.d_v:,}"),
+            ("n", "queries" if self.keys == self.queries else f"queries over {self.keys:,} keys", f"{self.queries:,}"),
+            *(("", f"parameters of {name}", f"{count:,}") for name, count in self.parameters.items()),
+            ("", "parameters", f"{self.total_parameters:,}"),
+            *(("", f"FLOPs of {name}", f"{count:,}") for name, count in self.flops.items()),
+            ("", "FLOPs", f"{self.total_flops:,}"),
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows)
 
 
 class MultiHeadAttention(nn.Module):
@@ -152,7 +189,7 @@ class MultiHeadAttention(nn.Module):
             q, seen = self._other(query, key, value, query_start, cache)
         out = attend_pieces(
             q,
-            seen.pieces,
+            seen.chunks,
             **self._spec(bias),
             mask=both(both(self.mask, seen.mask), mask),
             temperature=self.temperature,
@@ -176,14 +213,16 @@ class MultiHeadAttention(nn.Module):
         normed: Tensor = split if norm is None else norm(split)
         return normed.transpose(-3, -2)
 
-    def _own(self, x: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None) -> tuple[Tensor, Seen]:
+    def _own(
+        self, x: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
+    ) -> tuple[Tensor, CachedKeys]:
         """Queries, keys and values of one sequence; the last two behind those of the cache."""
-        slot = None if cache is None else cache.slot(self)
-        if slot is not None and start is not None:
+        layer_cache = None if cache is None else cache.layer(self)
+        if layer_cache is not None and start is not None:
             raise ValueError("a cache knows where its sequence goes on; leave out query_start")
         if isinstance(start, Tensor):
             raise TypeError("rows that start at different places need a cache: KVCache().truncate(lengths)")
-        place = slot.length if slot is not None else start or 0
+        place = layer_cache.length if layer_cache is not None else start or 0
         if value is x:
             q, k, v = products(x, (self.q_proj, self.k_proj, self.v_proj))
         else:
@@ -191,25 +230,25 @@ class MultiHeadAttention(nn.Module):
         q, k = self._heads(q, self.heads, self.q_norm), self._heads(k, self.kv_heads, self.k_norm)
         v = self._heads(v, self.kv_heads)
         if (rotary := self.rotary) is not None:
-            q, k = (placed(rotary, part, place, self.engine) for part in (q, k))
-        return q, slot.extend(k, v) if slot is not None else Seen((Piece(k, v, int(place)),), place)
+            q, k = (at_offsets(rotary, part, place, self.engine) for part in (q, k))
+        return q, layer_cache.append(k, v) if layer_cache is not None else CachedKeys((Piece(k, v, int(place)),), place)
 
     def _other(
         self, x: Tensor, key: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
-    ) -> tuple[Tensor, Seen]:
+    ) -> tuple[Tensor, CachedKeys]:
         """Queries of one sequence, keys and values of another; these are projected once if there is a cache."""
         if self.rotary is not None:
             raise ValueError(
                 "a rotation tells distances within one sequence, here keys come from another; leave out position="
             )
-        kept = None if cache is None else cache.memory(self, (key, value))
-        if kept is None:
+        cross = None if cache is None else cache.cross(self, (key, value))
+        if cross is None:
             k = self._heads(self.k_proj(key), self.kv_heads, self.k_norm)
-            kept = Memory((key, value), k, self._heads(self.v_proj(value), self.kv_heads))
+            cross = CrossKeys((key, value), k, self._heads(self.v_proj(value), self.kv_heads))
             if cache is not None:
-                cache.remember(self, kept)
+                cache.keep_cross(self, cross)
         q = self._heads(self.q_proj(x), self.heads, self.q_norm)
-        return q, Seen((Piece(kept.key, kept.value),), 0 if start is None else start)
+        return q, CachedKeys((Piece(cross.key, cross.value),), 0 if start is None else start)
 
     def _spec(self, bias: AnyBias) -> dict[str, Any]:
         """Score and bias: the constructor's, the position scheme's and the call's."""
@@ -236,13 +275,13 @@ class MultiHeadAttention(nn.Module):
         return Summary(self.d_model, self.heads, self.kv_heads, self.d_k, self.d_v, counts, queries, keys, flops)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        loaded(state_dict, prefix)
+        split_fused_projections(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @classmethod
     def from_torch(cls, layer: nn.MultiheadAttention, **options: Any) -> "MultiHeadAttention":
         """The same layer with the same parameters. `add_zero_attn` becomes a sink of 0; `add_bias_kv` is refused."""
-        made_layer = cls(
+        converted = cls(
             layer.embed_dim,
             layer.num_heads,
             d_key=layer.kdim,
@@ -251,9 +290,9 @@ class MultiHeadAttention(nn.Module):
             dropout=layer.dropout,
             **({"normalizer": Softmax(0.0)} if layer.add_zero_attn else {}) | options,
         )
-        made_layer = made_layer.to(layer.out_proj.weight).train(layer.training)
-        made_layer.load_state_dict(layer.state_dict())
-        return made_layer
+        converted = converted.to(layer.out_proj.weight).train(layer.training)
+        converted.load_state_dict(layer.state_dict())
+        return converted
 
     def extra_repr(self) -> str:
         """The sizes and what is not plain."""
@@ -267,3 +306,25 @@ class MultiHeadAttention(nn.Module):
             if part is not None and not isinstance(part, nn.Module) and repr(part) not in ("ScaledDot()", "Softmax()"):
                 parts.append(f"{name}={part!r}")
         return ", ".join(parts)
+
+
+def split_fused_projections(state: dict[str, Any], prefix: str) -> None:
+    """Split what `nn.MultiheadAttention` keeps fused, in place; a state dict of ours stays as it is."""
+    for name in ("bias_k", "bias_v"):
+        if state.get(f"{prefix}{name}") is not None:
+            raise ValueError(
+                f"the state dict has {prefix}{name} (add_bias_kv=True): a learned key beside the given ones, "
+                "which this layer has not; append it to the keys yourself"
+            )
+    names = ("q_proj", "k_proj", "v_proj")
+    fused = state.pop(f"{prefix}in_proj_weight", None)
+    if fused is not None:
+        for name, part in zip(names, fused.chunk(3), strict=True):
+            state[f"{prefix}{name}.weight"] = part
+    for name in names:
+        if (part := state.pop(f"{prefix}{name}_weight", None)) is not None:
+            state[f"{prefix}{name}.weight"] = part
+    fused = state.pop(f"{prefix}in_proj_bias", None)
+    if fused is not None:
+        for name, part in zip(names, fused.chunk(3), strict=True):
+            state[f"{prefix}{name}.bias"] = part

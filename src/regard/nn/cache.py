@@ -2,31 +2,247 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from regard.checks import whole
-from regard.nn.sliding import SlidingSlot
-from regard.nn.slots import Slot
+from regard.checks import shape, whole
+from regard.engine.pieces import Piece
+from regard.spec.masks import Causal, Lengths, Mask, Prefix, Window
 from regard.spec.masks.columns import integers
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class CachedKeys:
+    """What a query may see: keys in chunks, the position of the first new one, and the mask of the cache."""
+
+    chunks: tuple[Piece, ...]
+    start: int | Tensor
+    mask: Mask | None = None
+
+
+@dataclass
+class LayerCache:
+    """Keys and values in one buffer (batch, head, room, width) each, of which `length` are used.
+
+    `length` is one per batch row (int64 on the CPU) once rows differ. `capacity` fixes the room; without it the buffer
+    doubles when it is full. Tensors that need a gradient are joined instead, so that it flows.
+    """
+
+    capacity: int | None = None
+    length: int | Tensor = 0
+    key: Tensor | None = None
+    value: Tensor | None = None
+
+    @property
+    def longest(self) -> int:
+        """Keys of the longest row."""
+        return int(self.length.max()) if isinstance(self.length, Tensor) else self.length
+
+    def append(self, key: Tensor, value: Tensor) -> CachedKeys:
+        """Append keys and values, and give all that there are."""
+        self._fits(key, value)
+        start, new = self.length, key.shape[-2]
+        stop = self.longest + new
+        if self.capacity is not None and stop > self.capacity:
+            raise ValueError(
+                f"the cache has room for {self.capacity} tokens, {stop} came; "
+                f"make it with KVCache(capacity={stop}) or more, or with KVCache(), which grows"
+            )
+        self.key, self.value = self._written(self.key, key, stop), self._written(self.value, value, stop)
+        self.length = start + new
+        piece = Piece(self.key[..., :stop, :], self.value[..., :stop, :])
+        return CachedKeys((piece,), start, Lengths(self.length) if isinstance(self.length, Tensor) else None)
+
+    def truncate(self, length: int | Tensor) -> None:
+        """Forget what lies at or beyond `length`."""
+        kept = torch.minimum(*(torch.as_tensor(one, device="cpu") for one in (self.length, length)))
+        self.length = int(kept) if kept.ndim == 0 else kept
+
+    def snapshot(self) -> "LayerCache":
+        """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
+        return replace(self)
+
+    def restore(self, snapshot: "LayerCache") -> None:
+        """Return to the moment of a snapshot."""
+        vars(self).update(vars(snapshot))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Batch row r becomes what row `rows[r]` was."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = (t.index_select(0, rows.to(t.device)) for t in (self.key, self.value))
+        if isinstance(self.length, Tensor):
+            self.length = self.length[rows.cpu()]
+
+    def copy(self) -> "LayerCache":
+        """An independent copy."""
+        return replace(self, key=_cloned(self.key), value=_cloned(self.value))
+
+    def _fits(self, key: Tensor, value: Tensor) -> None:
+        for name, old, new in (("key", self.key, key), ("value", self.value, value)):
+            if old is not None and (*old.shape[:-2], old.shape[-1]) != (*new.shape[:-2], new.shape[-1]):
+                raise ValueError(
+                    f"the cache holds {name}s of shape {shape(old[..., : self.longest, :])}, {shape(new)} came; "
+                    "a cache belongs to one batch of sequences: make a new KVCache() for another"
+                )
+
+    def _written(self, old: Tensor | None, new: Tensor, stop: int) -> Tensor:
+        """The buffer with `new` after what is used."""
+        if torch.is_grad_enabled() and (new.requires_grad or (old is not None and old.requires_grad)):
+            return self._joined(old, new)
+        room = old.shape[-2] if old is not None else 0
+        if old is None or room < stop or old.requires_grad:
+            larger = self.capacity or max(stop, 2 * room)
+            buffer = new.new_zeros(*new.shape[:-2], larger, new.shape[-1])
+            if old is not None:
+                buffer[..., : self.longest, :] = old.detach()[..., : self.longest, :]
+            old = buffer
+        if isinstance(self.length, Tensor):
+            old.scatter_(-2, self._rows(new), new)
+        else:
+            old[..., self.length : stop, :] = new
+        return old
+
+    def _joined(self, old: Tensor | None, new: Tensor) -> Tensor:
+        if old is None:
+            return new
+        kept = old[..., : self.longest, :]
+        if not isinstance(self.length, Tensor):
+            return torch.cat([kept, new], -2)
+        widened = torch.cat([kept, torch.zeros_like(new)], -2)
+        return widened.scatter(-2, self._rows(new), new)
+
+    def _rows(self, new: Tensor) -> Tensor:
+        """Where each new key of each batch row goes, in the shape of `new`."""
+        assert isinstance(self.length, Tensor)
+        rows = self.length.view(-1, 1) + torch.arange(new.shape[-2], device="cpu")
+        return rows.view(len(rows), *[1] * (new.ndim - 3), -1, 1).expand(new.shape).to(new.device)
+
+
+def _cloned(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()
+
+
+@dataclass
+class SlidingLayerCache:
+    """The last `window` keys and the first `sinks` that ever came, each at its own absolute position.
+
+    A query sees what it would see in one pass under `Causal() & (Window(window − 1, 0) | Prefix(sinks))`, in whatever
+    chunks the tokens come. The last keys move along a buffer, and to the front of another when it is full, so that
+    appending costs the same at any length.
+    """
+
+    window: int
+    sinks: int = 0
+    length: int = 0
+    first: LayerCache = field(default_factory=LayerCache)
+    key: Tensor | None = None
+    value: Tensor | None = None
+    begin: int = 0  # where in the buffer the last keys begin,
+    count: int = 0  # how many there are
+
+    def append(self, key: Tensor, value: Tensor) -> CachedKeys:
+        """Append keys and values, and give those that are left and the new ones."""
+        start = self.length
+        to_first = min(max(self.sinks - start, 0), key.shape[-2])
+        if to_first:
+            self.first.append(key[..., :to_first, :], value[..., :to_first, :])
+        gone = max(self.count - (self.window - 1), 0)
+        self.begin, self.count = self.begin + gone, self.count - gone
+        self._append(key[..., to_first:, :], value[..., to_first:, :])
+        self.length = start + key.shape[-2]
+        chunks = [Piece(key, value)] if start == 0 else self._chunks()
+        return CachedKeys(tuple(chunks), start, self.mask)
+
+    @property
+    def mask(self) -> Mask:
+        """What a query sees, whatever is left."""
+        near = Window(self.window - 1, 0)
+        return Causal() & (near | Prefix(self.sinks)) if self.sinks else near
+
+    def _chunks(self) -> list[Piece]:
+        first, chunks = self.first, list[Piece]()
+        if first.key is not None and first.value is not None:
+            used = first.longest
+            chunks.append(Piece(first.key[..., :used, :], first.value[..., :used, :]))
+        if self.count and self.key is not None and self.value is not None:
+            live = slice(self.begin, self.begin + self.count)
+            chunks.append(Piece(self.key[..., live, :], self.value[..., live, :], self.length - self.count))
+        return chunks
+
+    def _append(self, key: Tensor, value: Tensor) -> None:
+        new = key.shape[-2]
+        if new == 0:
+            return
+        begin, stop = self.begin, self.begin + self.count
+        grows = torch.is_grad_enabled() and any(
+            tensor is not None and tensor.requires_grad for tensor in (key, value, self.key, self.value)
+        )
+        if self.key is None or self.value is None:
+            self.key, self.value = key[..., :0, :], value[..., :0, :]
+        if grows:
+            self.key = torch.cat([self.key[..., begin:stop, :], key], -2)
+            self.value = torch.cat([self.value[..., begin:stop, :], value], -2)
+            self.begin = 0
+        else:
+            if stop + new > self.key.shape[-2] or self.key.requires_grad:
+                room = 2 * (self.window - 1 + new)
+                self.key, self.value = (_moved(t, begin, stop, room) for t in (self.key, self.value))
+                self.begin, stop = 0, self.count
+            self.key[..., stop : stop + new, :] = key
+            self.value[..., stop : stop + new, :] = value
+        self.count += new
+
+    def truncate(self, length: int | Tensor) -> None:
+        """Nothing to do at the present length; what was forgotten does not come back."""
+        if isinstance(length, Tensor) or length < self.length:
+            raise ValueError(
+                f"a cache with a window forgets, so it cannot go back from {self.length} tokens to {length}, "
+                "and its rows have one length; use KVCache() or KVCache(capacity=...)"
+            )
+
+    def snapshot(self) -> "SlidingLayerCache":
+        """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
+        return replace(self, first=self.first.snapshot())
+
+    def restore(self, snapshot: "SlidingLayerCache") -> None:
+        """Return to the moment of a snapshot."""
+        vars(self).update(vars(snapshot))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Batch row r becomes what row `rows[r]` was."""
+        self.first.reorder(rows)
+        if self.key is not None and self.value is not None:
+            self.key, self.value = (t.index_select(0, rows.to(t.device)) for t in (self.key, self.value))
+
+    def copy(self) -> "SlidingLayerCache":
+        """An independent copy."""
+        return replace(self, first=self.first.copy(), key=_cloned(self.key), value=_cloned(self.value))
+
+
+def _moved(buffer: Tensor, begin: int, stop: int, room: int) -> Tensor:
+    """What lies between `begin` and `stop`, at the front of a new buffer."""
+    live = buffer.detach()[..., begin:stop, :]
+    larger = live.new_zeros(*live.shape[:-2], room, live.shape[-1])
+    larger[..., : stop - begin, :] = live
+    return larger
+
+
+@dataclass(frozen=True, eq=False)
+class CrossKeys:
     """Keys and values of what a cross attention looks at, made once for the tensors that they came from."""
 
     source: tuple[Tensor, Tensor]
     key: Tensor
     value: Tensor
 
-    def reordered(self, rows: Tensor) -> "Memory":
+    def reordered(self, rows: Tensor) -> "CrossKeys":
         """The same for other batch rows; the source stays what a later call is known by."""
         key, value = (t.index_select(0, rows.to(t.device)) if len(t) > 1 else t for t in (self.key, self.value))
-        return Memory(self.source, key, value)
+        return CrossKeys(self.source, key, value)
 
 
 class KVCache:
@@ -55,52 +271,52 @@ class KVCache:
         self.capacity = None if capacity is None else whole("capacity", capacity, 1)
         self.window = None if window is None else whole("window", window, 1)
         self.sinks = whole("sinks", sinks, 0)
-        self._slots: WeakKeyDictionary[nn.Module, Slot | SlidingSlot] = WeakKeyDictionary()
-        self._memories: WeakKeyDictionary[nn.Module, Memory] = WeakKeyDictionary()
+        self._layers: WeakKeyDictionary[nn.Module, LayerCache | SlidingLayerCache] = WeakKeyDictionary()
+        self._cross: WeakKeyDictionary[nn.Module, CrossKeys] = WeakKeyDictionary()
 
-    def slot(self, layer: nn.Module) -> Slot | SlidingSlot:
-        """The place of a layer."""
-        if layer not in self._slots:
-            fresh = Slot(self.capacity) if self.window is None else SlidingSlot(self.window, self.sinks)
-            self._slots[layer] = fresh
-        return self._slots[layer]
+    def layer(self, layer: nn.Module) -> LayerCache | SlidingLayerCache:
+        """The cache of one layer."""
+        if layer not in self._layers:
+            fresh = LayerCache(self.capacity) if self.window is None else SlidingLayerCache(self.window, self.sinks)
+            self._layers[layer] = fresh
+        return self._layers[layer]
 
-    def memory(self, layer: nn.Module, source: tuple[Tensor, Tensor]) -> Memory | None:
+    def cross(self, layer: nn.Module, source: tuple[Tensor, Tensor]) -> CrossKeys | None:
         """What a cross attention kept of these very tensors."""
-        kept = self._memories.get(layer)
+        kept = self._cross.get(layer)
         return kept if kept is not None and all(a is b for a, b in zip(kept.source, source, strict=True)) else None
 
-    def remember(self, layer: nn.Module, memory: Memory) -> None:
+    def keep_cross(self, layer: nn.Module, keys: CrossKeys) -> None:
         """Keep the keys and values of a cross attention."""
-        self._memories[layer] = memory
+        self._cross[layer] = keys
 
     @property
     def length(self) -> int | Tensor:
         """Tokens so far: a number, or one per batch row after `truncate` with several."""
-        for slot in self._slots.values():
-            return slot.length
+        for layer_cache in self._layers.values():
+            return layer_cache.length
         return 0
 
     @property
     def _rows(self) -> int | None:
         """Batch rows, if anything is held."""
-        for slot in self._slots.values():
-            if slot.key is not None:
-                return len(slot.key)
+        for layer_cache in self._layers.values():
+            if layer_cache.key is not None:
+                return len(layer_cache.key)
         return None
 
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Should the block fail or be interrupted, every layer forgets what it was given in it."""
-        before = {layer: slot.mark() for layer, slot in self._slots.items()}
+        before = {layer: layer_cache.snapshot() for layer, layer_cache in self._layers.items()}
         try:
             yield
         except BaseException:
-            for layer, slot in list(self._slots.items()):
+            for layer, layer_cache in list(self._layers.items()):
                 if layer in before:
-                    slot.back(before[layer])  # type: ignore[arg-type]
+                    layer_cache.restore(before[layer])  # type: ignore[arg-type]
                 else:
-                    del self._slots[layer]
+                    del self._layers[layer]
             raise
 
     def truncate(self, length: int | Tensor | Sequence[int]) -> None:
@@ -111,24 +327,24 @@ class KVCache:
                 raise ValueError(f"truncate wants one length for each of the {rows} rows, got {len(length)}")
         if bool(torch.as_tensor(length < 0, device="cpu").any()):
             raise ValueError(f"truncate wants lengths of at least 0, got {length}")
-        for slot in self._slots.values():
-            slot.truncate(length)
+        for layer_cache in self._layers.values():
+            layer_cache.truncate(length)
 
     def reorder(self, rows: Tensor | Sequence[int]) -> None:
         """Batch row r goes on from what row `rows[r]` has seen, as beam search wants; rows may repeat."""
         rows = integers("reorder's rows", rows, axes=(1,))
         if (held := self._rows) is not None and bool(((rows < 0) | (rows >= held)).any()):
             raise ValueError(f"reorder wants rows from 0 to {held - 1}, got {rows.tolist()}")
-        for slot in self._slots.values():
-            slot.reorder(rows)
-        for layer, memory in list(self._memories.items()):
-            self._memories[layer] = memory.reordered(rows)
+        for layer_cache in self._layers.values():
+            layer_cache.reorder(rows)
+        for layer, memory in list(self._cross.items()):
+            self._cross[layer] = memory.reordered(rows)
 
     def copy(self) -> "KVCache":
-        """One that goes its own way from here: several continuations of one prompt."""
+        """An independent copy: several continuations of one prompt."""
         made = KVCache(capacity=self.capacity, window=self.window, sinks=self.sinks)
-        made._slots = WeakKeyDictionary({layer: slot.copy() for layer, slot in self._slots.items()})
-        made._memories = WeakKeyDictionary(dict(self._memories))
+        made._layers = WeakKeyDictionary({layer: layer_cache.copy() for layer, layer_cache in self._layers.items()})
+        made._cross = WeakKeyDictionary(dict(self._cross))
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KVCache":
@@ -137,13 +353,13 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers."""
-        held = [*self._slots.values(), *self._memories.values()]
-        held += [slot.front for slot in self._slots.values() if isinstance(slot, SlidingSlot)]
+        held = [*self._layers.values(), *self._cross.values()]
+        held += [each.first for each in self._layers.values() if isinstance(each, SlidingLayerCache)]
         return sum(t.nbytes for part in held for t in (part.key, part.value) if t is not None)
 
     def __repr__(self) -> str:
         given = {"capacity": self.capacity, "window": self.window, "sinks": self.sinks or None}
         made = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
         length = self.length.tolist() if isinstance(self.length, Tensor) else self.length
-        layers = "1 layer" if len(self._slots) == 1 else f"{len(self._slots)} layers"
+        layers = "1 layer" if len(self._layers) == 1 else f"{len(self._layers)} layers"
         return f"KVCache({made}): {length} tokens, {layers}, {self.nbytes / 2**20:.1f} MiB"

@@ -37,7 +37,7 @@ def cached(tokens: int, layers: int = LAYERS, kv_heads: int = SHAPE.kv_heads) ->
     places = [torch.nn.Identity() for _ in range(layers)]
     rows = torch.empty(1, kv_heads, tokens, SHAPE.d_k, dtype=torch.float16, device="meta")
     for place in places:
-        cache.slot(place).extend(rows, rows)
+        cache.layer(place).append(rows, rows)
     return cache.nbytes
 
 

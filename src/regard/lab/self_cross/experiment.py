@@ -22,7 +22,7 @@ from regard.lab.training import train
 from regard.lab.translation import grammar
 from regard.lab.translation.experiment import training_task
 from regard.lab.translation.task import SCALED
-from regard.nn.summary import Summary
+from regard.nn.attention import Summary
 
 
 @dataclass(frozen=True)
