@@ -20,6 +20,7 @@ print(json.dumps([share, alone, sorted(set(sys.modules) - before)]))
 
 LOADED_WHEN_USED = {
     "regard.plot",
+    "regard.pages",
     "regard.lab",
     "regard.hf",
     "regard.models",

@@ -14,6 +14,7 @@ LAYERS = (
     ("engine",),
     ("nn",),
     ("inspection",),
+    ("pages",),
     ("plot",),
     ("map",),
     ("hf", "models"),

@@ -132,11 +132,10 @@ SCENARIOS = {
     "pyramids": """
         import numpy as np
         from regard.map.levels import Levels
-        from regard.map.pyramid import shapes
-        from regard.map.shelf import Shelf
+        from regard.map.tile_cache import TileCache
         levels, make = Levels(2000, 2000), np.random.default_rng(0)
-        planes = {name: make.integers(0, 255, size, np.uint8) for name, size in shapes(levels).items()}
-        shelf = Shelf(Path("maps"))
+        planes = {name: make.integers(0, 255, size, np.uint8) for name, size in levels.coarse_shapes.items()}
+        shelf = TileCache(Path("maps"))
         shelf.put("0" * 32, planes)
         file = Path("maps") / ("0" * 32 + ".safetensors")
         content, missed = file.read_bytes(), 0

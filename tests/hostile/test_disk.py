@@ -136,16 +136,16 @@ SCENARIOS = {
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     """,
     "maps": """
-        from regard.map.atlas import Atlas
-        from regard.map.builder import Builder
-        from regard.map.shelf import Shelf
+        from regard.map.views import CaptureView
+        from regard.map.pyramid import PyramidBuilder
+        from regard.map.tile_cache import TileCache
         from regard.map.viewer import Viewer
         import time
         q = torch.randn(1, 1, 3000, 8)
-        atlas = Atlas.of(regard.matrix(q, q, mask="causal"))
+        atlas = CaptureView.of(regard.matrix(q, q, mask="causal"))
         def built(folder):
             viewer = Viewer(atlas)
-            viewer._builder._shelf = Shelf(Path(folder))
+            viewer._builder._tile_cache = TileCache(Path(folder))
             end = time.monotonic() + 60
             while (told := viewer._builder.progress((0, 0, 0)))["state"] not in ("exact", "failed"):
                 assert time.monotonic() < end
@@ -155,16 +155,16 @@ SCENARIOS = {
             viewer.close()
             return planes.read("mean.32", slice(None), slice(None)), type(planes).__name__
         want, how = built("good")
-        assert how == "Stored"
+        assert how == "StoredPlanes"
         whole = contents("good")
         Path("bad").mkdir()
         for kind in REASONS:
             with failing(kind):
                 found, how = built("bad")
-            assert how == "Held" and (found == want).all(), (kind, how)
+            assert how == "MemoryPlanes" and (found == want).all(), (kind, how)
             assert not contents("bad")
         found, how = built("bad")
-        assert how == "Stored" and (found == want).all()
+        assert how == "StoredPlanes" and (found == want).all()
     """,
     "models": """
         import zipfile

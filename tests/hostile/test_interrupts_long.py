@@ -146,16 +146,16 @@ SCENARIOS = {
         trials(lambda: render.as_json(lab.run("saturation", quick=True)), str.__eq__)
     """,
     "map": """
-        from regard.map.atlas import Atlas
+        from regard.map.views import CaptureView
         from regard.map.viewer import Viewer
-        from regard.map.stop import Stop
+        from regard.map.jobs import Stop
         q = torch.randn(1, 1, 12_000, 16)
-        atlas = Atlas.of(regard.matrix(q, q, mask="causal"))
+        atlas = CaptureView.of(regard.matrix(q, q, mask="causal"))
         def work():
             os.environ["REGARD_CACHE"] = f"cache{random.random()}"
             viewer = Viewer(atlas)
             try:
-                asked = {"sheet": 0, "head": 0}
+                asked = {"layer": 0, "head": 0}
                 while (told := viewer.answer("progress", asked, Stop()))["state"] != "exact":
                     assert told["state"] != "failed", told
                     viewer.answer("row", {**asked, "q": 5000}, Stop())
@@ -205,12 +205,12 @@ def test_interrupted_while_a_capture_begins_and_ends(run: Callable[..., Any]) ->
 LEAVING = """
 import os, sys, time, torch, regard
 os.environ["REGARD_CACHE"] = "cache"
-from regard.map.atlas import Atlas
-from regard.map.stop import Stop
+from regard.map.views import CaptureView
+from regard.map.jobs import Stop
 from regard.map.viewer import Viewer
 q = torch.randn(1, 4, 60_000, 64)
-viewer = Viewer(Atlas.of(regard.matrix(q, q, mask="causal")))
-viewer.answer("progress", {"sheet": 0, "head": 0}, Stop())
+viewer = Viewer(CaptureView.of(regard.matrix(q, q, mask="causal")))
+viewer.answer("progress", {"layer": 0, "head": 0}, Stop())
 time.sleep(float(os.environ["MOMENT"]))
 """
 

@@ -142,12 +142,11 @@ SCENARIOS = {
     "pyramids": """
         import numpy as np
         from regard.map.levels import Levels
-        from regard.map.pyramid import shapes
-        from regard.map.shelf import Shelf
+        from regard.map.tile_cache import TileCache
         levels = Levels(20_000, 20_000)
-        planes = {name: np.full(size, 7, np.uint8) for name, size in shapes(levels).items()}
+        planes = {name: np.full(size, 7, np.uint8) for name, size in levels.coarse_shapes.items()}
         for place, moment in enumerate(moments(0.2)):
-            shelf = Shelf(Path(f"maps{place}"))
+            shelf = TileCache(Path(f"maps{place}"))
             last = killed(lambda number: shelf.put(f"{number:032x}", planes), moment)
             for number in range(1, last + 2):
                 found = shelf.get(f"{number:032x}", levels)

@@ -61,10 +61,9 @@ SCENARIOS = {
     "pyramids": """
         import numpy as np
         from regard.map.levels import Levels
-        from regard.map.pyramid import shapes
-        from regard.map.shelf import Shelf
-        levels, shelf = Levels(8000, 8000), Shelf(Path("maps"))
-        planes = {name: np.full(size, 7, np.uint8) for name, size in shapes(levels).items()}
+        from regard.map.tile_cache import TileCache
+        levels, shelf = Levels(8000, 8000), TileCache(Path("maps"))
+        planes = {name: np.full(size, 7, np.uint8) for name, size in levels.coarse_shapes.items()}
         def work():
             for _ in range(20):
                 shelf.put("0" * 32, planes)

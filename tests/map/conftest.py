@@ -1,4 +1,4 @@
-"""What the tests of the map share: a cache folder of their own, a small atlas, and its server in this process."""
+"""Shared by the tests of the map: a cache folder of their own, a small capture view, and its server in this process."""
 
 import asyncio
 import http.client
@@ -16,37 +16,37 @@ import pytest
 import torch
 
 from regard.inspection.matrix import matrix
-from regard.map.atlas import Atlas, Sheet
-from regard.map.guard import Secret
+from regard.map.jobs import WorkerPool
 from regard.map.serve import listening
-from regard.map.server import Running, application
+from regard.map.server import MapServer, application
 from regard.map.viewer import Viewer
-from regard.map.work import Work
+from regard.map.views import CaptureView, LayerView
+from regard.pages.guard import AccessToken
 
 PORT = 8123
 HOST = f"127.0.0.1:{PORT}"
 
 
 @pytest.fixture(autouse=True)
-def _own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_tile_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
 
 
 @pytest.fixture
-def atlas() -> Atlas:
-    """Two sheets: causal with words (some of them HTML), and one of other sizes without."""
+def capture_view() -> CaptureView:
+    """Two layers: causal with words (some of them HTML), and one of other sizes without."""
     draw = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 2, 300, 8, generator=draw)
     words = [f"w{number}" for number in range(300)]
     words[7] = '<img src=x onerror="alert(1)">'
     first = matrix(query, key, mask="causal", query_tokens=words, key_tokens=words)
     second = matrix(query[..., :20, :], key[..., :33, :])
-    return Atlas((Sheet("layer 0", first), Sheet("layer 1", second)), "a small atlas")
+    return CaptureView((LayerView("layer 0", first), LayerView("layer 1", second)), "a small capture view")
 
 
 @pytest.fixture
-def viewer(atlas: Atlas) -> Iterator[Viewer]:
-    found = Viewer(atlas)
+def viewer(capture_view: CaptureView) -> Iterator[Viewer]:
+    found = Viewer(capture_view)
     yield found
     found.close()
 
@@ -82,10 +82,10 @@ class Client:
     """The server without a socket; headers are those of our own page unless told."""
 
     def __init__(self, viewer: Viewer) -> None:
-        self.viewer, self.secret, self.work = viewer, Secret(), Work()
-        self.app = application(viewer, self.secret, PORT, self.work)
-        self.cookie = f"regard-map-{PORT}={self.secret.token}"
-        self.headers = {"host": HOST, "x-regard-token": self.secret.token, "cookie": self.cookie}
+        self.viewer, self.token, self.pool = viewer, AccessToken(), WorkerPool()
+        self.app = application(viewer, self.token, PORT, self.pool)
+        self.cookie = f"regard-map-{PORT}={self.token.text}"
+        self.headers = {"host": HOST, "x-regard-token": self.token.text, "cookie": self.cookie}
 
     def send(self, requests: Sequence[tuple[str, str, Headers, bytes]]) -> list[Answer]:
         """The answers to (method, raw path, headers, body), one after the other."""
@@ -141,19 +141,19 @@ class Client:
 def client(viewer: Viewer) -> Iterator[Client]:
     found = Client(viewer)
     yield found
-    found.work.close()
+    found.pool.close()
 
 
 def place(**more: Any) -> dict[str, Any]:
     """A question about the first head."""
-    return {"sheet": 0, "batch": 0, "head": 0, **more}
+    return {"layer": 0, "batch": 0, "head": 0, **more}
 
 
 @pytest.fixture
-def running(atlas: Atlas) -> Iterator[Running]:
+def running(capture_view: CaptureView) -> Iterator[MapServer]:
     """The server on a socket, in a thread."""
     with listening(0) as sock:
-        server = Running(atlas, sock)
+        server = MapServer(capture_view, sock)
         thread = threading.Thread(target=server.run)
         thread.start()
         until = time.monotonic() + 120
@@ -165,7 +165,7 @@ def running(atlas: Atlas) -> Iterator[Running]:
         assert not thread.is_alive()
 
 
-def fetched(running: Running, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
+def fetched(running: MapServer, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=120)
     try:
         connection.request(method, path, body, headers)
@@ -175,7 +175,7 @@ def fetched(running: Running, method: str, path: str, body: bytes, headers: dict
         connection.close()
 
 
-def raw(running: Running, sent: bytes) -> bytes:
+def raw(running: MapServer, sent: bytes) -> bytes:
     """What comes back until the server closes."""
     with socket.create_connection(("127.0.0.1", running.port), timeout=120) as sock:
         sock.sendall(sent)

@@ -1,4 +1,4 @@
-"""The builder and its shelf: pyramids are made once, kept whole, and made again where a file is damaged."""
+"""The builder and its tile_cache: pyramids are made once, kept whole, and made again where a file is damaged."""
 
 import threading
 import time
@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from regard.inspection.matrix import AttentionMatrix, matrix
-from regard.map import builder as building
-from regard.map import pyramid, shelf
-from regard.map.builder import Builder, Key
-from regard.map.lane import Lane, Plain
+from regard.map import pyramid, tile_cache
+from regard.map.head_view import GenericHeadView, HeadView
 from regard.map.levels import Levels
-from regard.map.native import native_call, native_lane
-from regard.map.pyramid import Build, Held
-from regard.map.shelf import Shelf, Stored
+from regard.map.native_head_view import native_call, native_head_view
+from regard.map.pyramid import Build, HeadKey, MemoryPlanes, PyramidBuilder
+from regard.map.tile_cache import StoredPlanes, TileCache
 from regard.spec import masks
 
 N = 700
@@ -25,7 +23,7 @@ LEVELS = Levels(N, N)
 
 
 @pytest.fixture(autouse=True)
-def _small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_row_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyramid, "STRIP", 128)
 
 
@@ -35,23 +33,23 @@ def head(seed: int = 0, **spec: Any) -> AttentionMatrix:
     return found
 
 
-def lane(seed: int = 0, **spec: Any) -> Lane:
+def head_view(seed: int = 0, **spec: Any) -> HeadView:
     shown = head(seed, **spec)
     call = native_call(shown)
     assert call is not None
-    found = native_lane(call, shown)
+    found = native_head_view(call, shown)
     assert found is not None
     return found
 
 
-def built(of: Lane) -> Build:
+def built(of: HeadView) -> Build:
     build = Build(of, LEVELS)
     while build.done < build.total:
         build.step()
     return build
 
 
-def wait(builder: Builder, key: Key) -> None:
+def wait(builder: PyramidBuilder, key: HeadKey) -> None:
     until = time.monotonic() + 300
     while builder.progress(key)["state"] != "exact":
         assert time.monotonic() < until
@@ -59,25 +57,25 @@ def wait(builder: Builder, key: Key) -> None:
 
 
 def test_strips_give_the_levels_of_the_whole() -> None:
-    own = lane()
+    own = head_view()
     build = built(own)
     assert build.total == 6
-    for side in pyramid.sides(LEVELS):
+    for side in LEVELS.coarse_sides:
         whole = LEVELS.coded(own.grid(slice(0, N), slice(0, N), side))
         for name, wanted in zip(("mean", "max"), whole, strict=True):
             assert np.array_equal(build.planes[f"{name}.{side}"], wanted)
-    assert pyramid.sides(LEVELS)[-1] == 1024
+    assert LEVELS.coarse_sides[-1] == 1024
 
 
 def test_a_pyramid_comes_back_from_its_file(tmp_path: Path) -> None:
-    own, kept = lane(), Shelf(tmp_path / "maps")
+    own, kept = head_view(), TileCache(tmp_path / "maps")
     name = own.fingerprint()
     assert name is not None
     assert kept.get(name, LEVELS) is None
     planes = built(own).planes
     kept.put(name, planes)
     found = kept.get(name, LEVELS)
-    assert isinstance(found, Stored)
+    assert isinstance(found, StoredPlanes)
     for plane, wanted in planes.items():
         assert np.array_equal(found.read(plane, *(slice(0, size) for size in wanted.shape)), wanted)
     assert np.array_equal(found.read("mean.32", slice(3, 9), slice(2, 5)), planes["mean.32"][3:9, 2:5])
@@ -86,7 +84,7 @@ def test_a_pyramid_comes_back_from_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["bit", "cut", "empty", "text", "other"])
 def test_a_damaged_file_is_none(tmp_path: Path, harm: str) -> None:
-    own, kept = lane(), Shelf(tmp_path)
+    own, kept = head_view(), TileCache(tmp_path)
     name = own.fingerprint()
     assert name is not None
     kept.put(name, built(own).planes)
@@ -104,12 +102,12 @@ def test_a_damaged_file_is_none(tmp_path: Path, harm: str) -> None:
 
 def test_a_shelf_keeps_no_more_than_it_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planes = {"mean.32": np.zeros((10, 10), np.uint8)}
-    kept = Shelf(tmp_path)
+    kept = TileCache(tmp_path)
     for number in range(3):
         kept.put(f"{number}", planes)
         time.sleep(0.02)
     size = (tmp_path / "0.safetensors").stat().st_size
-    monkeypatch.setattr(shelf, "MOST", 2 * size)
+    monkeypatch.setattr(tile_cache, "MOST", 2 * size)
     kept.put("3", planes)
     assert sorted(file.stem for file in tmp_path.iterdir()) == ["2", "3"]
 
@@ -127,18 +125,18 @@ def test_fingerprints_tell_heads_apart() -> None:
         {"bias": torch.ones(N, N)},
         {"bias": torch.full((N, N), 2.0)},
     ]
-    found = [lane(**spec).fingerprint() for spec in specs] + [lane(1).fingerprint()]
+    found = [head_view(**spec).fingerprint() for spec in specs] + [head_view(1).fingerprint()]
     assert len(set(found)) == len(found)
-    assert found == [lane(**spec).fingerprint() for spec in specs] + [lane(1).fingerprint()]
-    plain = [Plain(head(**spec)).fingerprint() for spec in specs]
+    assert found == [head_view(**spec).fingerprint() for spec in specs] + [head_view(1).fingerprint()]
+    plain = [GenericHeadView(head(**spec)).fingerprint() for spec in specs]
     assert len(set(plain)) == len(plain)
-    assert Plain(head(mask=masks.Where(lambda b, h, i, j: j <= i))).fingerprint() is None
-    one, two = (Plain(AttentionMatrix.from_weights(torch.eye(3) * value)).fingerprint() for value in (1, 2))
+    assert GenericHeadView(head(mask=masks.Where(lambda b, h, i, j: j <= i))).fingerprint() is None
+    one, two = (GenericHeadView(AttentionMatrix.from_weights(torch.eye(3) * value)).fingerprint() for value in (1, 2))
     assert one != two
 
 
 def test_the_builder_makes_what_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, kept = lane(), Shelf(tmp_path)
+    own, kept = head_view(), TileCache(tmp_path)
     steps: list[int] = []
     step = Build.step
 
@@ -147,38 +145,38 @@ def test_the_builder_makes_what_is_asked_for_once(tmp_path: Path, monkeypatch: p
         step(self)
 
     monkeypatch.setattr(Build, "step", counted)
-    first = Builder(lambda key: (own, LEVELS), kept, lambda: False)
+    first = PyramidBuilder(lambda key: (own, LEVELS), kept, lambda: False)
     assert first.get((0, 0, 0)) is None
     assert first.progress((0, 0, 0))["state"] == "waiting"
     wait(first, (0, 0, 0))
     assert len(steps) == 6
-    assert isinstance(first.get((0, 0, 0)), Stored)
+    assert isinstance(first.get((0, 0, 0)), StoredPlanes)
     first.close()
-    again = Builder(lambda key: (own, LEVELS), kept, lambda: False)
+    again = PyramidBuilder(lambda key: (own, LEVELS), kept, lambda: False)
     wait(again, (0, 0, 0))
     assert len(steps) == 6
     again.close()
 
 
 def test_without_a_place_pyramids_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "HELD", 1)
+    monkeypatch.setattr(pyramid, "HELD", 1)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    builder = Builder(lambda key: (lane(key[2]), LEVELS), Shelf(blocked), lambda: False)
+    builder = PyramidBuilder(lambda key: (head_view(key[2]), LEVELS), TileCache(blocked), lambda: False)
     wait(builder, (0, 0, 0))
-    assert isinstance(builder.get((0, 0, 0)), Held)
+    assert isinstance(builder.get((0, 0, 0)), MemoryPlanes)
     wait(builder, (0, 0, 1))
     assert builder.get((0, 0, 0)) is None
     builder.close()
 
 
 def test_what_fails_is_told_and_others_go_on(tmp_path: Path) -> None:
-    def find(key: Key) -> tuple[Lane, Levels]:
+    def find(key: HeadKey) -> tuple[HeadView, Levels]:
         if key[2] == 1:
             raise MemoryError("no room")
-        return lane(), LEVELS
+        return head_view(), LEVELS
 
-    builder = Builder(find, Shelf(tmp_path), lambda: False)
+    builder = PyramidBuilder(find, TileCache(tmp_path), lambda: False)
     until = time.monotonic() + 300
     while (told := builder.progress((0, 0, 1)))["state"] != "failed":
         assert time.monotonic() < until
@@ -189,7 +187,7 @@ def test_what_fails_is_told_and_others_go_on(tmp_path: Path) -> None:
 
 
 def test_the_head_that_is_looked_at_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "PATIENCE", 0.0)
+    monkeypatch.setattr(pyramid, "PATIENCE", 0.0)
     order: list[int] = []
     hold, begun = threading.Event(), threading.Event()
     step = Build.step
@@ -200,13 +198,13 @@ def test_the_head_that_is_looked_at_comes_first(monkeypatch: pytest.MonkeyPatch)
         order.append(int(str(self.name)))
         step(self)
 
-    class Named(Plain):
+    class Named(GenericHeadView):
         def fingerprint(self) -> str | None:
             return self.name
 
         name = ""
 
-    def find(key: Key) -> tuple[Lane, Levels]:
+    def find(key: HeadKey) -> tuple[HeadView, Levels]:
         found = Named(head(key[2]))
         found.name = str(key[2])
         return found, LEVELS
@@ -219,7 +217,7 @@ def test_the_head_that_is_looked_at_comes_first(monkeypatch: pytest.MonkeyPatch)
             raise OSError
 
     monkeypatch.setattr(Build, "step", slow)
-    builder = Builder(find, Blank(), lambda: False)  # type: ignore[arg-type]
+    builder = PyramidBuilder(find, Blank(), lambda: False)  # type: ignore[arg-type]
     builder.progress((0, 0, 1))
     assert begun.wait(20)
     builder.progress((0, 0, 2))  # while the first step of 1 runs
@@ -233,7 +231,7 @@ def test_the_head_that_is_looked_at_comes_first(monkeypatch: pytest.MonkeyPatch)
 
 def test_closing_ends_the_thread_at_its_next_step(tmp_path: Path) -> None:
     others = set(threading.enumerate())
-    builder = Builder(lambda key: (lane(), LEVELS), None, lambda: True)
+    builder = PyramidBuilder(lambda key: (head_view(), LEVELS), None, lambda: True)
     builder.progress((0, 0, 0))
     builder.close()
     assert not [each for each in set(threading.enumerate()) - others if each.name == "regard-map-builder"]
@@ -242,9 +240,9 @@ def test_closing_ends_the_thread_at_its_next_step(tmp_path: Path) -> None:
 
 def test_the_usual_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "x"))
-    assert shelf.usual() == tmp_path / "x" / "maps"
+    assert tile_cache.usual() == tmp_path / "x" / "maps"
     monkeypatch.delenv("REGARD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
-    assert shelf.usual() == tmp_path / "regard" / "maps"
-    assert shelf.beside_file(Path("/a/run.safetensors")) == Path("/a/run.safetensors.map")
+    assert tile_cache.usual() == tmp_path / "regard" / "maps"
+    assert tile_cache.beside_file(Path("/a/run.safetensors")) == Path("/a/run.safetensors.map")

@@ -14,29 +14,29 @@ import torch
 
 import regard
 from regard.cli import main
-from regard.map import Atlas
+from regard.map import CaptureView
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Atlas, dict[str, Any]]]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[CaptureView, dict[str, Any]]]:
     """What would be served."""
-    found: list[tuple[Atlas, dict[str, Any]]] = []
+    found: list[tuple[CaptureView, dict[str, Any]]] = []
 
-    def serve(atlas: Atlas, port: int, open_browser: bool | None, **more: Any) -> None:
-        found.append((atlas, {"port": port, "open_browser": open_browser, **more}))
+    def serve(capture_view: CaptureView, port: int, open_browser: bool | None, **more: Any) -> None:
+        found.append((capture_view, {"port": port, "open_browser": open_browser, **more}))
 
     monkeypatch.setattr("regard.cli.map.serve", serve)
     return found
 
 
-def test_the_demo(shown: list[tuple[Atlas, dict[str, Any]]]) -> None:
+def test_the_demo(shown: list[tuple[CaptureView, dict[str, Any]]]) -> None:
     assert main(["map", "--demo", "64", "--port", "8999", "--no-browser", "--head", "-1"]) == 0
-    ((atlas, options),) = shown
-    assert atlas.title == "demo, 64 tokens"
+    ((capture_view, options),) = shown
+    assert capture_view.title == "demo, 64 tokens"
     assert (options["port"], options["open_browser"], options["first"]) == (8999, False, (0, 7))
 
 
-def test_a_saved_capture_and_a_saved_matrix(shown: list[tuple[Atlas, dict[str, Any]]], tmp_path: Path) -> None:
+def test_a_saved_capture_and_a_saved_matrix(shown: list[tuple[CaptureView, dict[str, Any]]], tmp_path: Path) -> None:
     model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
     x = torch.randn(1, 12, 16)
     found = regard.capture(model, x, x, x)
@@ -44,15 +44,15 @@ def test_a_saved_capture_and_a_saved_matrix(shown: list[tuple[Atlas, dict[str, A
     found[0].save(tmp_path / "layer.safetensors")
     for name in ("run", "layer"):
         assert main(["map", str(tmp_path / f"{name}.safetensors")]) == 0
-        atlas, options = shown[-1]
-        assert atlas.title == f"{name}.safetensors"
-        assert atlas.folder == tmp_path / f"{name}.safetensors.map"
-        assert (atlas.sheets[0].heads, atlas.sheets[0].keys) == (4, 12)
+        capture_view, options = shown[-1]
+        assert capture_view.title == f"{name}.safetensors"
+        assert capture_view.folder == tmp_path / f"{name}.safetensors.map"
+        assert (capture_view.layers[0].heads, capture_view.layers[0].keys) == (4, 12)
         assert options["open_browser"] is None
 
 
 def test_a_text_and_a_file_that_a_model_reads(
-    shown: list[tuple[Atlas, dict[str, Any]]],
+    shown: list[tuple[CaptureView, dict[str, Any]]],
     tmp_path: Path,
     get_model: Callable[[str], Path],
 ) -> None:
@@ -61,10 +61,10 @@ def test_a_text_and_a_file_that_a_model_reads(
     file.write_text("The cat sleeps on the mat")
     for words, title in ((["The cat sleeps"], "minilm: The cat sleeps"), ([str(file)], "minilm: cat.txt")):
         assert main(["map", *words, "--layer", "2", "--head", "3"]) == 0
-        atlas, options = shown[-1]
-        assert atlas.title == title
-        assert len(atlas.sheets) == 6
-        assert atlas.sheets[0].word("key", 2) == "cat"
+        capture_view, options = shown[-1]
+        assert capture_view.title == title
+        assert len(capture_view.layers) == 6
+        assert capture_view.layers[0].word("key", 2) == "cat"
         assert options["first"] == (2, 3)
 
 
@@ -85,7 +85,7 @@ def test_a_text_and_a_file_that_a_model_reads(
     ],
 )
 def test_mistakes_are_one_line(
-    shown: list[tuple[Atlas, dict[str, Any]]], capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+    shown: list[tuple[CaptureView, dict[str, Any]]], capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     assert main(["map", *arguments]) == 1
     told = capsys.readouterr().err
@@ -121,15 +121,15 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
 
 def test_a_browser_is_opened_only_if_asked_or_someone_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.map import server
-    from regard.map.demo import atlas
+    from regard.map.demo import view
     from regard.map.serve import serve
 
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
-    monkeypatch.setattr(server.Running, "run", lambda self: None)
+    monkeypatch.setattr(server.MapServer, "run", lambda self: None)
     addresses: list[str] = []
     for asked in (False, None, True):
-        serve(atlas(16), 0, asked, told=addresses.append)
+        serve(view(16), 0, asked, announce=addresses.append)
     assert len(addresses) == 3
     (entry,) = opened
     assert entry.startswith(addresses[-1].partition("?")[0] + "?once=")

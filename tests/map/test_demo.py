@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.map import demo
-from regard.map.atlas import Sheet
-from regard.map.native import Native, native_call, native_lane
+from regard.map.native_head_view import NativeHeadView, native_call, native_head_view
+from regard.map.views import LayerView
 
 N = 3000
 
@@ -18,15 +18,15 @@ def rows() -> list[int]:
 @pytest.fixture(scope="module")
 def weights(rows: list[int]) -> dict[str, torch.Tensor]:
     """Some rows of every head."""
-    (sheet,) = demo.atlas(N).sheets
-    assert sheet.head_names == demo.HEADS
-    return {name: lane(sheet, name).lines(rows).clamp(min=0) for name in demo.HEADS}
+    (layer,) = demo.view(N).layers
+    assert layer.head_names == demo.HEADS
+    return {name: head_view(layer, name).lines(rows).clamp(min=0) for name in demo.HEADS}
 
 
-def lane(sheet: Sheet, name: str) -> Native:
-    head, call = sheet.head(0, demo.HEADS.index(name)), native_call(sheet.matrix)
+def head_view(layer: LayerView, name: str) -> NativeHeadView:
+    head, call = layer.head(0, demo.HEADS.index(name)), native_call(layer.matrix)
     assert call is not None
-    found = native_lane(call, head)
+    found = native_head_view(call, head)
     assert found is not None
     return found
 
@@ -73,23 +73,23 @@ def test_mixed(weights: dict[str, torch.Tensor], rows: list[int]) -> None:
 
 
 def test_needle() -> None:
-    (sheet,) = demo.atlas(N).sheets
+    (layer,) = demo.view(N).layers
     row, column = demo.needle(N)
-    grid = lane(sheet, "needle").grid(slice(0, N), slice(0, N), 1).max
+    grid = head_view(layer, "needle").grid(slice(0, N), slice(0, N), 1).max
     assert divmod(int(grid.argmax()), N) == (row, column)
     assert float(grid[row, column]) > 0.98 * (row + 1)
     grid[row] = 0
     assert float(grid.max()) < 8  # nothing else stands out
-    assert sheet.word("key", column) == "needle"
-    assert sheet.word("query", row) == "needle?"
+    assert layer.word("key", column) == "needle"
+    assert layer.word("query", row) == "needle?"
 
 
 def test_the_demo_is_the_same_each_time_and_of_any_length() -> None:
-    one, two = (demo.atlas(16).sheets[0] for _ in range(2))
+    one, two = (demo.view(16).layers[0] for _ in range(2))
     assert torch.equal(one.matrix.dense(), two.matrix.dense())
     assert one.tokens("key") == two.tokens("key")
     for wrong in (15, 1 << 21):
         with pytest.raises(ValueError, match="the demo has 16 to 1,048,576 tokens"):
-            demo.atlas(wrong)
+            demo.view(wrong)
     with pytest.raises(TypeError, match="must be an int"):
-        demo.atlas("x")  # type: ignore[arg-type]
+        demo.view("x")  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from regard.map import limits
-from regard.map.guard import HEADERS, Secret, Ticket
-from regard.map.page import assets
-from regard.map.server import Running
+from regard.map.server import MapServer
+from regard.map.viewer import PAGE
+from regard.pages import guard
+from regard.pages.assets import assets
+from regard.pages.guard import HEADERS, AccessToken, OneTimeToken
 
 from .conftest import HOST, PORT, Answer, Client, fetched
 
@@ -45,7 +46,7 @@ BAD_ORIGINS = (
 
 def routes(client: Client) -> list[tuple[str, str]]:
     """Every (path, method) that exists."""
-    files = ["/", *(f"/{name}" for name in assets() if name != "index.html")]
+    files = ["/", *(f"/{name}" for name in assets(PAGE))]
     return [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in client.viewer.names)]
 
 
@@ -113,13 +114,13 @@ def test_another_site_is_refused_everywhere(client: Client, site: str) -> None:
 
 
 def test_without_the_token_nothing_is_told(client: Client) -> None:
-    token = client.secret.token
+    token = client.token.text
     wrong = [
         {},
         {"x-regard-token": "", "cookie": ""},
         {"x-regard-token": token[:-1], "cookie": f"regard-map-{PORT}={token[:-1]}"},
         {"x-regard-token": token + "x", "cookie": f"regard-map-{PORT}={token}x"},
-        {"x-regard-token": Secret().token, "cookie": f"regard-map-{PORT + 1}={token}"},
+        {"x-regard-token": AccessToken().text, "cookie": f"regard-map-{PORT + 1}={token}"},
         {"authorization": f"Bearer {token}", "cookie": f"token={token}"},
         {"x-regard-token": "é", "cookie": f"regard-map-{PORT}=\xff; =;;"},
     ]
@@ -137,18 +138,18 @@ def test_the_cookie_opens_the_page_but_asks_no_question(client: Client) -> None:
     own = {"host": HOST, "cookie": client.cookie, "content-type": "application/json"}
     page, question = client.send([("GET", "/", own, b""), ("POST", "/api/info", own, b"{}")])
     assert (page.status, question.status) == (200, 401)
-    header = {"host": HOST, "x-regard-token": client.secret.token}
+    header = {"host": HOST, "x-regard-token": client.token.text}
     assert client.send([("GET", "/", header, b"")])[0].status == 401
 
 
 def test_the_token_leaves_the_address(client: Client) -> None:
-    answer = client.send([("GET", f"/?token={client.secret.token}", {"host": HOST}, b"")])[0]
+    answer = client.send([("GET", f"/?token={client.token.text}", {"host": HOST}, b"")])[0]
     assert answer.status == 303
     assert answer["location"] == "/"
     cookie = answer["set-cookie"]
-    assert cookie == f"regard-map-{PORT}={client.secret.token}; HttpOnly; SameSite=Strict; Path=/"
+    assert cookie == f"regard-map-{PORT}={client.token.text}; HttpOnly; SameSite=Strict; Path=/"
     has_every_header(answer)
-    for query in ("token=", "token=x", f"token={client.secret.token}&next=//evil.example", "x=1", "%00", "&" * 300):
+    for query in ("token=", "token=x", f"token={client.token.text}&next=//evil.example", "x=1", "%00", "&" * 300):
         refused = client.send([("GET", f"/?{query}", client.headers, b"")])[0]
         assert refused.status == 401, query
         assert not refused.all("location")
@@ -156,19 +157,18 @@ def test_the_token_leaves_the_address(client: Client) -> None:
 
 
 def test_the_page_knows_the_token_and_no_file_does(client: Client) -> None:
-    assert client.secret.token.encode() in client.get("/").content
-    for name in assets():
-        if name != "index.html":
-            answer = client.get(f"/{name}")
-            assert answer.status == 200
-            assert answer.content == assets()[name].content
-            assert b"{{token}}" not in answer.content
+    assert client.token.text.encode() in client.get("/").content
+    for name, asset in assets(PAGE).items():
+        answer = client.get(f"/{name}")
+        assert answer.status == 200
+        assert answer.content == asset.content
+        assert b"{{ token }}" not in answer.content
 
 
 def test_long_addresses_and_headers_are_refused(client: Client) -> None:
-    assert client.get("/" + "a" * limits.URL).status == 414
-    assert client.get("/?" + "a" * limits.URL).status == 414
-    assert client.get("/", x="a" * limits.HEADERS).status == 431
+    assert client.get("/" + "a" * guard.LONGEST_URL).status == 414
+    assert client.get("/?" + "a" * guard.LONGEST_URL).status == 414
+    assert client.get("/", x="a" * guard.LONGEST_HEADERS).status == 431
 
 
 def test_two_hosts_are_none(client: Client) -> None:
@@ -180,7 +180,7 @@ def test_two_hosts_are_none(client: Client) -> None:
         "query_string": b"",
         "method": "GET",
     }
-    refused = client.app.refused(scope)  # type: ignore[attr-defined]
+    refused = client.app.refusal(scope)  # type: ignore[attr-defined]
     assert refused is not None
     assert refused.status == 403
 
@@ -192,7 +192,7 @@ def traversals(count: int) -> list[str]:
     marks = ["/", "//", "%2f", "\\", "%5c", "%252f", "/./", "/%00/", ";/"]
     ends = ["etc/passwd", "index.html", "server.py", "guard.py", "pyproject.toml", ".git/config", "C:/boot.ini", "%00"]
     starts = ["/", "//", "/api/", "/page/", "/main.js/", "/api/info/", "/%2f", "/\\", "/file:", "/~", "/index.html/"]
-    names = [name for name in assets() if name != "index.html"]
+    names = list(assets(PAGE))
     found = []
     for number in range(count):
         middle = "".join(draw.choice(dots) + draw.choice(marks) for _ in range(draw.randrange(5)))
@@ -223,11 +223,11 @@ def test_web_sockets_are_closed(client: Client) -> None:
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_what_a_browser_is_started_with_opens_the_page_once(running: Running) -> None:
+def test_what_a_browser_is_started_with_opens_the_page_once(running: MapServer) -> None:
     """Everybody on the machine can read a command line: what stands there is worth nothing a moment later."""
     path = "/" + running.entry.split("/", 3)[3]
     wrong = "/?once=" + "a" * 43
-    assert running.secret.token not in running.entry
+    assert running.token.text not in running.entry
     assert fetched(running, "GET", wrong, b"", {})[0] == 401
     for refused in ({"Host": "evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
         assert fetched(running, "GET", path, b"", refused)[0] == 403  # and it is not used up
@@ -237,16 +237,18 @@ def test_what_a_browser_is_started_with_opens_the_page_once(running: Running) ->
     assert (status, headers["location"]) == (303, "/")
     assert fetched(running, "GET", "/", b"", {"Cookie": cookie})[0] == 200
     assert fetched(running, "GET", path, b"", {})[0] == 401
-    assert fetched(running, "GET", f"/?token={running.ticket.word}", b"", {})[0] == 401
-    assert fetched(running, "GET", f"/?once={running.secret.token}", b"", {})[0] == 401
-    api = {"Content-Type": "application/json", "X-Regard-Token": running.ticket.word}
+    assert fetched(running, "GET", f"/?token={running.entry_token.text}", b"", {})[0] == 401
+    assert fetched(running, "GET", f"/?once={running.token.text}", b"", {})[0] == 401
+    api = {"Content-Type": "application/json", "X-Regard-Token": running.entry_token.text}
     assert fetched(running, "POST", "/api/info", b"{}", api)[0] == 401
-    assert fetched(running, "GET", "/", b"", {"Cookie": f"regard-map-{running.port}={running.ticket.word}"})[0] == 401
+    assert (
+        fetched(running, "GET", "/", b"", {"Cookie": f"regard-map-{running.port}={running.entry_token.text}"})[0] == 401
+    )
 
 
 def test_what_a_browser_is_started_with_is_soon_too_late() -> None:
-    ticket = Ticket()
+    ticket = OneTimeToken()
     assert ticket.until > time.monotonic()
     ticket.until = time.monotonic() - 1
-    assert not ticket.take(ticket.word)
-    assert Ticket().word != ticket.word
+    assert not ticket.take(ticket.text)
+    assert OneTimeToken().text != ticket.text

@@ -5,8 +5,8 @@ import random
 import string
 from typing import Any
 
-from regard.map.guard import HEADERS
-from regard.map.server import Running
+from regard.map.server import MapServer
+from regard.pages.guard import HEADERS
 
 from .conftest import HOST, Client, fetched, raw
 
@@ -33,7 +33,7 @@ def value(draw: random.Random, depth: int = 0) -> Any:
     return {noise(draw, 3): value(draw, depth + 1) for _ in range(draw.randrange(3))}
 
 
-NAMES = ["sheet", "batch", "head", "tiles", "q", "k", "from", "to", "bins", "axis", "text", "limit", "count", "size"]
+NAMES = ["layer", "batch", "head", "tiles", "q", "k", "from", "to", "bins", "axis", "text", "limit", "count", "size"]
 
 
 def request(draw: random.Random, names: list[str], headers: dict[str, str]) -> tuple[str, str, dict[str, str], bytes]:
@@ -77,9 +77,9 @@ def test_ten_thousand_random_requests(client: Client) -> None:
     assert counts[400] > 1000, counts
 
 
-def test_random_requests_over_a_socket(running: Running) -> None:
+def test_random_requests_over_a_socket(running: MapServer) -> None:
     draw = random.Random(2)
-    own = {"host": f"127.0.0.1:{running.port}", "x-regard-token": running.secret.token}
+    own = {"host": f"127.0.0.1:{running.port}", "x-regard-token": running.token.text}
     for _ in range(300):
         method, path, headers, body = request(draw, list(running.viewer.names), own)
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items() if name != "te")]
@@ -88,5 +88,5 @@ def test_random_requests_over_a_socket(running: Running) -> None:
         )
         status = int(raw(running, sent).split(b" ", 2)[1])
         assert 200 <= status < 500, (status, sent)
-    asked = {"X-Regard-Token": running.secret.token, "Content-Type": "application/json"}
+    asked = {"X-Regard-Token": running.token.text, "Content-Type": "application/json"}
     assert fetched(running, "POST", "/api/info", b"{}", asked)[0] == 200

@@ -12,25 +12,24 @@ import anyio
 import pytest
 
 import regard.map
-from regard.map import limits
-from regard.map.ask import Refused
-from regard.map.atlas import Atlas
-from regard.map.page import assets
+from regard.map import jobs, server
+from regard.map.jobs import RequestError, Stop, WorkerPool
 from regard.map.serve import listening, serve
 from regard.map.server import parsed
-from regard.map.stop import Stop
-from regard.map.work import Work
+from regard.map.viewer import PAGE
+from regard.map.views import CaptureView
+from regard.pages.assets import assets
 
 from .conftest import Client, place
 
 
 def test_questions_and_answers(client: Client) -> None:
     info = client.ask("info", {}).json()
-    assert [sheet["name"] for sheet in info["sheets"]] == ["layer 0", "layer 1"]
+    assert [layer["name"] for layer in info["layers"]] == ["layer 0", "layer 1"]
     tiles = client.ask("tiles", place(tiles=[[1, 0, 0]]))
     assert tiles["content-type"] == "application/octet-stream"
     assert tiles.content[:4] == b"RGT1"
-    words = client.ask("tokens", {"sheet": 0, "axis": "key", "from": 7, "to": 8})
+    words = client.ask("tokens", {"layer": 0, "axis": "key", "from": 7, "to": 8})
     assert words.json() == {"tokens": ['<img src=x onerror="alert(1)">']}
     assert words["content-type"] == "application/json"
 
@@ -41,15 +40,15 @@ def test_questions_and_answers(client: Client) -> None:
         (b"", 400, "must be JSON"),
         (b"{", 400, "must be JSON"),
         (b"[]", 400, "must be a JSON object"),
-        (b'{"sheet": NaN}', 400, "must be JSON"),
-        (b'{"sheet": Infinity}', 400, "must be JSON"),
+        (b'{"layer": NaN}', 400, "must be JSON"),
+        (b'{"layer": Infinity}', 400, "must be JSON"),
         (b"\xff", 400, "must be UTF-8"),
         (b"[" * 40 + b"]" * 40, 400, "nested deeper than 32"),
         (b'{"a":' * 33 + b"1" + b"}" * 33, 400, "nested deeper than 32"),
-        (b'{"sheet": "' + b"[" * 99 + b'"}', 400, "sheet must be a whole number"),
-        (b'{"sheet": 1' + b"0" * 5000 + b"}", 400, "must be JSON"),
-        (b'{"sheet": 10000000000000000000000000}', 400, "sheet must be from 0 to 1, got a number far outside"),
-        (b" " * (limits.BODY + 1), 413, "longer than 1048576 bytes"),
+        (b'{"layer": "' + b"[" * 99 + b'"}', 400, "layer must be a whole number"),
+        (b'{"layer": 1' + b"0" * 5000 + b"}", 400, "must be JSON"),
+        (b'{"layer": 10000000000000000000000000}', 400, "layer must be from 0 to 1, got a number far outside"),
+        (b" " * (server.BODY + 1), 413, "longer than 1048576 bytes"),
     ],
 )
 def test_bad_bodies_are_refused(client: Client, body: bytes, status: int, text: str) -> None:
@@ -71,7 +70,7 @@ def test_depth_is_counted_outside_of_texts() -> None:
         deep = [deep]
     assert parsed(json.dumps(deep).encode()) == deep
     assert parsed(rb'{"a": "\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["}') == {"a": '"' + "[" * 40}
-    with pytest.raises(Refused, match="deeper than 32"):
+    with pytest.raises(RequestError, match="deeper than 32"):
         parsed(json.dumps([deep]).encode())
 
 
@@ -94,12 +93,12 @@ def test_more_questions_than_may_wait_are_told_to_come_again(client: Client, mon
         return [(await task).status for task in tasks]
 
     found = anyio.run(run)
-    assert found.count(429) == 30 - limits.AT_ONCE - limits.WAITING
-    assert found.count(200) == limits.AT_ONCE + limits.WAITING
+    assert found.count(429) == 30 - jobs.RUNNING - jobs.WAITING
+    assert found.count(200) == jobs.RUNNING + jobs.WAITING
 
 
 def test_work_that_waits_is_dropped_and_work_that_runs_is_stopped() -> None:
-    work, hold, ran = Work(at_once=1, waiting=2), threading.Event(), []
+    work, hold, ran = WorkerPool(running=1, waiting=2), threading.Event(), []
 
     def job(stop: Stop) -> None:
         hold.wait(20)
@@ -109,7 +108,7 @@ def test_work_that_waits_is_dropped_and_work_that_runs_is_stopped() -> None:
     first, stop = work.start(job)
     second, _ = work.start(job)
     third, _ = work.start(job)
-    with pytest.raises(Refused, match="busy") as refused:
+    with pytest.raises(RequestError, match="busy") as refused:
         work.start(job)
     assert refused.value.status == 429
     assert second.cancel()
@@ -166,7 +165,7 @@ def test_a_question_nobody_waits_for_is_stopped(client: Client, monkeypatch: pyt
 
 
 def test_a_question_that_takes_too_long_is_stopped(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.05)
+    monkeypatch.setattr(server, "SECONDS", 0.05)
 
     def slow(name: str, body: object, stop: Stop) -> dict[str, Any]:
         while True:
@@ -180,7 +179,7 @@ def test_a_question_that_takes_too_long_is_stopped(client: Client, monkeypatch: 
 
 
 def test_an_answer_is_not_too_long_and_a_failure_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "ANSWER", 10)
+    monkeypatch.setattr(server, "ANSWER", 10)
     answer = client.ask("info", {})
     assert (answer.status, answer.json()["error"][:11]) == (400, "the answer ")
 
@@ -193,17 +192,19 @@ def test_an_answer_is_not_too_long_and_a_failure_is_told(client: Client, monkeyp
         assert (answer.status, answer.json()) == (500, {"error": "MemoryError: no room"})
 
 
-def test_a_port_that_is_taken_is_told(atlas: Atlas) -> None:
+def test_a_port_that_is_taken_is_told(capture_view: CaptureView) -> None:
     with listening(0) as sock:
         sock.listen()
         taken = sock.getsockname()[1]
         with pytest.raises(OSError, match=f"port {taken} cannot be used"):
-            serve(atlas, taken, False)
+            serve(capture_view, taken, False)
     with pytest.raises(ValueError, match="port must be a number from 0 to 65535, got 70000"):
-        serve(atlas, 70000, False)
+        serve(capture_view, 70000, False)
 
 
-def test_without_the_server_packages_the_way_out_is_told(atlas: Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_server_packages_the_way_out_is_told(
+    capture_view: CaptureView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -215,8 +216,8 @@ def test_without_the_server_packages_the_way_out_is_told(atlas: Atlas, monkeypat
     monkeypatch.delattr(regard.map, "server", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"the map needs starlette; run: pip install regard\[map\]"):
-        serve(atlas, 0, False)
+        serve(capture_view, 0, False)
 
 
 def test_every_asset_is_named_by_a_plain_file() -> None:
-    assert all("/" not in name and name[0] != "." for name in assets())
+    assert all("/" not in name and name[0] != "." for name in assets(PAGE))

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.map import pyramid
-from regard.map.atlas import Atlas, Sheet
-from regard.map.estimate import estimated, sampled
+from regard.map.jobs import Stop, Stopped
 from regard.map.levels import STEP, TILE, Levels, Place
-from regard.map.stop import Stop, Stopped
+from regard.map.preview import preview_grid, sampled
 from regard.map.tiles import EMPTY, ESTIMATE, Band, bands
 from regard.map.viewer import Viewer
+from regard.map.views import CaptureView, LayerView
 from regard.spec import biases, masks, normalizers, scores
 
 BATCH, HEADS, GROUPS = 2, 4, 2
@@ -67,7 +67,7 @@ def level(viewer: Viewer, levels: Levels, z: int, batch: int = 0, head: int = 0)
     whole = np.zeros((2, down * TILE, right * TILE), np.uint8)
     flags = set()
     for start in range(0, len(places), 64):
-        body = {"sheet": 0, "batch": batch, "head": head, "tiles": places[start : start + 64]}
+        body = {"layer": 0, "batch": batch, "head": head, "tiles": places[start : start + 64]}
         for place, (flag, *planes) in decoded(viewer.answer("tiles", body, Stop())).items():
             flags.add(flag)
             for plane, own in enumerate(planes):
@@ -80,7 +80,7 @@ def level(viewer: Viewer, levels: Levels, z: int, batch: int = 0, head: int = 0)
 
 
 def finished(viewer: Viewer, batch: int = 0, head: int = 0) -> None:
-    body = {"sheet": 0, "batch": batch, "head": head}
+    body = {"layer": 0, "batch": batch, "head": head}
     until = time.monotonic() + 300
     while (told := viewer.answer("progress", body, Stop())) != {"state": "exact", "done": 1, "total": 1}:
         assert isinstance(told, dict)
@@ -101,7 +101,7 @@ def check(spec: dict[str, Any], queries: int, keys: int, seen: Tensor, batch: in
     shown = matrix(query, key, **spec)
     law = matrix(query.double(), key.double(), **spec)[batch, head]
     relative, visible = dense(law, seen)
-    viewer = Viewer(Atlas.of(shown))
+    viewer = Viewer(CaptureView.of(shown))
     try:
         levels = Levels(queries, keys)
         finished(viewer, batch, head)
@@ -184,6 +184,7 @@ def test_tiny_and_odd_sizes(n: int, m: int) -> None:
 @pytest.mark.parametrize("name, n, m", [("causal", 1030, 1030), ("padding", 1100, 1311), ("table", 1049, 513)])
 def test_coarse_levels_come_from_one_pass(monkeypatch: pytest.MonkeyPatch, name: str, n: int, m: int) -> None:
     monkeypatch.setattr("regard.map.levels.FINE", 1)
+    monkeypatch.setattr("regard.map.levels.BASE", 2)
     monkeypatch.setattr(pyramid, "BASE", 2)
     monkeypatch.setattr(pyramid, "STRIP", 256)
     spec, seen = case(name, n, m)
@@ -195,7 +196,7 @@ def test_before_the_pass_coarse_tiles_are_estimates_and_say_so(monkeypatch: pyte
     n = 1000
     query, key = inputs(n, n)
     query /= 6  # an even look, so that two rows of four tell of the others
-    viewer = Viewer(Atlas.of(matrix(query, key, mask="causal")))
+    viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
     levels = Levels(n, n)
     assert levels.exact_from == 1
     assert level(viewer, levels, 0)[2] == {ESTIMATE}
@@ -219,11 +220,11 @@ def test_an_estimate_that_several_ask_for_is_made_once(monkeypatch: pytest.Monke
     def slow(*args: Any) -> Any:
         made.append(1)
         time.sleep(0.1)
-        return estimated(*args)
+        return preview_grid(*args)
 
-    monkeypatch.setattr("regard.map.tiles.estimated", slow)
-    viewer = Viewer(Atlas.of(matrix(*inputs(600, 600), mask="causal")))
-    body = {"sheet": 0, "head": 0, "tiles": [[0, 0, 0]]}
+    monkeypatch.setattr("regard.map.tiles.preview_grid", slow)
+    viewer = Viewer(CaptureView.of(matrix(*inputs(600, 600), mask="causal")))
+    body = {"layer": 0, "head": 0, "tiles": [[0, 0, 0]]}
     threads = [threading.Thread(target=viewer.answer, args=("tiles", body, Stop())) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -243,7 +244,7 @@ def test_rows_of_an_estimate_are_spread_and_the_same_each_time() -> None:
 def test_stored_weights_have_tiles_too() -> None:
     weights = torch.rand(2, 300, 280).double()
     weights /= weights.sum(-1, keepdim=True)
-    viewer = Viewer(Atlas.of(AttentionMatrix.from_weights(weights)))
+    viewer = Viewer(CaptureView.of(AttentionMatrix.from_weights(weights)))
     levels = Levels(300, 280)
     for z in range(levels.count):
         *found, flags = level(viewer, levels, z, 0, 1)
@@ -258,7 +259,7 @@ def test_what_is_not_finite_goes_the_careful_way() -> None:
     query, key = inputs(300, 300)
     key[:, :, 250:] = torch.nan  # hidden by the mask
     spec: dict[str, Any] = {"mask": masks.Lengths(torch.tensor([250, 250])), "query_start": 0}
-    viewer = Viewer(Atlas.of(matrix(query, key, **spec)))
+    viewer = Viewer(CaptureView.of(matrix(query, key, **spec)))
     mean, _, _ = level(viewer, Levels(300, 300), 1)
     clean = matrix(query, key.nan_to_num(0.0), **spec)[0, 0]
     law, seen = dense(clean, (torch.arange(300) < 250).expand(300, -1))
@@ -275,9 +276,11 @@ def test_tiles_that_touch_are_computed_together() -> None:
 
 def test_empty_tiles_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key = inputs(1024, 1024)
-    viewer = Viewer(Atlas.of(matrix(query, key, mask="causal")))
-    monkeypatch.setattr("regard.map.native.Native.ready", lambda *_: pytest.fail("a row was computed"))
-    body = {"sheet": 0, "batch": 0, "head": 0, "tiles": [[2, 0, 1], [2, 0, 3], [2, 1, 2]]}
+    viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
+    monkeypatch.setattr(
+        "regard.map.native_head_view.NativeHeadView.ready", lambda *_: pytest.fail("a row was computed")
+    )
+    body = {"layer": 0, "batch": 0, "head": 0, "tiles": [[2, 0, 1], [2, 0, 3], [2, 1, 2]]}
     found = decoded(viewer.answer("tiles", body, Stop()))
     assert {flags for flags, *_ in found.values()} == {EMPTY}
     viewer.close()
@@ -285,18 +288,18 @@ def test_empty_tiles_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stopped_question_computes_no_more() -> None:
     query, key = inputs(1024, 1024)
-    viewer = Viewer(Atlas.of(matrix(query, key, mask="causal")))
+    viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
     stop = Stop()
     stop.set()
     with pytest.raises(Stopped):
-        viewer.answer("tiles", {"sheet": 0, "head": 0, "tiles": [[2, 3, 0]]}, stop)
+        viewer.answer("tiles", {"layer": 0, "head": 0, "tiles": [[2, 3, 0]]}, stop)
     viewer.close()
 
 
 def test_several_threads_get_the_same_tiles() -> None:
     query, key = inputs(1500, 1500)
-    viewer = Viewer(Atlas.of(matrix(query, key, mask="causal")))
-    body = {"sheet": 0, "head": 1, "tiles": [[3, y, x] for y in range(6) for x in range(6)]}
+    viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
+    body = {"layer": 0, "head": 1, "tiles": [[3, y, x] for y in range(6) for x in range(6)]}
     answers: list[Any] = []
     threads = [threading.Thread(target=lambda: answers.append(viewer.answer("tiles", body, Stop()))) for _ in range(4)]
     for thread in threads:
@@ -311,9 +314,9 @@ def test_several_threads_get_the_same_tiles() -> None:
 def test_leading_axes_become_batch_rows() -> None:
     query, key = inputs(40, 40)
     whole = matrix(query.unsqueeze(0), key.unsqueeze(0))
-    sheet = Sheet("x", whole)
-    assert (sheet.batch, sheet.heads) == (2, 4)
-    assert torch.equal(sheet.head(1, 2).dense(), whole[0, 1, 2].dense())
-    one = Sheet("y", whole[0, 1, 2])
+    layer = LayerView("x", whole)
+    assert (layer.batch, layer.heads) == (2, 4)
+    assert torch.equal(layer.head(1, 2).dense(), whole[0, 1, 2].dense())
+    one = LayerView("y", whole[0, 1, 2])
     assert (one.batch, one.heads) == (1, 1)
     assert torch.equal(one.head(0, 0).dense(), whole[0, 1, 2].dense())

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from regard.inspection.matrix import AttentionMatrix, matrix
-from regard.map.ask import Refused
-from regard.map.atlas import Atlas, Sheet
+from regard.map.jobs import RequestError, Stop
 from regard.map.levels import Levels
-from regard.map.stop import Stop
 from regard.map.viewer import Viewer
+from regard.map.views import CaptureView, LayerView
 
 from .conftest import place
 
@@ -23,15 +22,15 @@ def ask(viewer: Viewer, name: str, **body: Any) -> Any:
     return viewer.answer(name, body, Stop())
 
 
-def head(atlas: Atlas, number: int = 0) -> torch.Tensor:
-    own: AttentionMatrix = atlas.sheets[0].matrix[0, number]
+def head(capture_view: CaptureView, number: int = 0) -> torch.Tensor:
+    own: AttentionMatrix = capture_view.layers[0].matrix[0, number]
     return own.dense().double()
 
 
 def test_info_tells_the_sizes(viewer: Viewer) -> None:
     info = ask(viewer, "info")
-    assert (info["title"], info["tile"], info["step"]) == ("a small atlas", 256, 1 / 8)
-    first, second = info["sheets"]
+    assert (info["title"], info["tile"], info["step"]) == ("a small capture view", 256, 1 / 8)
+    first, second = info["layers"]
     assert first == {
         "name": "layer 0",
         "queries": 300,
@@ -64,20 +63,20 @@ def test_levels_and_top(queries: int, keys: int, count: int, top: int) -> None:
     assert levels.side(count - 1) == 1
 
 
-def test_a_cell_is_exact(viewer: Viewer, atlas: Atlas) -> None:
-    weights = head(atlas, 1)
-    found = ask(viewer, "cell", sheet=0, head=1, q=200, k=37)
+def test_a_cell_is_exact(viewer: Viewer, capture_view: CaptureView) -> None:
+    weights = head(capture_view, 1)
+    found = ask(viewer, "cell", layer=0, head=1, q=200, k=37)
     assert found["weight"] == pytest.approx(float(weights[200, 37]), rel=1e-5)
     assert found["rank"] == int((weights[200] > weights[200, 37]).sum()) + 1
     assert (found["visible"], found["hidden"]) == (201, False)
     assert (found["query_token"], found["key_token"]) == ("w200", "w37")
-    hidden = ask(viewer, "cell", sheet=0, head=1, q=37, k=200)
+    hidden = ask(viewer, "cell", layer=0, head=1, q=37, k=200)
     assert (hidden["weight"], hidden["rank"], hidden["hidden"], hidden["visible"]) == (0.0, None, True, 38)
-    assert ask(viewer, "cell", sheet=1, head=0, q=0, k=0)["query_token"] is None
+    assert ask(viewer, "cell", layer=1, head=0, q=0, k=0)["query_token"] is None
 
 
-def test_a_row(viewer: Viewer, atlas: Atlas) -> None:
-    weights = head(atlas)[150]
+def test_a_row(viewer: Viewer, capture_view: CaptureView) -> None:
+    weights = head(capture_view)[150]
     found = ask(viewer, "row", **place(q=150, bins=7, **{"from": 10, "to": 290}))
     cuts = [10 + 280 * part // 7 for part in range(8)]
     for part in range(7):
@@ -90,7 +89,7 @@ def test_a_row(viewer: Viewer, atlas: Atlas) -> None:
     order = weights.argsort(descending=True)[:20].tolist()
     assert [cell["k"] for cell in found["top"]] == order
     assert found["top"][0]["weight"] == pytest.approx(float(weights.max()), rel=1e-5)
-    assert found["top"][0]["token"] == atlas.sheets[0].word("key", order[0])
+    assert found["top"][0]["token"] == capture_view.layers[0].word("key", order[0])
     assert found["visible"] == 151
     assert found["sum"] == pytest.approx(1.0, abs=1e-5)
     assert found["entropy"] == pytest.approx(float(-(weights[:151] * weights[:151].log()).sum()), rel=1e-5)
@@ -98,8 +97,8 @@ def test_a_row(viewer: Viewer, atlas: Atlas) -> None:
     assert len(ask(viewer, "row", **place(q=0))["top"]) == 1
 
 
-def test_a_column(viewer: Viewer, atlas: Atlas) -> None:
-    weights = head(atlas)[:, 40]
+def test_a_column(viewer: Viewer, capture_view: CaptureView) -> None:
+    weights = head(capture_view)[:, 40]
     found = ask(viewer, "column", **place(k=40, bins=3))
     relative = weights * torch.arange(1, 301)
     assert found["max"] == pytest.approx(
@@ -112,16 +111,16 @@ def test_a_column(viewer: Viewer, atlas: Atlas) -> None:
 
 
 def test_tokens_and_where_they_are(viewer: Viewer) -> None:
-    assert ask(viewer, "tokens", sheet=0, axis="query", **{"from": 298, "to": 300}) == {"tokens": ["w298", "w299"]}
-    assert ask(viewer, "tokens", sheet=0, axis="key", **{"from": 5, "to": 5}) == {"tokens": []}
-    assert ask(viewer, "tokens", sheet=1, axis="key", **{"from": 0, "to": 5}) == {"tokens": None}
-    found = ask(viewer, "find", sheet=0, axis="key", text="W29", limit=3)
+    assert ask(viewer, "tokens", layer=0, axis="query", **{"from": 298, "to": 300}) == {"tokens": ["w298", "w299"]}
+    assert ask(viewer, "tokens", layer=0, axis="key", **{"from": 5, "to": 5}) == {"tokens": []}
+    assert ask(viewer, "tokens", layer=1, axis="key", **{"from": 0, "to": 5}) == {"tokens": None}
+    found = ask(viewer, "find", layer=0, axis="key", text="W29", limit=3)
     assert found == {"positions": [29, 290, 291], "total": 11}
-    assert ask(viewer, "find", sheet=1, axis="key", text="a", limit=3) == {"positions": [], "total": 0}
+    assert ask(viewer, "find", layer=1, axis="key", text="a", limit=3) == {"positions": [], "total": 0}
 
 
-def test_the_strongest_cells(viewer: Viewer, atlas: Atlas) -> None:
-    relative = head(atlas) * torch.arange(1, 301).view(-1, 1)
+def test_the_strongest_cells(viewer: Viewer, capture_view: CaptureView) -> None:
+    relative = head(capture_view) * torch.arange(1, 301).view(-1, 1)
     found = ask(viewer, "strongest", **place(count=12))
     assert found["exact"]
     cells = found["cells"]
@@ -129,34 +128,34 @@ def test_the_strongest_cells(viewer: Viewer, atlas: Atlas) -> None:
     assert len({(cell["q"] // 2, cell["k"] // 2) for cell in cells}) == 12
     best = divmod(int(relative.argmax()), 300)
     assert (cells[0]["q"], cells[0]["k"]) == best
-    assert cells[0]["weight"] == pytest.approx(float(head(atlas)[best]), rel=1e-5)
+    assert cells[0]["weight"] == pytest.approx(float(head(capture_view)[best]), rel=1e-5)
     values = [cell["weight"] * cell["visible"] for cell in cells]
     assert values == sorted(values, reverse=True)
     pooled = torch.nn.functional.max_pool2d(relative[None], 2)[0].flatten().sort(descending=True)[0]
     assert values[-1] >= float(pooled[11]) * 2 ** (-1 / 8)  # overview cells are chosen by their bytes
 
 
-def test_thumbnails(viewer: Viewer, atlas: Atlas) -> None:
-    answer = ask(viewer, "thumbs", sheet=0, size=32)
+def test_thumbnails(viewer: Viewer, capture_view: CaptureView) -> None:
+    answer = ask(viewer, "thumbs", layer=0, size=32)
     assert answer[:4] == b"RGH1"
     heads, size = struct.unpack_from("<II", answer, 4)
     assert (heads, size, answer[12:14]) == (2, 32, b"\0\0")
     assert len(answer) == 14 + 2 * 2 * 32 * 32
     mean = np.frombuffer(answer, np.uint8, 32 * 32, 14 + 2 * 32 * 32).reshape(32, 32)
     assert not mean[19:].any()  # 300 rows in cells of 16
-    cell = (head(atlas, 1) * torch.arange(1, 301).view(-1, 1))[64:80, 16:32].mean()
+    cell = (head(capture_view, 1) * torch.arange(1, 301).view(-1, 1))[64:80, 16:32].mean()
     assert abs(mean[4, 1] - (255 - 8 * (9 - math.log2(cell)))) <= 0.51
     assert mean[1, 4] == 0
     for wrong in (7, 33, 512):
-        with pytest.raises(Refused, match="size must be"):
-            ask(viewer, "thumbs", sheet=0, size=wrong)
+        with pytest.raises(RequestError, match="size must be"):
+            ask(viewer, "thumbs", layer=0, size=wrong)
 
 
-def test_statistics_of_heads(viewer: Viewer, atlas: Atlas) -> None:
-    found = ask(viewer, "heads", sheet=1)
+def test_statistics_of_heads(viewer: Viewer, capture_view: CaptureView) -> None:
+    found = ask(viewer, "heads", layer=1)
     assert found["columns"] == ["entropy", "relative", "distance", "previous", "first"]
     assert found["sampled"] is None
-    own = atlas.sheets[1].matrix[0, 1]
+    own = capture_view.layers[1].matrix[0, 1]
     weights = own.dense().double()
     entropy = -(weights * weights.log()).sum(-1)
     away = (torch.arange(20).view(-1, 1) + 13 - torch.arange(33)).abs()
@@ -168,7 +167,7 @@ def test_statistics_of_heads(viewer: Viewer, atlas: Atlas) -> None:
         weights[:, 0].mean(),
     ]
     assert found["rows"][1] == pytest.approx([float(part) for part in wanted], rel=1e-4)
-    assert ask(viewer, "heads", sheet=0)["sampled"] == 64
+    assert ask(viewer, "heads", layer=0)["sampled"] == 64
 
 
 def test_statistics_of_a_capture_are_its_table() -> None:
@@ -177,14 +176,14 @@ def test_statistics_of_a_capture_are_its_table() -> None:
     model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
     x = torch.randn(2, 12, 16)
     found = regard.capture(model, x, x, x)
-    atlas = Atlas.of(found)
-    viewer = Viewer(atlas)
-    answer = ask(viewer, "heads", sheet=0, batch=1)
+    capture_view = CaptureView.of(found)
+    viewer = Viewer(capture_view)
+    answer = ask(viewer, "heads", layer=0, batch=1)
     table = found.heads(which=("entropy",), per_batch=True)
     wanted = [row["entropy"] for row in table if row["batch"] == 1]
     assert [row[0] for row in answer["rows"]] == pytest.approx(wanted)
     assert answer["columns"][0] == "entropy"
-    info = ask(viewer, "info")["sheets"][0]
+    info = ask(viewer, "info")["layers"][0]
     assert (info["heads"], info["batch"], info["queries"]) == (4, 2, 12)
     viewer.close()
 
@@ -192,9 +191,9 @@ def test_statistics_of_a_capture_are_its_table() -> None:
 @pytest.mark.parametrize(
     "name, body, text",
     [
-        ("tiles", {"sheet": 2}, "sheet must be from 0 to 1, got 2"),
-        ("tiles", {"sheet": True}, "sheet must be a whole number, got true or false"),
-        ("tiles", {"sheet": 0, "batch": 1}, "batch must be from 0 to 0, got 1"),
+        ("tiles", {"layer": 2}, "layer must be from 0 to 1, got 2"),
+        ("tiles", {"layer": True}, "layer must be a whole number, got true or false"),
+        ("tiles", {"layer": 0, "batch": 1}, "batch must be from 0 to 0, got 1"),
         ("tiles", place(head=2), "head must be from 0 to 1, got 2"),
         ("tiles", place(), "tiles must be a list of at most 64"),
         ("tiles", place(tiles=[[0, 0, 0]] * 65), "tiles must be a list of at most 64"),
@@ -207,23 +206,23 @@ def test_statistics_of_a_capture_are_its_table() -> None:
         ("cell", place(q=0), "k must be a whole number, got nothing"),
         ("row", place(q=0, bins=0), "bins must be from 1 to 300"),
         ("row", place(q=0, **{"from": 5, "to": 5}), "to must be from 6 to 300"),
-        ("tokens", {"sheet": 0, "axis": "x"}, "axis must be one of query, key"),
-        ("tokens", {"sheet": 0, "axis": "key", "from": 0, "to": 301}, "to must be from 0 to 300"),
-        ("find", {"sheet": 0, "axis": "key", "text": ""}, "text must be a text of 1 to 200 characters"),
+        ("tokens", {"layer": 0, "axis": "x"}, "axis must be one of query, key"),
+        ("tokens", {"layer": 0, "axis": "key", "from": 0, "to": 301}, "to must be from 0 to 300"),
+        ("find", {"layer": 0, "axis": "key", "text": ""}, "text must be a text of 1 to 200 characters"),
         ("strongest", place(count=1000), "count must be from 1 to 64"),
         ("nothing", {}, "there is no question 'nothing'"),
     ],
 )
 def test_questions_out_of_range_are_refused(viewer: Viewer, name: str, body: dict[str, Any], text: str) -> None:
-    with pytest.raises(Refused, match=text):
+    with pytest.raises(RequestError, match=text):
         viewer.answer(name, body, Stop())
 
 
 def test_a_long_matrix_is_looked_at_before_it_is_known() -> None:
     n = 9000  # the levels of cells of 32 and more are not computed at once
     query, key = torch.randn(2, 1, 2, n, 4, generator=torch.Generator().manual_seed(0))
-    viewer = Viewer(Atlas.of(matrix(query, key, mask="causal")))
-    answer = ask(viewer, "thumbs", sheet=0, size=32)
+    viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
+    answer = ask(viewer, "thumbs", layer=0, size=32)
     assert answer[12:14] == b"\1\1"
     found = ask(viewer, "strongest", **place(count=4))
     assert not found["exact"]
@@ -234,7 +233,7 @@ def test_a_long_matrix_is_looked_at_before_it_is_known() -> None:
     until = time.monotonic() + 300
     while ask(viewer, "progress", **place())["state"] != "exact" and time.monotonic() < until:
         time.sleep(0.05)
-    assert ask(viewer, "thumbs", sheet=0, size=32)[12:14] == b"\0\1"
+    assert ask(viewer, "thumbs", layer=0, size=32)[12:14] == b"\0\1"
     assert ask(viewer, "strongest", **place(count=4))["exact"]
     viewer.close()
 
@@ -245,26 +244,26 @@ def test_batch_rows_may_have_words_of_their_own_and_heads_their_numbers() -> Non
     model = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
     x = torch.randn(2, 3, 16)
     found = regard.capture(model, x, x, x, tokens=[["a", "b", "c"], ["d", "e", "f"]], heads=[1, 3])
-    viewer = Viewer(Atlas.of(found))
-    info = ask(viewer, "info")["sheets"][0]
+    viewer = Viewer(CaptureView.of(found))
+    info = ask(viewer, "info")["layers"][0]
     assert (info["head_names"], info["key_tokens"]) == (["head 1", "head 3"], True)
     for batch, words in ((0, ["a", "b", "c"]), (1, ["d", "e", "f"])):
-        assert ask(viewer, "tokens", sheet=0, batch=batch, axis="key", **{"from": 0, "to": 3}) == {"tokens": words}
-        cell = ask(viewer, "cell", sheet=0, batch=batch, head=1, q=2, k=0)
+        assert ask(viewer, "tokens", layer=0, batch=batch, axis="key", **{"from": 0, "to": 3}) == {"tokens": words}
+        cell = ask(viewer, "cell", layer=0, batch=batch, head=1, q=2, k=0)
         assert (cell["query_token"], cell["key_token"]) == (words[2], words[0])
         assert cell["weight"] == pytest.approx(float(found[0, 3][batch, 2, 0]), rel=1e-5)
-    assert ask(viewer, "find", sheet=0, batch=1, axis="key", text="E")["positions"] == [1]
+    assert ask(viewer, "find", layer=0, batch=1, axis="key", text="E")["positions"] == [1]
     viewer.close()
 
 
 def test_an_atlas_of_anything() -> None:
     one = matrix(*torch.randn(2, 1, 2, 5, 4))
-    assert [sheet.name for sheet in Atlas.of([one, one]).sheets] == ["layer 0", "layer 1"]
-    assert Atlas.of(Atlas.of(one)).title == "attention"
-    assert Sheet("x", AttentionMatrix.from_weights(torch.eye(3))).causal is False
+    assert [layer.name for layer in CaptureView.of([one, one]).layers] == ["layer 0", "layer 1"]
+    assert CaptureView.of(CaptureView.of(one)).title == "attention"
+    assert LayerView("x", AttentionMatrix.from_weights(torch.eye(3))).causal is False
     with pytest.raises(TypeError, match=r"got int; for queries and keys write regard\.matrix"):
-        Atlas.of(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one sheet"):
-        Atlas(())
+        CaptureView.of(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one layer"):
+        CaptureView(())
     with pytest.raises(ValueError, match="has no pairs to show"):
-        Sheet("x", matrix(torch.randn(1, 2, 0, 4), torch.randn(1, 2, 3, 4)))
+        LayerView("x", matrix(torch.randn(1, 2, 0, 4), torch.randn(1, 2, 3, 4)))

@@ -25,12 +25,12 @@ from torch import Tensor
 from regard.engine.attend import attend
 from regard.inspection.matrix import matrix
 from regard.inspection.records import Cell, Table
-from regard.map.atlas import Atlas
-from regard.map.levels import TILE, Levels
-from regard.map.pyramid import BASE, STRIP, Build
+from regard.map.jobs import Stop
+from regard.map.levels import BASE, TILE, Levels
+from regard.map.pyramid import STRIP, Build
 from regard.map.serve import listening
-from regard.map.stop import Stop
 from regard.map.viewer import Viewer
+from regard.map.views import CaptureView
 from regard.progress import report
 
 WIDTH = 64
@@ -90,9 +90,9 @@ def measure(n: int, views: int, heads: int, visitors: int, seconds: float) -> Fi
         report("first picture", 0, 0, "step")
         picture = min(_timed(lambda: _first(query, key, folder)) for _ in range(3))
         report("rows", 0, 0, "step")
-        viewer = Viewer(_atlas(query, key, folder))
-        lane, levels = viewer.found((0, 0, 0))
-        known = _timed(lambda: lane.seen(slice(0, n)))
+        viewer = Viewer(_view(query, key, folder))
+        head_view, levels = viewer.head_and_levels((0, 0, 0))
+        known = _timed(lambda: head_view.seen(slice(0, n)))
         report("coarse levels", 0, 0, "step")
         coarse = min(_timed(lambda: _built(viewer)) for _ in range(2))
         screens = []
@@ -122,21 +122,21 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _ask(viewer: Viewer, name: str, **more: Any) -> Any:
-    return viewer.answer(name, {"sheet": 0, "batch": 0, "head": 0, **more}, Stop())
+    return viewer.answer(name, {"layer": 0, "batch": 0, "head": 0, **more}, Stop())
 
 
-def _atlas(query: Tensor, key: Tensor, folder: str) -> Atlas:
-    return replace(Atlas.of(matrix(query, key, mask="causal")), folder=Path(folder))
+def _view(query: Tensor, key: Tensor, folder: str) -> CaptureView:
+    return replace(CaptureView.of(matrix(query, key, mask="causal")), folder=Path(folder))
 
 
 def _first(query: Tensor, key: Tensor, folder: str) -> None:
-    viewer = Viewer(_atlas(query, key, folder))
+    viewer = Viewer(_view(query, key, folder))
     _ask(viewer, "tiles", tiles=[[0, 0, 0]])
     viewer.close()
 
 
 def _built(viewer: Viewer) -> None:
-    build = Build(*viewer.found((0, 0, 0)))
+    build = Build(*viewer.head_and_levels((0, 0, 0)))
     while build.done < build.total:
         build.step()
 
@@ -180,7 +180,7 @@ def _weighed(n: int, heads: int, folder: str) -> tuple[int | None, int | None]:
 
 def open_heads(n: int, heads: int, folder: str) -> None:
     """Look at every head until it is exact, then tell what this process holds and held."""
-    viewer = Viewer(_atlas(*drawn(heads, n), folder))
+    viewer = Viewer(_view(*drawn(heads, n), folder))
     for head in range(heads):
         while _ask(viewer, "progress", head=head)["state"] != "exact":
             time.sleep(0.05)
@@ -190,10 +190,10 @@ def open_heads(n: int, heads: int, folder: str) -> None:
 
 
 def _visited(n: int, count: int, seconds: float, folder: str) -> Visitors:
-    from regard.map.server import Running
+    from regard.map.server import MapServer
 
     with listening(0) as sock:
-        running = Running(_atlas(*drawn(1, n), folder), sock)
+        running = MapServer(_view(*drawn(1, n), folder), sock)
         thread = threading.Thread(target=running.run)
         thread.start()
         while not running.started:
@@ -225,8 +225,8 @@ def pan(running: Any, count: int, seconds: float) -> list[tuple[float, int]]:
 
 def _wander(running: Any, seed: int, until: float, found: list[tuple[float, int]]) -> None:
     draw = random.Random(seed)
-    levels = running.viewer.atlas.sheets[0].levels
-    headers = {"Content-Type": "application/json", "X-Regard-Token": running.secret.token}
+    levels = running.viewer.view.layers[0].levels
+    headers = {"Content-Type": "application/json", "X-Regard-Token": running.token.text}
     connection = HTTPConnection("127.0.0.1", running.port, timeout=60)
     z, y, x = 0, 0, 0
     while time.monotonic() < until:
@@ -234,7 +234,7 @@ def _wander(running: Any, seed: int, until: float, found: list[tuple[float, int]
         down, right = levels.tiles(z)
         y, x = (min(most - 1, max(0, at + draw.randrange(-3, 4))) for at, most in ((y, down), (x, right)))
         tiles = [[z, i, j] for i in range(y, min(down, y + 2)) for j in range(x, min(right, x + 3))]
-        body = json.dumps({"sheet": 0, "head": 0, "tiles": tiles})
+        body = json.dumps({"layer": 0, "head": 0, "tiles": tiles})
         start = time.perf_counter()
         try:
             connection.request("POST", "/api/tiles", body, headers)

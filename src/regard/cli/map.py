@@ -6,29 +6,29 @@ from pathlib import Path
 
 from regard.cli import reading
 from regard.cli.options import MODELS
-from regard.map import Atlas, serve
-from regard.map.shelf import beside_file
+from regard.map import CaptureView, serve
+from regard.map.tile_cache import beside_file
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
-    atlas = _atlas(args)
-    layers, sheet = len(atlas.sheets), args.layer
-    if not -layers <= sheet < layers:
-        raise ValueError(f"there is no layer {sheet}: there are {layers}, 0 to {layers - 1}")
-    heads = atlas.sheets[sheet].heads
+    view = _view(args)
+    layers, layer = len(view.layers), args.layer
+    if not -layers <= layer < layers:
+        raise ValueError(f"there is no layer {layer}: there are {layers}, 0 to {layers - 1}")
+    heads = view.layers[layer].heads
     if not -heads <= args.head < heads:
-        raise ValueError(f"there is no head {args.head} in layer {sheet}: it has {heads}, 0 to {heads - 1}")
-    first = (sheet % layers, args.head % heads)
-    serve(atlas, args.port, False if args.no_browser else None, first=first, told=_told)
+        raise ValueError(f"there is no head {args.head} in layer {layer}: it has {heads}, 0 to {heads - 1}")
+    first = (layer % layers, args.head % heads)
+    serve(view, args.port, False if args.no_browser else None, first=first, announce=_announce)
     return 0
 
 
-def _told(address: str) -> None:
+def _announce(address: str) -> None:
     print(f"the map is at {address}\n(Ctrl-C stops it)", flush=True)
 
 
-def _atlas(args: argparse.Namespace) -> Atlas:
+def _view(args: argparse.Namespace) -> CaptureView:
     if args.demo is not None:
         if (args.text, args.file, args.sample) != (None, None, None):
             raise ValueError("--demo shows heads of its own; leave the text out")
@@ -36,7 +36,7 @@ def _atlas(args: argparse.Namespace) -> Atlas:
             raise ValueError(f"--demo shows heads of its own; leave --model {args.model} out")
         from regard.map import demo
 
-        return demo.atlas(args.demo)
+        return demo.view(args.demo)
     saved = reading.saved_path(args)
     if saved is not None:
         return _saved(Path(saved))
@@ -45,11 +45,11 @@ def _atlas(args: argparse.Namespace) -> Atlas:
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
     title = f"{Path(args.model or MODELS[0]).name}: {reading.source(args)}"
-    return Atlas.of(reading.captured(args), title)
+    return CaptureView.of(reading.captured(args), title)
 
 
-def _saved(path: Path) -> Atlas:
+def _saved(path: Path) -> CaptureView:
     """A capture or a matrix that was saved; its coarse levels are kept beside it."""
     from regard.inspection.saved import load
 
-    return replace(Atlas.of(load(path), path.name), folder=beside_file(path.absolute()))
+    return replace(CaptureView.of(load(path), path.name), folder=beside_file(path.absolute()))

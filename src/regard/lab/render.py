@@ -20,7 +20,7 @@ from regard.inspection.table import Column, columns_of
 from regard.inspection.text import display_width, visible
 from regard.lab.report import VERDICTS, Compared, Report
 from regard.lab.run_all import Failed, Outcome
-from regard.plot.document import hashed
+from regard.pages.document import content_hash
 from regard.plot.save import as_json as record_json
 from regard.plot.save import save_as
 
@@ -178,7 +178,7 @@ def html_page(outcomes: Sequence[Outcome], questions: dict[str, str], folder: Pa
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        f"style-src '{hashed(style)}'; base-uri 'none'; form-action 'none'\">\n"
+        f"style-src '{content_hash(style)}'; base-uri 'none'; form-action 'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>The lab of regard</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(body)

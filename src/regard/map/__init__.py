@@ -1,6 +1,6 @@
-"""The map: an attention matrix of any length, panned and zoomed like a street map, and never built."""
+"""The map: an attention matrix of any length, panned and zoomed like a street map, without building the matrix."""
 
-from regard.map.atlas import Atlas, Sheet
 from regard.map.serve import serve
+from regard.map.views import CaptureView, LayerView
 
-__all__ = ["Atlas", "Sheet", "serve"]
+__all__ = ["CaptureView", "LayerView", "serve"]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard import checks
 from regard.inspection.matrix import matrix
-from regard.map.atlas import Atlas, Sheet
+from regard.map.views import CaptureView, LayerView
 
 WIDTH = 64
 COLUMN = 997  # a prime, so that delimiters fall anywhere in a cell
@@ -49,7 +49,7 @@ def documents(n: int) -> list[int]:
     return sorted({n * (part * (part + 1) // 2) // total for part in range(parts)})
 
 
-def atlas(n: int) -> Atlas:
+def view(n: int) -> CaptureView:
     """The demo of n queries and keys."""
     if not 16 <= checks.whole("the demo's tokens", n) <= 1 << 20:
         raise ValueError(f"the demo has 16 to {1 << 20:,} tokens, got {n!r}")
@@ -58,7 +58,7 @@ def atlas(n: int) -> Atlas:
         fill(name, query[0, head], key[0, head])
     words = tokens(n)
     shown = matrix(query, key, mask="causal", query_tokens=words, key_tokens=words)
-    return Atlas((Sheet("demo", shown, HEADS),), f"demo, {n:,} tokens")
+    return CaptureView((LayerView("demo", shown, HEADS),), f"demo, {n:,} tokens")
 
 
 def tokens(n: int) -> list[str]:

@@ -14,7 +14,8 @@ from regard.inspection.matrix.reductions import PooledGrid
 
 TILE = 256  # cells of a tile, down and across
 STEP = 1 / 8  # of a byte, in powers of two
-FINE = 16  # largest side of a cell that is computed when it is looked at; coarser ones come from one long pass
+FINE = 16  # largest side of a cell that is computed on request; coarser ones come from one pass over all pairs
+BASE = 2 * FINE  # side of the finest cells of that pass
 
 Bytes = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
@@ -49,6 +50,20 @@ class Levels:
     def top(self) -> int:
         """What byte 255 stands for: no weight times visible keys is above 2 to this."""
         return max(0, (self.keys - 1).bit_length())
+
+    @property
+    def coarse_sides(self) -> list[int]:
+        """Sides of the cells of all coarse levels, up to one cell for everything."""
+        sides = [BASE]
+        while sides[-1] < max(self.queries, self.keys):
+            sides.append(sides[-1] * 2)
+        return sides
+
+    @property
+    def coarse_shapes(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of cells of every coarse plane, by name: "mean.32", "max.32" and so on."""
+        sizes = {side: (-(-self.queries // side), -(-self.keys // side)) for side in self.coarse_sides}
+        return {f"{name}.{side}": size for side, size in sizes.items() for name in ("mean", "max")}
 
     def side(self, z: int) -> int:
         """Weights along one side of a cell."""

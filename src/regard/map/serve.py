@@ -1,4 +1,4 @@
-"""Serve: show an atlas in the browser until Ctrl-C."""
+"""Show a capture view in the browser until Ctrl-C."""
 
 import signal
 import socket
@@ -12,34 +12,34 @@ from typing import Any
 from regard import checks
 from regard.inspection.capture import Capture
 from regard.inspection.matrix import AttentionMatrix
-from regard.map.atlas import Atlas
+from regard.map.views import CaptureView
 
 HOST = "127.0.0.1"
 
 
 def serve(
-    shown: "Atlas | Capture | AttentionMatrix | Iterable[AttentionMatrix]",
+    shown: "CaptureView | Capture | AttentionMatrix | Iterable[AttentionMatrix]",
     port: int = 0,
     open_browser: bool | None = None,
     *,
     first: tuple[int, int] = (0, 0),
-    told: Callable[[str], object] = print,
+    announce: Callable[[str], object] = print,
 ) -> None:
-    """Serve a map on this machine until Ctrl-C; `told` gets the address once.
+    """Serve a map on this machine until Ctrl-C; `announce` gets the address once.
 
-    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal. `first` are the sheet
+    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal. `first` are the layer
     and the head that are shown first.
     """
-    atlas = Atlas.of(shown)
+    view = CaptureView.of(shown)
     if not 0 <= checks.whole("port", port) < 1 << 16:
         raise ValueError(f"port must be a number from 0 to {(1 << 16) - 1}, got {port!r}")
     server_module = _server()
     with listening(port) as sock:
-        running = server_module.Running(atlas, sock)
-        named = (f"{name}={number}" for name, number in zip(("sheet", "head"), first, strict=True) if number)
+        running = server_module.MapServer(view, sock)
+        named = (f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number)
         place = "".join(f"#{text}" for text in ["&".join(named)] if text)
         with ended_by_signals(running.stop):  # Ctrl-C is the way to end it, as soon as the address is known
-            told(running.address + place)
+            announce(running.address + place)
             if open_browser or (open_browser is None and sys.stdout.isatty()):
                 webbrowser.open(running.entry + place)
             running.run()

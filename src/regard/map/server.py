@@ -1,4 +1,4 @@
-"""Server: the map as a page on this machine, for whoever has the address that is printed."""
+"""The map as a page on this machine, for whoever has the address that is printed."""
 
 import asyncio
 import json
@@ -9,88 +9,99 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.map import limits
-from regard.map.ask import Refused
-from regard.map.atlas import Atlas
-from regard.map.connection import Connection
-from regard.map.guard import App, Guard, Secret, Ticket
-from regard.map.page import INDEX, KINDS, TOKEN, Asset, assets
-from regard.map.stop import Stop, Stopped
-from regard.map.viewer import Answer, Viewer
-from regard.map.work import Work
+from regard.map.jobs import RequestError, Stop, Stopped, WorkerPool
+from regard.map.viewer import PAGE, Answer, Viewer
+from regard.map.views import CaptureView
+from regard.pages import guard
+from regard.pages.assets import Asset, assets
+from regard.pages.document import from_template
+from regard.pages.guard import RAW_HEADERS, AccessToken, App, Guard, OneTimeToken
+
+BODY = 1 << 20  # bytes
+DEPTH = 32  # of JSON
+SECONDS = 10.0  # for one request
+IDLE = 30  # seconds without data on an open connection
+LONGEST = 60  # seconds from the first byte of a request to its answer
+ANSWER = 8 << 20  # bytes of an answer in JSON; tiles are limited by their number
+CONNECTIONS = 256
 
 
-def application(viewer: Viewer, secret: Secret, port: int, work: Work, ticket: Ticket | None = None) -> App:
+def application(
+    viewer: Viewer, token: AccessToken, port: int, pool: WorkerPool, entry_token: OneTimeToken | None = None
+) -> App:
     """The whole server as one ASGI application."""
-    files = {f"/{name}": asset for name, asset in assets().items() if name != INDEX}
-    index = assets().get(INDEX, Asset(b"<!doctype html><title>regard</title>", KINDS[".html"]))
-    files["/"] = index._replace(content=index.content.replace(TOKEN, secret.token.encode()))
+    files = {f"/{name}": asset for name, asset in assets(PAGE).items()}
+    files["/"] = Asset(from_template("map.html", token=token.text).encode(), "text/html; charset=utf-8")
 
     async def file(request: Request) -> Response:
         asset = files[request.url.path]
-        return Response(asset.content, media_type=asset.kind)
+        return Response(asset.content, media_type=asset.content_type)
 
-    async def question(request: Request) -> Response:
+    async def api(request: Request) -> Response:
         try:
             body = await _body(request)
             name = request.url.path.removeprefix("/api/")
             quick = name in viewer.quick
             return _answer(viewer.answer(name, body, Stop()) if quick else await computed(request, name, body))
-        except Refused as refused:
-            return _told(str(refused), refused.status)
+        except RequestError as refused:
+            return _error(str(refused), refused.status)
         except Exception as error:  # the page shows it, and the server goes on
-            logging.getLogger("regard.map").exception("a question failed")
-            return _told(f"{type(error).__name__}: {error}"[:200], 500)
+            logging.getLogger("regard.map").exception("a request failed")
+            return _error(f"{type(error).__name__}: {error}"[:200], 500)
 
     async def computed(request: Request, name: str, body: object) -> Answer:
-        future, stop = work.start(partial(viewer.answer, name, body))
+        future, stop = pool.start(partial(viewer.answer, name, body))
         answered = asyncio.wrap_future(future)
         answered.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to look
         left = asyncio.ensure_future(_left(request))
         try:
-            await asyncio.wait({answered, left}, timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answered, left}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if answered.done():
-                found: Answer = answered.result()
-                return found
-            raise Refused("nobody waits for this any more" if left.done() else "this takes too long; ask for less", 503)
+                answer: Answer = answered.result()
+                return answer
+            raise RequestError(
+                "nobody waits for this any more" if left.done() else "this takes too long; ask for less", 503
+            )
         except (Stopped, CancelledError):
-            raise Refused("this was stopped", 503) from None
+            raise RequestError("this was stopped", 503) from None
         finally:
             stop.set()
             future.cancel()
             left.cancel()
 
     routes = [Route(path, file, methods=["GET"]) for path in files]
-    routes += [Route(f"/api/{name}", question, methods=["POST"]) for name in viewer.names]
+    routes += [Route(f"/api/{name}", api, methods=["POST"]) for name in viewer.names]
     known = frozenset(
         [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in viewer.names)],
     )
-    return Guard(Starlette(routes=routes), secret, port, known, ticket)
+    return Guard(Starlette(routes=routes), token, port, known, entry_token)
 
 
 async def _body(request: Request) -> object:
     """The JSON of a request, no larger and no deeper than it may be."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refused("the body must be application/json", 415)
+        raise RequestError("the body must be application/json", 415)
     parts, size = [], 0
     try:
-        async with asyncio.timeout(limits.SECONDS):
+        async with asyncio.timeout(SECONDS):
             async for part in request.stream():
                 size += len(part)
-                if size > limits.BODY:
-                    raise Refused(f"the body is longer than {limits.BODY} bytes", 413)
+                if size > BODY:
+                    raise RequestError(f"the body is longer than {BODY} bytes", 413)
                 parts.append(part)
     except TimeoutError:
-        raise Refused("the body did not come in time", 408) from None
+        raise RequestError("the body did not come in time", 408) from None
     except ClientDisconnect:
-        raise Refused("the body did not come whole") from None
+        raise RequestError("the body did not come whole") from None
     return parsed(b"".join(parts))
 
 
@@ -99,13 +110,13 @@ def parsed(content: bytes) -> object:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise Refused("the body must be UTF-8") from None
-    if _depth(text) > limits.DEPTH:
-        raise Refused(f"the body is nested deeper than {limits.DEPTH}")
+        raise RequestError("the body must be UTF-8") from None
+    if _depth(text) > DEPTH:
+        raise RequestError(f"the body is nested deeper than {DEPTH}")
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise Refused("the body must be JSON") from None
+        raise RequestError("the body must be JSON") from None
 
 
 def _depth(text: str) -> int:
@@ -126,29 +137,88 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _answer(found: Answer) -> Response:
-    if isinstance(found, bytes):
-        return Response(found, media_type="application/octet-stream")
-    text = json.dumps(found, allow_nan=False)
-    if len(text) > limits.ANSWER:
-        raise Refused(f"the answer has {len(text)} bytes, more than {limits.ANSWER}; ask for less")
+def _answer(content: Answer) -> Response:
+    if isinstance(content, bytes):
+        return Response(content, media_type="application/octet-stream")
+    text = json.dumps(content, allow_nan=False)
+    if len(text) > ANSWER:
+        raise RequestError(f"the answer has {len(text)} bytes, more than {ANSWER}; ask for less")
     return Response(text, media_type="application/json")
 
 
-def _told(text: str, status: int) -> Response:
+def _error(text: str, status: int) -> Response:
     headers = {"retry-after": "1"} if status == 429 else None
     return Response(json.dumps({"error": text}), status, headers, "application/json")
 
 
-class Running:
+class Connection(H11Protocol):
+    """HTTP as uvicorn speaks it, with an end to all waiting; every answer has our headers."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first byte."""
+        super().connection_made(transport)
+        self.access_log = False  # the first address holds the token
+        if len(self.connections) > CONNECTIONS:
+            transport.close()
+        self._wait(IDLE)
+
+    def data_received(self, data: bytes) -> None:
+        """A request must come whole in time, and be answered in time."""
+        super().data_received(data)
+        answering = self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+        if answering:
+            self._wait(LONGEST)
+        elif self._patience is None:
+            self._wait(IDLE)
+
+    def on_response_complete(self) -> None:
+        """From here on uvicorn waits for the next request."""
+        self._rest()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close; whoever has not read the answer by now never will."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._rest()
+        super().connection_lost(exc)
+
+    def _wait(self, seconds: float) -> None:
+        self._rest()
+        self._patience = self.loop.call_later(seconds, self.transport.abort)
+
+    def _rest(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = None
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is not HTTP at all."""
+        headers = [*RAW_HEADERS, (b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+
+class MapServer:
     """A server on an open socket: `run` serves until Ctrl-C, `stop` from another thread."""
 
-    def __init__(self, atlas: Atlas, sock: socket.socket) -> None:
+    def __init__(self, view: CaptureView, sock: socket.socket) -> None:
         self.port: int = sock.getsockname()[1]
-        self.secret, self.ticket, self.work, self.viewer = Secret(), Ticket(), Work(), Viewer(atlas)
+        self.token, self.entry_token, self.pool, self.viewer = AccessToken(), OneTimeToken(), WorkerPool(), Viewer(view)
         self._sock = sock
         config = uvicorn.Config(
-            application(self.viewer, self.secret, self.port, self.work, self.ticket),
+            application(self.viewer, self.token, self.port, self.pool, self.entry_token),
             http=Connection,
             ws="none",
             loop="asyncio",
@@ -158,21 +228,21 @@ class Running:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=limits.IDLE,
+            timeout_keep_alive=IDLE,
             timeout_graceful_shutdown=1,
-            h11_max_incomplete_event_size=limits.HEADERS + limits.URL,
+            h11_max_incomplete_event_size=guard.LONGEST_HEADERS + guard.LONGEST_URL,
         )
         self._server = uvicorn.Server(config)
 
     @property
     def address(self) -> str:
         """Where the map is, with the token."""
-        return f"http://127.0.0.1:{self.port}/?token={self.secret.token}"
+        return f"http://127.0.0.1:{self.port}/?token={self.token.text}"
 
     @property
     def entry(self) -> str:
         """The same for a browser's command line, which others can read: it opens the page once."""
-        return f"http://127.0.0.1:{self.port}/?once={self.ticket.word}"
+        return f"http://127.0.0.1:{self.port}/?once={self.entry_token.text}"
 
     @property
     def started(self) -> bool:
@@ -184,7 +254,7 @@ class Running:
         try:
             self._server.run(sockets=[self._sock])
         finally:
-            self.work.close()
+            self.pool.close()
             self.viewer.close()
 
     def stop(self) -> None:

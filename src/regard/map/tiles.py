@@ -1,16 +1,15 @@
-"""Tiles: the pictures of rectangles of a head, computed as few larger rectangles, and kept for a while."""
+"""Tiles: rectangles of a head as bytes, computed as few larger rectangles; the last ones are kept in memory."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from regard.map.builder import Key
-from regard.map.estimate import estimated
-from regard.map.lane import Lane
+from regard.map.head_view import HeadView
+from regard.map.jobs import Stop
 from regard.map.levels import TILE, Bytes, Levels, Place, padded
-from regard.map.pyramid import Planes
-from regard.map.stop import Stop
+from regard.map.preview import preview_grid
+from regard.map.pyramid import HeadKey, Planes
 
 EMPTY, ESTIMATE = 1, 2
 KEPT = 64 << 20  # bytes of tiles
@@ -36,64 +35,76 @@ class Tiles:
     """Tiles of all heads; the last that were looked at are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Key, Place, bool], Tile] = OrderedDict()
-        self._lock, self._guessing = threading.Lock(), threading.Lock()
+        self._kept: OrderedDict[tuple[HeadKey, Place, bool], Tile] = OrderedDict()
+        self._lock, self._previewing = threading.Lock(), threading.Lock()
 
     def take(
-        self, key: Key, lane: Lane, levels: Levels, places: Sequence[Place], planes: Planes | None, stop: Stop
+        self,
+        key: HeadKey,
+        head_view: HeadView,
+        levels: Levels,
+        places: Sequence[Place],
+        planes: Planes | None,
+        stop: Stop,
     ) -> dict[Place, Tile]:
         """All these tiles of a head; `planes` are its coarse levels, if they are ready."""
         found: dict[Place, Tile] = {}
         for place in dict.fromkeys(places):
             coarse = place.z < levels.exact_from
-            if _empty(lane, levels, place):
+            if _empty(head_view, levels, place):
                 found[place] = Tile(EMPTY)
             elif coarse and planes is not None:
                 found[place] = _read(planes, levels, place)
-            elif (kept := self._known(key, place, coarse)) is not None:
+            elif (kept := self._cached(key, place, coarse)) is not None:
                 found[place] = kept
         missing = [place for place in dict.fromkeys(places) if place not in found]
         for band in bands(missing):
             stop.check()
             coarse = band.z < levels.exact_from
-            found |= self._guess(key, lane, levels, band, stop) if coarse else _computed(lane, levels, band)
+            found |= (
+                self._shared_preview(key, head_view, levels, band, stop)
+                if coarse
+                else _computed(head_view, levels, band)
+            )
             for x in range(band.first, band.past):
                 self._keep(key, Place(band.z, band.y, x), coarse, found[Place(band.z, band.y, x)])
         return found
 
-    def _guess(self, key: Key, lane: Lane, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
-        """One at a time: whoever waits most often waits for just this."""
-        with self._guessing:
+    def _shared_preview(
+        self, key: HeadKey, head_view: HeadView, levels: Levels, band: Band, stop: Stop
+    ) -> dict[Place, Tile]:
+        """One at a time: requests that wait mostly wait for the same rows."""
+        with self._previewing:
             stop.check()
             places = [Place(band.z, band.y, x) for x in range(band.first, band.past)]
-            known = {place: tile for place in places if (tile := self._known(key, place, True)) is not None}
-            if len(known) == len(places):
-                return known
-            made = self._guessed(lane, levels, band, stop)
+            cached = {place: tile for place in places if (tile := self._cached(key, place, True)) is not None}
+            if len(cached) == len(places):
+                return cached
+            made = self._preview(head_view, levels, band, stop)
             for place, tile in made.items():
                 self._keep(key, place, True, tile)
             return made
 
     def forget(self) -> None:
-        """Let go of all."""
+        """Drop all cached tiles."""
         with self._lock:
             self._kept.clear()
 
     @staticmethod
-    def _guessed(lane: Lane, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
+    def _preview(head_view: HeadView, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
         """All tiles of a row, since every row that is looked at needs all of its keys."""
         whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
         rows, _ = _bounds(levels, whole)
-        return _cut(levels.coded(estimated(lane, rows, levels.side(band.z), stop)), whole, ESTIMATE)
+        return _split(levels.coded(preview_grid(head_view, rows, levels.side(band.z), stop)), whole, ESTIMATE)
 
-    def _known(self, key: Key, place: Place, estimate: bool) -> Tile | None:
+    def _cached(self, key: HeadKey, place: Place, estimate: bool) -> Tile | None:
         with self._lock:
             tile = self._kept.get((key, place, estimate))
             if tile is not None:
                 self._kept.move_to_end((key, place, estimate))
             return tile
 
-    def _keep(self, key: Key, place: Place, estimate: bool, tile: Tile) -> None:
+    def _keep(self, key: HeadKey, place: Place, estimate: bool, tile: Tile) -> None:
         with self._lock:
             self._kept[key, place, estimate] = tile
             while len(self._kept) * 2 * TILE * TILE > KEPT:
@@ -114,11 +125,11 @@ def _bounds(levels: Levels, band: Band) -> tuple[slice, slice]:
     return levels.bounds(band.z, (band.y, band.y + 1), (band.first, band.past))
 
 
-def _computed(lane: Lane, levels: Levels, band: Band) -> dict[Place, Tile]:
-    return _cut(levels.coded(lane.grid(*_bounds(levels, band), levels.side(band.z))), band, 0)
+def _computed(head_view: HeadView, levels: Levels, band: Band) -> dict[Place, Tile]:
+    return _split(levels.coded(head_view.grid(*_bounds(levels, band), levels.side(band.z))), band, 0)
 
 
-def _cut(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:
+def _split(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:
     """The cells of a band as its tiles."""
     found = {}
     for x in range(band.first, band.past):
@@ -137,7 +148,7 @@ def _read(planes: Planes, levels: Levels, place: Place) -> Tile:
     return Tile(0, tuple(padded(part).tobytes() for part in parts))
 
 
-def _empty(lane: Lane, levels: Levels, place: Place) -> bool:
+def _empty(head_view: HeadView, levels: Levels, place: Place) -> bool:
     rows, columns = levels.bounds(place.z, (place.y, place.y + 1), (place.x, place.x + 1))
-    seen = lane.hull(rows, columns)
+    seen = head_view.hull(rows, columns)
     return bool(rows.start >= rows.stop or seen.start == seen.stop)

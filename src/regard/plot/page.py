@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.pages.document import attention_document, framed
 from regard.plot import grids
-from regard.plot.document import document, framed
 from regard.plot.overview import MOST_MAPS, Layers, matrices
 from regard.plot.pooling import PooledHeads, pool, token_label
 from regard.plot.theme import RAMP
@@ -46,7 +46,7 @@ def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: i
     side = side_for(math.prod(matrix.shape[:-2]), cells)
     pooled = pool(matrix, side, side, how=how)
     layer = PageLayer("", pooled.names, pooled, matrix.query_tokens, matrix.key_tokens)
-    return document(page_data([layer], how, title), title)
+    return _document([layer], how, title)
 
 
 def notebook(matrix: AttentionMatrix) -> str:
@@ -63,8 +63,8 @@ def side_for(heads: int, cells: int) -> int:
     return min(max(math.isqrt(cells // max(heads, 1)), _SMALLEST_SIDE), _LARGEST_SIDE)
 
 
-def page_data(layers: Sequence[PageLayer], how: str, title: str) -> dict[str, Any]:
-    """What the page's script reads. Weights are float32 in base64, a hidden cell is −∞."""
+def _document(layers: Sequence[PageLayer], how: str, title: str) -> str:
+    """The page of these layers. Weights are float32 in base64, a hidden cell is −∞."""
     shown = [layer.pooled for layer in layers if layer.pooled is not None]
     hows = ["max"] if all(pooled.exact for pooled in shown) else [how, *({"max", "mean"} - {how})]
     texts: list[tuple[str, ...]] = []
@@ -72,13 +72,15 @@ def page_data(layers: Sequence[PageLayer], how: str, title: str) -> dict[str, An
         for tokens in (layer.query_tokens, layer.key_tokens):
             if layer.pooled is not None and tokens is not None and tuple(tokens) not in texts:
                 texts.append(tuple(tokens))
-    return {
-        "title": token_label(title) if title else "",
+    title = token_label(title) if title else ""
+    data = {
+        "title": title,
         "texts": [_text(tokens) for tokens in texts],
         "views": [_view(shown, each) for each in hows],
         "layers": [_layer(layer, hows, texts) for layer in layers],
         "ramp": RAMP,
     }
+    return attention_document(data, title or "Attention")
 
 
 def _text(tokens: Sequence[str]) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def capture_page(capture: Layers, *, how: str = "max", title: str = "", batch: i
         names = [str(head) for head in capture.numbers(number)]
         pooled = pool(matrix, side, side, how=how)
         layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens))
-    return document(page_data(layers, how, title), title)
+    return _document(layers, how, title)
 
 
 def capture_notebook(capture: Layers) -> str:

@@ -14,10 +14,10 @@ import torch
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, sync_playwright
 
 from regard.inspection.matrix import AttentionMatrix, matrix
-from regard.map import Atlas, demo, limits
-from regard.map.atlas import Sheet
+from regard.map import CaptureView, demo, server
 from regard.map.serve import listening
-from regard.map.server import Running
+from regard.map.server import MapServer
+from regard.map.views import LayerView
 
 FLAGS = [
     "--headless",
@@ -37,15 +37,15 @@ PATIENCE = 120  # seconds
 class Served:
     """A map on this machine."""
 
-    atlas: Atlas
-    running: Running
+    capture_view: CaptureView
+    running: MapServer
 
     @property
     def address(self) -> str:
         return self.running.address
 
     def head(self, number: int) -> AttentionMatrix:
-        return self.atlas.sheets[0].head(0, number)
+        return self.capture_view.layers[0].head(0, number)
 
 
 @dataclass
@@ -100,7 +100,7 @@ Opener = Callable[..., Seen]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _tile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Maps that several tests share are made before any test has a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("maps")))
@@ -133,7 +133,7 @@ def open_map(browser: Browser) -> Iterator[Opener]:
         context = browser.new_context(**{"viewport": size, "reduced_motion": "reduce", **options})
         seen = Seen(context.new_page())
         opened.append(seen)
-        watch(seen, exact=wait == "exact" or served.atlas.sheets[0].keys < 100_000)
+        watch(seen, exact=wait == "exact" or served.capture_view.layers[0].keys < 100_000)
         seen.page.goto(f"{served.address}#{hash}" if hash else served.address)
         seen.settle(wait)
         return seen
@@ -168,12 +168,12 @@ def watch(seen: Seen, exact: bool) -> None:
 @pytest.fixture(scope="session")
 def small() -> Iterator[Served]:
     """Long enough for coarse levels of its own, short enough for their exact pass."""
-    yield from serving(demo.atlas(20_000))
+    yield from serving(demo.view(20_000))
 
 
 @pytest.fixture(scope="session")
 def large() -> Iterator[Served]:
-    yield from serving(demo.atlas(100_000))
+    yield from serving(demo.view(100_000))
 
 
 TEXTS = (
@@ -182,7 +182,7 @@ TEXTS = (
 )
 
 
-class Texts(Sheet):
+class Texts(LayerView):
     """Batch rows with words of their own."""
 
     def tokens(self, axis: str, batch: int = 0) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def few() -> Iterator[Served]:
     draw = torch.Generator().manual_seed(3)
     query, key = torch.randn(2, len(TEXTS), 4, len(TEXTS[0]), 16, generator=draw)
     query *= torch.tensor([0.02, 0.5, 1.5, 4.0]).view(1, -1, 1, 1)
-    yield from serving(Atlas((Texts("layer", matrix(query, key, mask="causal")),), "few"))
+    yield from serving(CaptureView((Texts("layer", matrix(query, key, mask="causal")),), "few"))
 
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script>", "&lt;", "a\nb", "\u202eabc", "  ", "", "<b>bold</b>"]
@@ -206,15 +206,15 @@ def hostile() -> Iterator[Served]:
     """Few tokens, all of them meant to be more than text."""
     draw = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 2, len(HOSTILE), 8, generator=draw)
-    yield from serving(Atlas.of(matrix(query, key, query_tokens=HOSTILE, key_tokens=HOSTILE), "<i>hostile</i>"))
+    yield from serving(CaptureView.of(matrix(query, key, query_tokens=HOSTILE, key_tokens=HOSTILE), "<i>hostile</i>"))
 
 
-def serving(atlas: Atlas) -> Iterator[Served]:
+def serving(capture_view: CaptureView) -> Iterator[Served]:
     with listening(0) as sock, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "SECONDS", float(PATIENCE))  # a machine that runs other tests too may be slow
-        running = Running(atlas, sock)
+        patch.setattr(server, "SECONDS", float(PATIENCE))  # a machine that runs other tests too may be slow
+        running = MapServer(capture_view, sock)
         thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
-        yield Served(atlas, running)
+        yield Served(capture_view, running)
         running.stop()
         thread.join(PATIENCE)

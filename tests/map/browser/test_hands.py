@@ -78,17 +78,17 @@ def test_n_and_p_go_through_what_is_listed(open_map: "Opener", few: "Served") ->
     assert [step("n"), step("n"), step("n"), step("p")] == [(None, 4), (4, None), (None, 4), (4, None)]
     press("s")
     seen.settle()
-    cells = few.running.viewer.answer("strongest", {"sheet": 0, "head": 2, "count": 3}, _stop())
+    cells = few.running.viewer.answer("strongest", {"layer": 0, "head": 2, "count": 3}, _stop())
     assert isinstance(cells, dict)
     first, second, third = ((cell["q"], cell["k"]) for cell in cells["cells"])
     assert [step("n"), step("n"), step("n"), step("p")] == [first, second, third, second]
     current = seen.page.locator(".menu [aria-current=true]")
     assert f"{second[0]} → {second[1]}" in current.inner_text()
-    words = few.atlas.sheets[0].tokens("query") or ()
+    words = few.capture_view.layers[0].tokens("query") or ()
     assert current.inner_text().split()[:3] == [words[second[0]], "→", words[second[1]]]
     press("]")  # another head has others, and the list is its own
     seen.settle()
-    other = few.running.viewer.answer("strongest", {"sheet": 0, "head": 3, "count": 3}, _stop())
+    other = few.running.viewer.answer("strongest", {"layer": 0, "head": 3, "count": 3}, _stop())
     assert isinstance(other, dict)
     assert step("n") == (other["cells"][0]["q"], other["cells"][0]["k"])
     press("Escape")
@@ -152,7 +152,7 @@ def test_a_search_that_was_overtaken_stays_closed(open_map: "Opener", few: "Serv
 
 
 def _stop() -> Any:
-    from regard.map.stop import Stop
+    from regard.map.jobs import Stop
 
     return Stop()
 

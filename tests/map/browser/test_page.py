@@ -99,7 +99,7 @@ def test_the_pointer_reads_the_exact_weight(open_map: "Opener", large: "Served")
 
 
 def test_the_needle_is_found_from_the_overview(open_map: "Opener", large: "Served") -> None:
-    n = large.atlas.sheets[0].keys
+    n = large.capture_view.layers[0].keys
     seen = open_map(large, f"head={NEEDLE}", wait="exact")
     seen.page.keyboard.press("s")
     seen.settle()
@@ -223,7 +223,7 @@ def test_the_address_keeps_the_view_and_back_leads_back(open_map: "Opener", larg
     assert (other.state("view()")["q"], other.state("view()")["scale"]) == (view["q"], view["scale"])
 
 
-@pytest.mark.parametrize("wrong", ["head=99&sheet=-1&at=a,b,c&%%%", "at=1,2&row=100000&threshold=x&scale=loud"])
+@pytest.mark.parametrize("wrong", ["head=99&layer=-1&at=a,b,c&%%%", "at=1,2&row=100000&threshold=x&scale=loud"])
 def test_a_wrong_address_shows_the_whole(open_map: "Opener", small: "Served", wrong: str) -> None:
     view = open_map(small, wrong).state("view()")
     assert (view["head"], view["row"], view["box"]["k0"] <= 0) == (0, None, True)

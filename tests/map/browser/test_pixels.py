@@ -90,8 +90,8 @@ def inner(view: dict[str, Any], side: int, x: int, y: int) -> bool:
 
 def compare(seen: "Seen", served: "Served", head: int, how: str = "max", bands: int = 3, count: int = 12) -> set[int]:
     """Compare dots all over the canvas, a few in each of a few rows; returns the bytes that were met."""
-    view, sheet, draw = seen.state("view()"), served.atlas.sheets[0], random.Random(1)
-    side, n = sheet.levels.side(view["level"]), sheet.keys
+    view, layer, draw = seen.state("view()"), served.capture_view.layers[0], random.Random(1)
+    side, n = layer.levels.side(view["level"]), layer.keys
     wide, high = seen.page.evaluate("(({ width, height }) => [width, height])(document.querySelector('canvas.plot'))")
     met = set()
     for _ in range(bands):
@@ -120,7 +120,7 @@ def test_dots_are_the_weights_at_100000(open_map: "Opener", large: "Served") -> 
         view = seen.state("view()")
         assert (view["estimate"], view["head"], view["scale"]) == (False, STRIPES, pytest.approx(scale))
         assert [tuple(stop) for stop in view["colors"]] == list(RAMP)
-        sides.append(large.atlas.sheets[0].levels.side(view["level"]))
+        sides.append(large.capture_view.layers[0].levels.side(view["level"]))
         assert len(compare(seen, large, STRIPES)) > 2  # dots that differ, not one color that fits all
     assert sides == [1, 1, 4, 8, 16, 1]
 
@@ -142,7 +142,7 @@ def test_the_overview_is_exact_once_it_says_so(open_map: "Opener", small: "Serve
     seen.settle()
     view = seen.state("view()")
     assert not view["estimate"]
-    assert small.atlas.sheets[0].levels.side(view["level"]) >= 32
+    assert small.capture_view.layers[0].levels.side(view["level"]) >= 32
     compare(seen, small, DOCUMENTS, how)
 
 

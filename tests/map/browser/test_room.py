@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
 
 COVERED = """() => {
-  const { scale, offset, frame } = window.regardMap.view(), [{ queries, keys }] = window.regardMap.info.sheets;
+  const { scale, offset, frame } = window.regardMap.view(), [{ queries, keys }] = window.regardMap.info.layers;
   const plot = document.querySelector("canvas.plot"), over = document.querySelector("canvas.over");
   const ratio = over.width / over.clientWidth, box = plot.getBoundingClientRect(), covered = [];
   const drawn = over.getContext("2d").getImageData(0, 0, over.width, over.height);

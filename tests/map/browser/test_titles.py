@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from regard.map import Atlas
+from regard.map import CaptureView
 
 if TYPE_CHECKING:
     from tests.map.browser.conftest import Opener, Served
@@ -19,9 +19,9 @@ LAYER = "encoder.blocks.0.attention"
 @pytest.fixture
 def long(few: "Served", monkeypatch: pytest.MonkeyPatch) -> "Served":
     """The same map under the name of a long text."""
-    (sheet,) = few.atlas.sheets
-    named = Atlas((replace(sheet, name=LAYER),), "minilm: " + "the quick brown foxes jumped over lazy dogs " * 4)
-    monkeypatch.setattr(few.running.viewer, "atlas", named)
+    (layer,) = few.capture_view.layers
+    named = CaptureView((replace(layer, name=LAYER),), "minilm: " + "the quick brown foxes jumped over lazy dogs " * 4)
+    monkeypatch.setattr(few.running.viewer, "view", named)
     return few
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Browser
 
-from regard.map import bundle
-from regard.map.page import Asset, assets
-from regard.map.stop import Stop
+from regard.map.jobs import Stop
+from regard.map.viewer import PAGE
+from regard.pages.assets import Asset, assets, bundle
 
 if TYPE_CHECKING:
     from tests.map.browser.conftest import Served
@@ -51,8 +51,8 @@ def test_the_widget_draws_over_the_comm(browser: Browser, small: "Served") -> No
         return {"body": found, "bytes": ""}
 
     page.expose_function("kernel", kernel)
-    page.add_style_tag(content=bundle.style())
-    page.evaluate(HOST, bundle.script())
+    page.add_style_tag(content=assets(PAGE)["map.css"].content.decode())
+    page.evaluate(HOST, bundle(assets(PAGE), "widget.js"))
     page.wait_for_timeout(1500)
     script = """() => {
       const canvas = document.querySelector("canvas.plot"), { width, height } = canvas;
@@ -70,10 +70,7 @@ def test_the_widget_draws_over_the_comm(browser: Browser, small: "Served") -> No
     page.close()
 
 
-def test_a_form_that_cannot_be_bundled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {**assets(), bundle.ENTRY: Asset(b'import whole from "./dom.js";\n', "text/javascript")}
-    monkeypatch.setattr(bundle, "assets", lambda: files)
-    bundle.script.cache_clear()
+def test_a_form_that_cannot_be_bundled_is_refused() -> None:
+    files = {**assets(PAGE), "widget.js": Asset(b'import whole from "./dom.js";\n', "text/javascript")}
     with pytest.raises(ValueError, match=r"widget.js has a form that cannot be bundled: import whole"):
-        bundle.script()
-    bundle.script.cache_clear()
+        bundle(files, "widget.js")

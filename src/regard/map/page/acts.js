@@ -14,13 +14,13 @@ export class Acts {
     this.app = app;
   }
 
-  choose({ sheet, head, batch = this.app.state.get("batch") }) {
-    const { app } = this, of = app.info.sheets[sheet];
-    app.trail.jump(() => app.state.set({ sheet, head: Math.min(head, of.heads - 1), batch: Math.min(batch, of.batch - 1) }));
+  choose({ layer, head, batch = this.app.state.get("batch") }) {
+    const { app } = this, of = app.info.layers[layer];
+    app.trail.jump(() => app.state.set({ layer, head: Math.min(head, of.heads - 1), batch: Math.min(batch, of.batch - 1) }));
   }
 
-  nextHead(by) { const { sheet, head } = this.app.place(), { heads } = this.app.sheet(); this.choose({ sheet, head: (head + by + heads) % heads }); }
-  nextLayer(by) { const { sheet, head } = this.app.place(), { length } = this.app.info.sheets; this.choose({ sheet: (sheet + by + length) % length, head }); }
+  nextHead(by) { const { layer, head } = this.app.place(), { heads } = this.app.layer(); this.choose({ layer, head: (head + by + heads) % heads }); }
+  nextLayer(by) { const { layer, head } = this.app.place(), { length } = this.app.info.layers; this.choose({ layer: (layer + by + length) % length, head }); }
 
   switch(name, one, other) { this.app.state.set({ [name]: this.app.state.get(name) === one ? other : one }); }
   nextColors() { const names = Object.keys(RAMPS), { state } = this.app; state.set({ ramp: names[(names.indexOf(state.get("ramp")) + 1) % names.length] }); }
@@ -38,8 +38,8 @@ export class Acts {
 
   // To a cell, or to a row or column: at its meeting with the diagonal, or beside what is in the middle now.
   goTo({ q, k }) {
-    const { app } = this, sheet = app.sheet(), now = app.view.center, start = sheet.query_start ?? 0;
-    const near = app.inside(q ?? (sheet.causal ? k - start : now.q), k ?? (sheet.causal ? q + start : now.k));
+    const { app } = this, layer = app.layer(), now = app.view.center, start = layer.query_start ?? 0;
+    const near = app.inside(q ?? (layer.causal ? k - start : now.q), k ?? (layer.causal ? q + start : now.k));
     app.trail.jump(() => {
       this.pin(q, k);
       if (app.view.atHome && app.layout.small) return; // it can be read where it is
@@ -49,10 +49,10 @@ export class Acts {
 
   // A click on the map, or on an axis.
   click(event) {
-    const { app } = this, { x, y } = app.pointer(event), frame = app.frame(), { q, k } = app.view.at(x, y), sheet = app.sheet();
+    const { app } = this, { x, y } = app.pointer(event), frame = app.frame(), { q, k } = app.view.at(x, y), layer = app.layer();
     const onQueries = x + frame.x < frame.left, onKeys = y + frame.y < frame.top, at = app.inside(q, k);
     if ((onQueries && onKeys) || x + frame.x > frame.right || y + frame.y > frame.bottom) return;
-    if ((!onKeys && (q < 0 || q >= sheet.queries)) || (!onQueries && (k < 0 || k >= sheet.keys))) return;
+    if ((!onKeys && (q < 0 || q >= layer.queries)) || (!onQueries && (k < 0 || k >= layer.keys))) return;
     this.pin(onKeys ? null : at.q, onQueries ? null : at.k);
     app.view.reveal(onKeys ? null : at.q, onQueries ? null : at.k);
   }
@@ -83,10 +83,10 @@ export class Acts {
   }
 
   async save(kind) {
-    const { app } = this, { sheet: number, head } = app.place(), sheet = app.sheet(), frame = app.frame(), map = app.plot.canvas;
+    const { app } = this, { layer: number, head } = app.place(), layer = app.layer(), frame = app.frame(), map = app.plot.canvas;
     app.screen.draw();
     const parts = [app.title(), app.headName(number, head)], estimate = app.notice.estimate ? "; estimate" : "";
-    const size = `${count(sheet.queries, "query", "queries")} (rows) × ${count(sheet.keys, "key")} (columns)`;
+    const size = `${count(layer.queries, "query", "queries")} (rows) × ${count(layer.keys, "key")} (columns)`;
     const words = [app.legend.says(), size, `colors in multiples of uniform${estimate}`], { look } = app;
     const picture = { parts, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
     const name = `${[app.title(), app.layerName(number), app.shortName(number, head)].map(plain).filter(Boolean).join("-") || "attention"}.${kind}`;

@@ -2,7 +2,7 @@
 // at=query,key,pixels-per-weight is the middle of the view; without it the whole matrix is shown.
 
 const WORDS = { statistic: ["max", "mean"], scale: ["log", "linear"], ramp: ["tide", "ember", "gray", "balance"] };
-const PLACES = ["sheet", "batch", "head"];
+const PLACES = ["layer", "batch", "head"];
 
 export function write({ state, at }) {
   const parts = [];
@@ -23,8 +23,8 @@ export function read(hash, info) {
     const text = given.get(name), value = Number(text);
     return /^\d+$/.test(text ?? "") && value < below ? value : null;
   };
-  const sheet = whole("sheet", info.sheets.length) ?? 0, of = info.sheets[sheet];
-  const state = { sheet, batch: whole("batch", of.batch) ?? 0, head: whole("head", of.heads) ?? 0 };
+  const layer = whole("layer", info.layers.length) ?? 0, of = info.layers[layer];
+  const state = { layer, batch: whole("batch", of.batch) ?? 0, head: whole("head", of.heads) ?? 0 };
   state.row = whole("row", of.queries);
   state.column = whole("column", of.keys);
   for (const [name, words] of Object.entries(WORDS)) state[name] = words.includes(given.get(name)) ? given.get(name) : words[0];

@@ -37,7 +37,7 @@ export class App {
     this.build(transport);
     this.wire();
     this.screen.resize();
-    this.view.show(this.sheet());
+    this.view.show(this.layer());
     if (first.at) this.view.moveTo(first.at, { fly: false });
     else this.view.goHome({ fly: false });
     this.changedPlace();
@@ -49,7 +49,7 @@ export class App {
     this.acts = new Acts(this);
     this.walk = new Walk((place) => this.acts.goTo(place));
     this.look = new Look(this);
-    this.layout = new Layout(() => ({ sheet: this.sheet(), row: this.state.get("row"), column: this.state.get("column") }));
+    this.layout = new Layout(() => ({ layer: this.layer(), row: this.state.get("row"), column: this.state.get("column") }));
     const top = make("header", root, { name: "top" });
     make("h1", top, { text: shorten(this.title(), 80), title: this.title() });
     this.chip = make("button", top, { name: "chip", "aria-expanded": "false", "aria-controls": "regard-heads", title: "Layers and heads (h)" });
@@ -100,12 +100,12 @@ export class App {
 
   wire() {
     const { state, acts, stage, plot } = this;
-    state.on("sheet batch head", () => this.changedPlace());
+    state.on("layer batch head", () => this.changedPlace());
     state.on("statistic scale ramp threshold theme", () => { this.look.forget(); this.range.view = null; this.invalidate(); this.trail.keep(); });
     state.on("row column", (names) => this.changedPins(names));
     this.ask = debounce(40, () => {
-      const sheet = this.sheet();
-      this.store.want(this.place(), plot.wanted(sheet, this.notice.exact ? 0 : sheet.estimate_from));
+      const layer = this.layer();
+      this.store.want(this.place(), plot.wanted(layer, this.notice.exact ? 0 : layer.estimate_from));
     });
     this.settle = debounce(250, () => this.trail.keep());
     this.chip.addEventListener("click", () => this.heads.toggle());
@@ -126,13 +126,13 @@ export class App {
     this.transport.close();
   }
 
-  sheet() { return this.info.sheets[this.state.get("sheet")]; }
-  place() { const { sheet, batch, head } = this.state.values; return { sheet, batch, head }; }
-  coding() { return { hi: this.sheet().hi, step: this.info.step }; }
+  layer() { return this.info.layers[this.state.get("layer")]; }
+  place() { const { layer, batch, head } = this.state.values; return { layer, batch, head }; }
+  coding() { return { hi: this.layer().hi, step: this.info.step }; }
   title() { return this.label(this.info.title || "Attention"); }
-  layerName(sheet) { return this.label(this.info.sheets[sheet].name); }
-  shortName(sheet, head) { const { head_names: names } = this.info.sheets[sheet]; return names ? this.label(names[head]) : `head ${head}`; }
-  headName(sheet, head) { return `${this.layerName(sheet)} · ${this.shortName(sheet, head)}`; }
+  layerName(layer) { return this.label(this.info.layers[layer].name); }
+  shortName(layer, head) { const { head_names: names } = this.info.layers[layer]; return names ? this.label(names[head]) : `head ${head}`; }
+  headName(layer, head) { return `${this.layerName(layer)} · ${this.shortName(layer, head)}`; }
   label(text) { return tokenLabel(String(text)); }
   word(axis, at) { return this.tokens.label(this.place(), axis, at); }
   frame() { return this.layout.frame(this.view); }
@@ -148,8 +148,8 @@ export class App {
 
   // The cell at a place, or the nearest one.
   inside(q, k) {
-    const sheet = this.sheet(), clamp = (value, length) => Math.min(Math.max(Math.floor(value), 0), length - 1);
-    return { q: clamp(q, sheet.queries), k: clamp(k, sheet.keys) };
+    const layer = this.layer(), clamp = (value, length) => Math.min(Math.max(Math.floor(value), 0), length - 1);
+    return { q: clamp(q, layer.queries), k: clamp(k, layer.keys) };
   }
 
   get idle() {
@@ -169,15 +169,15 @@ export class App {
   }
 
   changedPlace() {
-    const sheet = this.sheet(), { sheet: number, row, column, head, batch } = this.state.values;
-    this.view.show(sheet);
+    const layer = this.layer(), { layer: number, row, column, head, batch } = this.state.values;
+    this.view.show(layer);
     if (this.view.atHome) this.view.goHome({ fly: false });
-    this.state.set({ row: row !== null && row >= sheet.queries ? null : row, column: column !== null && column >= sheet.keys ? null : column });
-    const layer = this.layerName(number), short = `· ${this.shortName(number, head)}${sheet.batch > 1 ? ` · text ${batch}` : ""}`, name = `${layer} ${short}`;
-    this.chipText.layer.textContent = layer;
+    this.state.set({ row: row !== null && row >= layer.queries ? null : row, column: column !== null && column >= layer.keys ? null : column });
+    const title = this.layerName(number), short = `· ${this.shortName(number, head)}${layer.batch > 1 ? ` · text ${batch}` : ""}`, name = `${title} ${short}`;
+    this.chipText.layer.textContent = title;
     this.chipText.head.textContent = short;
     this.route.title(`${name} · ${this.title()}`);
-    this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${sheet.queries} queries by ${sheet.keys} keys. Press ? for keys.`);
+    this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${layer.queries} queries by ${layer.keys} keys. Press ? for keys.`);
     this.range.view = null;
     this.changedPins(["row", "column"]);
     this.search.forget();

@@ -86,7 +86,7 @@ export class Card {
     make("span", heading, { name: "place", text: `${axis} ${position(at)}` });
     const token = app.word(axis, at);
     if (token !== null) make("span", heading, { name: "token", text: token, title: token });
-    else if (app.tokens.has(app.state.get("sheet"), axis)) this.incomplete = true;
+    else if (app.tokens.has(app.state.get("layer"), axis)) this.incomplete = true;
     if (profile.failed) make("p", box, { name: "soft", text: profile.failed });
     const found = profile.found;
     if (!found) return;

@@ -2,24 +2,24 @@
 
 import { TILE } from "./codec.js";
 
-export const sideOf = (sheet, z) => 2 ** (sheet.levels - 1 - z);
+export const sideOf = (layer, z) => 2 ** (layer.levels - 1 - z);
 
 // The finest level whose cells are at least one device pixel wide, so that no pixel hides what it stands for.
-export function levelFor(sheet, pixelsPerCell) {
+export function levelFor(layer, pixelsPerCell) {
   const halvings = Math.ceil(-Math.log2(pixelsPerCell) - 1e-9);
-  return sheet.levels - 1 - Math.min(Math.max(halvings, 0), sheet.levels - 1);
+  return layer.levels - 1 - Math.min(Math.max(halvings, 0), layer.levels - 1);
 }
 
 // Tiles that meet a box of matrix cells {q0, q1, k0, k1}, those near its middle first.
-export function tilesIn(sheet, z, box) {
-  const span = TILE * sideOf(sheet, z), found = [];
+export function tilesIn(layer, z, box) {
+  const span = TILE * sideOf(layer, z), found = [];
   const last = (length) => Math.ceil(length / span) - 1;
-  const [y0, y1] = [Math.max(Math.floor(box.q0 / span), 0), Math.min(Math.ceil(box.q1 / span) - 1, last(sheet.queries))];
-  const [x0, x1] = [Math.max(Math.floor(box.k0 / span), 0), Math.min(Math.ceil(box.k1 / span) - 1, last(sheet.keys))];
+  const [y0, y1] = [Math.max(Math.floor(box.q0 / span), 0), Math.min(Math.ceil(box.q1 / span) - 1, last(layer.queries))];
+  const [x0, x1] = [Math.max(Math.floor(box.k0 / span), 0), Math.min(Math.ceil(box.k1 / span) - 1, last(layer.keys))];
   const middle = { y: (box.q0 + box.q1) / 2 / span - 0.5, x: (box.k0 + box.k1) / 2 / span - 0.5 };
   for (let y = y0; y <= y1; y++) for (let x = x0; x <= x1; x++) found.push({ z, y, x });
   const far = (tile) => Math.hypot(tile.y - middle.y, tile.x - middle.x);
   return found.sort((a, b) => far(a) - far(b));
 }
 
-export const samePlace = (a, b) => a.sheet === b.sheet && a.batch === b.batch && a.head === b.head;
+export const samePlace = (a, b) => a.layer === b.layer && a.batch === b.batch && a.head === b.head;

@@ -21,7 +21,7 @@ export class Heads {
     this.column = make("select", label, { "aria-label": "Statistic under each head" });
     this.column.addEventListener("change", () => this.captions());
     this.batch = make("select", top, { "aria-label": "Text" });
-    const texts = Math.max(...app.info.sheets.map((sheet) => sheet.batch));
+    const texts = Math.max(...app.info.layers.map((layer) => layer.batch));
     for (let n = 0; n < texts; n++) make("option", this.batch, { text: `text ${n}`, value: n });
     this.batch.hidden = texts === 1;
     this.batch.addEventListener("change", () => app.acts.choose({ ...app.place(), batch: Number(this.batch.value) }));
@@ -40,8 +40,8 @@ export class Heads {
     return this.pending > 0;
   }
 
-  thumb({ sheet, batch, head }) {
-    return this.thumbs.get(`${sheet}.${batch}`)?.[head] ?? null;
+  thumb({ layer, batch, head }) {
+    return this.thumbs.get(`${layer}.${batch}`)?.[head] ?? null;
   }
 
   toggle(open = !this.open) {
@@ -58,47 +58,47 @@ export class Heads {
 
   build() {
     const { app } = this, seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) if (entry.isIntersecting) this.load(Number(entry.target.dataset.sheet));
+      for (const entry of entries) if (entry.isIntersecting) this.load(Number(entry.target.dataset.layer));
     }, { root: this.list, rootMargin: "200px" });
-    this.rows = app.info.sheets.map((sheet, n) => {
-      const row = make("div", this.list, { name: "layer", "data-sheet": n });
-      make("h3", row, { text: app.label(sheet.name) });
-      const grid = make("div", row, { name: "grid", role: "group", "aria-label": sheet.name });
-      const heads = Array.from({ length: sheet.heads }, (_, head) => this.cell(grid, n, head));
+    this.rows = app.info.layers.map((layer, n) => {
+      const row = make("div", this.list, { name: "layer", "data-layer": n });
+      make("h3", row, { text: app.label(layer.name) });
+      const grid = make("div", row, { name: "grid", role: "group", "aria-label": layer.name });
+      const heads = Array.from({ length: layer.heads }, (_, head) => this.cell(grid, n, head));
       seen.observe(row);
       return heads;
     });
   }
 
-  cell(grid, sheet, head) {
-    const button = make("button", grid, { name: "head", "aria-label": this.app.headName(sheet, head) });
+  cell(grid, layer, head) {
+    const button = make("button", grid, { name: "head", "aria-label": this.app.headName(layer, head) });
     const canvas = make("canvas", make("span", button, { name: "small" })), caption = make("span", button, { text: String(head) });
-    button.addEventListener("click", () => this.app.acts.choose({ sheet, head }));
-    const tell = () => this.tell(sheet, head);
+    button.addEventListener("click", () => this.app.acts.choose({ layer, head }));
+    const tell = () => this.tell(layer, head);
     button.addEventListener("focus", tell);
     button.addEventListener("pointerenter", tell);
-    button.addEventListener("keydown", (event) => this.walk(event, sheet, head));
+    button.addEventListener("keydown", (event) => this.walk(event, layer, head));
     return { button, canvas, caption };
   }
 
   // Arrow keys go from head to head.
-  walk(event, sheet, head) {
+  walk(event, layer, head) {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
-    const row = this.rows[sheet + step[0]];
+    const row = this.rows[layer + step[0]];
     row?.[Math.min(head + step[1], row.length - 1)]?.button.focus();
   }
 
-  // `what` of all heads of a sheet, once per batch row.
-  async fetch(what, kept, sheet, body, read) {
-    const batch = Math.min(this.app.state.get("batch"), this.app.info.sheets[sheet].batch - 1), key = `${sheet}.${batch}`;
+  // `what` of all heads of a layer, once per batch row.
+  async fetch(what, kept, layer, body, read) {
+    const batch = Math.min(this.app.state.get("batch"), this.app.info.layers[layer].batch - 1), key = `${layer}.${batch}`;
     if (kept.has(key)) return;
     kept.set(key, null);
     this.pending++;
     try {
-      kept.set(key, read(await this.app.transport.call(what, { sheet, batch, ...body })));
+      kept.set(key, read(await this.app.transport.call(what, { layer, batch, ...body })));
     } catch {
       kept.delete(key);
     }
@@ -107,24 +107,24 @@ export class Heads {
     if (this.open) this.draw();
   }
 
-  async load(sheet) {
-    const of = this.app.info.sheets[sheet], thumbs = (buffer) => decodeThumbs(buffer).map((each) => new Thumb(each, of));
-    await this.fetch("thumbs", this.thumbs, sheet, { size: sizeFor(of) }, thumbs);
-    if (this.open) await this.fetch("heads", this.statistics, sheet, {}, (table) => table);
+  async load(layer) {
+    const of = this.app.info.layers[layer], thumbs = (buffer) => decodeThumbs(buffer).map((each) => new Thumb(each, of));
+    await this.fetch("thumbs", this.thumbs, layer, { size: sizeFor(of) }, thumbs);
+    if (this.open) await this.fetch("heads", this.statistics, layer, {}, (table) => table);
   }
 
   current() {
-    return this.rows?.[this.app.state.get("sheet")]?.[this.app.state.get("head")];
+    return this.rows?.[this.app.state.get("layer")]?.[this.app.state.get("head")];
   }
 
   draw() {
     if (!this.open || !this.rows) return;
     this.batch.value = this.app.state.get("batch");
     const { app } = this, statistic = app.state.get("statistic"), { hidden } = app.look.theme();
-    this.rows.forEach((heads, sheet) => heads.forEach((each, head) => {
-      each.button.setAttribute("aria-pressed", String(sheet === app.state.get("sheet") && head === app.state.get("head")));
-      const thumb = this.thumb({ sheet, batch: app.state.get("batch"), head });
-      if (thumb) this.paint(each.canvas, thumb, statistic, app.look.palette(sheet), hidden);
+    this.rows.forEach((heads, layer) => heads.forEach((each, head) => {
+      each.button.setAttribute("aria-pressed", String(layer === app.state.get("layer") && head === app.state.get("head")));
+      const thumb = this.thumb({ layer, batch: app.state.get("batch"), head });
+      if (thumb) this.paint(each.canvas, thumb, statistic, app.look.palette(layer), hidden);
     }));
     this.captions();
     if (this.told) this.tell(...this.told);
@@ -148,21 +148,21 @@ export class Heads {
       for (const name of tables[0].columns) make("option", this.column, { text: name, value: name });
     }
     this.column.parentElement.hidden = !tables.length;
-    this.rows?.forEach((heads, sheet) => heads.forEach(({ caption }, head) => {
-      const value = this.read(sheet, head).find(([name]) => name === this.column.value)?.[1];
-      caption.textContent = value ?? this.app.info.sheets[sheet].head_names?.[head] ?? String(head);
+    this.rows?.forEach((heads, layer) => heads.forEach(({ caption }, head) => {
+      const value = this.read(layer, head).find(([name]) => name === this.column.value)?.[1];
+      caption.textContent = value ?? this.app.info.layers[layer].head_names?.[head] ?? String(head);
     }));
   }
 
-  read(sheet, head) {
-    const table = this.statistics.get(`${sheet}.${this.app.state.get("batch")}`), row = table?.rows[head];
+  read(layer, head) {
+    const table = this.statistics.get(`${layer}.${this.app.state.get("batch")}`), row = table?.rows[head];
     const text = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value === null ? "–" : String(value));
     return row ? table.columns.map((name, n) => [name, text(row[n])]) : [];
   }
 
-  tell(sheet, head) {
-    this.told = [sheet, head];
-    const words = this.read(sheet, head).map(([name, value]) => `${name} ${value}`).join(" · ");
-    this.detail.textContent = `${this.app.headName(sheet, head)}${words ? `: ${words}` : ""}`;
+  tell(layer, head) {
+    this.told = [layer, head];
+    const words = this.read(layer, head).map(([name, value]) => `${name} ${value}`).join(" · ");
+    this.detail.textContent = `${this.app.headName(layer, head)}${words ? `: ${words}` : ""}`;
   }
 }

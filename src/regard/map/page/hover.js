@@ -26,9 +26,9 @@ export class Hover {
 
   move(event) {
     if (event.buttons || event.pointerType === "touch") return this.leave();
-    const { x, y } = this.app.pointer(event), sheet = this.app.sheet(), frame = this.app.frame();
+    const { x, y } = this.app.pointer(event), layer = this.app.layer(), frame = this.app.frame();
     const exact = this.app.view.at(x, y), q = Math.floor(exact.q), k = Math.floor(exact.k);
-    if (q < 0 || k < 0 || q >= sheet.queries || k >= sheet.keys) return this.leave();
+    if (q < 0 || k < 0 || q >= layer.queries || k >= layer.keys) return this.leave();
     if (x + frame.x < frame.left || y + frame.y < frame.top || x + frame.x > frame.right || y + frame.y > frame.bottom) return this.leave();
     this.from = { x, y };
     if (this.at?.q !== q || this.at?.k !== k) {
@@ -74,13 +74,13 @@ export class Hover {
   }
 
   show(found) {
-    const { app, tip } = this, { q, k } = this.at, sheet = app.sheet();
+    const { app, tip } = this, { q, k } = this.at, layer = app.layer();
     tip.replaceChildren();
     tip.hidden = false;
     Object.assign(tip.dataset, { q, k, state: found ? "exact" : "drawn", weight: found?.weight ?? "", rank: found?.rank ?? "" });
     this.line("query", q, found?.query_token, "query");
     this.line("key", k, found?.key_token, "key");
-    const { value, side, empty } = this.drawn(sheet);
+    const { value, side, empty } = this.drawn(layer);
     const told = make("div", tip, { name: "told" });
     if (found?.error) told.textContent = found.error;
     else if (found?.hidden) told.textContent = "hidden: this query does not see this key";
@@ -107,8 +107,8 @@ export class Hover {
   }
 
   // The value of the dot under the pointer, from the tile in memory.
-  drawn(sheet) {
-    const z = this.app.plot.level(sheet), side = sideOf(sheet, z);
+  drawn(layer) {
+    const z = this.app.plot.level(layer), side = sideOf(layer, z);
     const row = Math.floor(this.at.q / side), column = Math.floor(this.at.k / side);
     const tile = this.app.store.get(this.app.place(), { z, y: row >> 8, x: column >> 8 });
     if (!tile || tile.empty) return { value: null, side, empty: Boolean(tile) };

@@ -15,7 +15,7 @@ const SIZES = {
 };
 
 export class Layout {
-  // `shown()` gives {sheet, row, column}: what is drawn and what is pinned.
+  // `shown()` gives {layer, row, column}: what is drawn and what is pinned.
   constructor(shown) {
     this.shown = shown;
     this.resize(LEAST, LEAST);
@@ -42,8 +42,8 @@ export class Layout {
   }
 
   spelled(scale) {
-    const { sheet } = this.shown(), room = scale >= ROOM;
-    return { rows: room && sheet.query_tokens, columns: room && sheet.key_tokens };
+    const { layer } = this.shown(), room = scale >= ROOM;
+    return { rows: room && layer.query_tokens, columns: room && layer.key_tokens };
   }
 
   band(scale) {
@@ -71,7 +71,7 @@ export class Layout {
 
   // The largest scale at which the whole matrix is free. Tokens take room from the cells that they need to be written.
   fit() {
-    const { queries, keys } = this.shown().sheet;
+    const { queries, keys } = this.shown().layer;
     const within = ({ left, top, right, bottom }) => Math.min((right - left) / keys, (bottom - top) / queries);
     const spelled = within(this.free(ROOM));
     return spelled >= ROOM ? spelled : Math.min(within(this.free(0)), ROOM * (1 - 1e-6));
@@ -88,7 +88,7 @@ export class Layout {
 
   // The whole matrix, in the middle of the stage, but where the card will not cover it if there is such a place.
   home() {
-    const { queries, keys } = this.shown().sheet;
+    const { queries, keys } = this.shown().layer;
     const scale = Math.min(Math.max(this.fit(), THINNEST / Math.min(queries, keys)), LARGEST_CELL);
     const free = this.free(scale), open = this.free(scale, false), carded = this.free(scale, true);
     const x = along(keys * scale, free.left, free.right, open.right, carded.right);
@@ -99,7 +99,7 @@ export class Layout {
   // In CSS pixels of the stage: the canvas starts at (x, y); (left, top) is where the axes stand, at the matrix if its
   // edge is on screen; (right, bottom) is the end of what can be seen of it; (width, height) all but the card.
   frame({ scale, offset }) {
-    const { sheet, row, column } = this.shown(), { x, y } = this.origin, band = this.band(scale), { carded } = this;
+    const { layer, row, column } = this.shown(), { x, y } = this.origin, band = this.band(scale), { carded } = this;
     const card = carded ? this.kept(true) : { right: 0, bottom: 0 };
     const width = this.width - (this.narrow ? 0 : card.right), height = this.height - (this.narrow ? card.bottom : 0);
     const end = { right: width - (column === null ? 0 : this.strip), bottom: height - (row === null ? 0 : this.strip) };
@@ -107,8 +107,8 @@ export class Layout {
       x, y, band, width, height, end, spelled: this.spelled(scale),
       left: Math.max(band.left, Math.round(x + offset.x)),
       top: Math.max(band.top, Math.round(y + offset.y)),
-      right: Math.min(end.right, Math.round(x + sheet.keys * scale + offset.x)),
-      bottom: Math.min(end.bottom, Math.round(y + sheet.queries * scale + offset.y)),
+      right: Math.min(end.right, Math.round(x + layer.keys * scale + offset.x)),
+      bottom: Math.min(end.bottom, Math.round(y + layer.queries * scale + offset.y)),
     };
   }
 

@@ -41,7 +41,7 @@ export class Legend {
 
   // "each dot = the largest of 16 × 16 weights"
   says() {
-    const { app } = this, sheet = app.sheet(), side = sideOf(sheet, app.plot.level(sheet));
+    const { app } = this, layer = app.layer(), side = sideOf(layer, app.plot.level(layer));
     const pixels = app.view.scale * side, across = app.state.get("statistic") === "max" ? "the largest" : "the mean";
     if (side === 1) return `1 square = 1 weight, ${wide(pixels)} wide`;
     return `1 dot = ${position(side)} × ${position(side)} weights, ${across} shown`;

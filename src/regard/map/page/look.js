@@ -24,7 +24,7 @@ export class Look {
     this.system.removeEventListener("change", this.again);
   }
 
-  // The colors of the style sheet, for what is drawn on a canvas.
+  // The colors of the stylesheet, for what is drawn on a canvas.
   theme() {
     if (this.found) return this.found;
     const { root, state } = this.app, chosen = state.get("theme"), dark = chosen === "auto" ? this.system.matches : chosen === "dark";
@@ -33,10 +33,10 @@ export class Look {
     return (this.found = { ...Object.fromEntries(colors), dark });
   }
 
-  // Of the head that is shown, for the bytes of its own sheet or of another.
-  palette(sheet = this.app.state.get("sheet")) {
+  // Of the head that is shown, for the bytes of its own layer or of another.
+  palette(layer = this.app.state.get("layer")) {
     const { app } = this, theme = this.theme(), ends = app.range.ends(), { ramp, threshold } = app.state.values;
-    const of = JSON.stringify([ends, ramp, threshold]), { hi } = app.info.sheets[sheet];
+    const of = JSON.stringify([ends, ramp, threshold]), { hi } = app.info.layers[layer];
     if (this.of !== of) this.palettes.clear();
     this.of = of;
     if (!this.palettes.has(hi)) {

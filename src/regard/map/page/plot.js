@@ -19,42 +19,42 @@ export class Plot {
     this.canvas.height = Math.max(Math.round(height * ratio), 1);
   }
 
-  level(sheet) {
-    return levelFor(sheet, this.view.scale * this.ratio);
+  level(layer) {
+    return levelFor(layer, this.view.scale * this.ratio);
   }
 
   // Tiles to ask for, in this order: the overview, the view, then ever coarser ones around it for panning, as far as
   // they are at hand: levels above `from` are computed when asked for, those below only once the head is exact.
-  wanted(sheet, from) {
-    const z = this.level(sheet), box = this.view.box();
-    const list = [{ z: 0, y: 0, x: 0 }, ...tilesIn(sheet, z, box)];
-    for (let up = z - 2; up > 0 && up >= from; up -= 2) list.push(...tilesIn(sheet, up, box));
+  wanted(layer, from) {
+    const z = this.level(layer), box = this.view.box();
+    const list = [{ z: 0, y: 0, x: 0 }, ...tilesIn(layer, z, box)];
+    for (let up = z - 2; up > 0 && up >= from; up -= 2) list.push(...tilesIn(layer, up, box));
     return z === 0 ? list.slice(0, 1) : list;
   }
 
   // What was drawn: {missing: tiles still coarser than they should be, estimate: whether any is an estimate}.
-  draw(place, sheet, statistic, palette, theme, thumb) {
+  draw(place, layer, statistic, palette, theme, thumb) {
     const began = performance.now(), { context, canvas } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.imageSmoothingEnabled = false;
     context.fillStyle = theme.paper;
     context.fillRect(0, 0, canvas.width, canvas.height);
-    const left = this.x(0), top = this.y(0), right = this.x(sheet.keys), bottom = this.y(sheet.queries);
+    const left = this.x(0), top = this.y(0), right = this.x(layer.keys), bottom = this.y(layer.queries);
     context.save();
     context.beginPath();
     context.rect(left, top, Math.max(right - left, 1), Math.max(bottom - top, 1));
     context.clip();
     context.fillStyle = theme.hidden;
     context.fillRect(0, 0, canvas.width, canvas.height);
-    const z = this.level(sheet), drawn = { missing: 0, estimate: false };
-    for (const at of tilesIn(sheet, z, this.view.box())) this.one(place, sheet, at, statistic, palette, thumb, drawn);
+    const z = this.level(layer), drawn = { missing: 0, estimate: false };
+    for (const at of tilesIn(layer, z, this.view.box())) this.one(place, layer, at, statistic, palette, thumb, drawn);
     context.restore();
     this.spent = performance.now() - began;
     return drawn;
   }
 
-  one(place, sheet, at, statistic, palette, thumb, drawn) {
-    const span = TILE * sideOf(sheet, at.z);
+  one(place, layer, at, statistic, palette, thumb, drawn) {
+    const span = TILE * sideOf(layer, at.z);
     const box = { q0: at.y * span, q1: (at.y + 1) * span, k0: at.x * span, k1: (at.x + 1) * span };
     for (let up = 0; up <= at.z; up++) {
       const found = { z: at.z - up, y: Math.floor(at.y / 2 ** up), x: Math.floor(at.x / 2 ** up) };
@@ -62,7 +62,7 @@ export class Plot {
       if (!tile) continue;
       if (up > 0) drawn.missing++;
       if (tile.estimate) drawn.estimate = true;
-      if (!tile.empty) this.piece(this.store.image(tile, statistic, palette), sideOf(sheet, found.z), found, TILE, box);
+      if (!tile.empty) this.piece(this.store.image(tile, statistic, palette), sideOf(layer, found.z), found, TILE, box);
       return;
     }
     drawn.missing++;

@@ -35,8 +35,8 @@ export class Profile {
 
   // The part of the row or column that is on screen.
   part() {
-    const box = this.app.view.box(), sheet = this.app.sheet();
-    const [low, high, length] = this.row ? [box.k0, box.k1, sheet.keys] : [box.q0, box.q1, sheet.queries];
+    const box = this.app.view.box(), layer = this.app.layer();
+    const [low, high, length] = this.row ? [box.k0, box.k1, layer.keys] : [box.q0, box.q1, layer.queries];
     const from = Math.min(Math.max(Math.floor(low), 0), length - 1), to = Math.max(Math.min(Math.ceil(high), length), from + 1);
     const bins = Math.max(Math.min(Math.floor(((to - from) * this.app.view.scale) / BIN), to - from, 2048), 1);
     return { from, to, bins };

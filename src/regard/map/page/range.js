@@ -43,10 +43,10 @@ export class Range {
 
   // Whether the range of the view has changed since it was last asked.
   rest() {
-    const { app } = this, sheet = app.sheet(), z = app.plot.level(sheet);
+    const { app } = this, layer = app.layer(), z = app.plot.level(layer);
     if (app.state.get("scale") !== "linear") return false;
     let most = 0;
-    for (const at of tilesIn(sheet, z, app.view.box())) {
+    for (const at of tilesIn(layer, z, app.view.box())) {
       const tile = app.store.get(app.place(), at);
       if (tile) most = Math.max(most, this.top(tile, app.state.get("statistic")));
     }

@@ -8,7 +8,7 @@ const HEAD = 44, BAR = 240, LEFT = 28, LINE = 17, LEAST = 340; // CSS pixels
 const BESIDE = 640; // a width that has room for words beside the bar
 
 // How a picture lies around the part of the stage that it shows: {x, y, width, height}.
-function sheetOf({ part, words }) {
+function sizeOf({ part, words }) {
   const width = Math.max(part.width, LEAST), beside = width >= BESIDE, bottom = HEAD + part.height;
   const start = beside ? { x: LEFT + BAR + 40, y: bottom + 21 } : { x: 16, y: bottom + 66 };
   return { width, bottom, start, height: start.y + words.length * LINE + 2 };
@@ -22,7 +22,7 @@ function titled([text, head], width) {
 
 // The parts around the map, as one scene. `picture`: {parts: text and head, words: lines, scene, frame, part, palette, theme}.
 function around(picture) {
-  const { parts, words, palette, theme } = picture, { width, height, bottom, start } = sheetOf(picture);
+  const { parts, words, palette, theme } = picture, { width, height, bottom, start } = sizeOf(picture);
   const scene = [
     { kind: "box", x: 0, y: 0, width, height: HEAD, fill: theme.paper },
     { kind: "box", x: 0, y: bottom, width, height: height - bottom, fill: theme.paper },
@@ -44,7 +44,7 @@ function around(picture) {
 }
 
 export async function png(picture, map, ratio) {
-  const { part, frame, theme } = picture, { width, height } = sheetOf(picture), canvas = document.createElement("canvas");
+  const { part, frame, theme } = picture, { width, height } = sizeOf(picture), canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   const context = canvas.getContext("2d");
@@ -62,7 +62,7 @@ export async function png(picture, map, ratio) {
 }
 
 export function svg(picture, map, ratio) {
-  const { part, frame, theme } = picture, { width, height } = sheetOf(picture);
+  const { part, frame, theme } = picture, { width, height } = sizeOf(picture);
   const root = makeSvg("svg", null, { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": FONT });
   makeSvg("title", root).textContent = picture.parts.join(" · ");
   makeSvg("rect", root, { width, height, fill: theme.paper });

@@ -33,7 +33,7 @@ export class Screen {
 
   draw() {
     const { app } = this, statistic = app.state.get("statistic"), theme = app.look.theme(), palette = app.look.palette();
-    const drawn = app.plot.draw(app.place(), app.sheet(), statistic, palette, theme, app.heads.thumb(app.place()));
+    const drawn = app.plot.draw(app.place(), app.layer(), statistic, palette, theme, app.heads.thumb(app.place()));
     const context = this.over.getContext("2d"), { ratio } = app.plot;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.over.width, this.over.height);
@@ -53,7 +53,7 @@ export class Screen {
       { kind: "box", x: 0, y: end.bottom, width, height: height - end.bottom, fill: theme.paper },
       ...app.row.scene(frame, theme), ...app.column.scene(frame, theme),
       ...app.row.marks(frame, theme), ...app.column.marks(frame, theme),
-      ...axes(app.view, app.sheet(), frame, theme, (axis, at) => app.word(axis, at)),
+      ...axes(app.view, app.layer(), frame, theme, (axis, at) => app.word(axis, at)),
       ...(pointer ? app.hover.scene(frame, theme) : []),
     ];
   }

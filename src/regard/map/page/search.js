@@ -39,7 +39,7 @@ export class Search {
 
   // What was found in one text is not looked at in another.
   forget() {
-    const { queries, keys } = this.app.sheet(), of = [this.app.state.get("batch"), queries, keys].join();
+    const { queries, keys } = this.app.layer(), of = [this.app.state.get("batch"), queries, keys].join();
     if (this.of === of) return;
     this.of = of;
     this.ask.cancel();
@@ -124,7 +124,7 @@ export class Search {
   }
 
   within(axis, at) {
-    const sheet = this.app.sheet(), length = axis === "query" ? sheet.queries : sheet.keys;
+    const layer = this.app.layer(), length = axis === "query" ? layer.queries : layer.keys;
     if (at < length) return true;
     make("p", this.list, { name: "soft", text: `There is no ${axis} ${position(at)}: the last is ${position(length - 1)}.` });
     return false;
@@ -141,12 +141,12 @@ export class Search {
   }
 
   async find(text) {
-    const { app } = this, { sheet, batch } = app.place(), abort = new AbortController();
-    const axes = ["key", "query"].filter((axis) => app.tokens.has(sheet, axis));
+    const { app } = this, { layer, batch } = app.place(), abort = new AbortController();
+    const axes = ["key", "query"].filter((axis) => app.tokens.has(layer, axis));
     if (!axes.length) return make("p", this.list, { name: "soft", text: "This map has no tokens; go to a position instead." });
     this.abort = abort;
     try {
-      const found = await Promise.all(axes.map((axis) => app.transport.call("find", { sheet, batch, axis, text, limit: LIMIT }, abort.signal)));
+      const found = await Promise.all(axes.map((axis) => app.transport.call("find", { layer, batch, axis, text, limit: LIMIT }, abort.signal)));
       const places = [];
       found.forEach(({ positions, total }, n) => {
         if (!positions.length) return;
@@ -167,10 +167,10 @@ export class Search {
 
   // Each token found, between its neighbors; again when more of them have come.
   refresh() {
-    const sheet = this.app.sheet();
+    const layer = this.app.layer();
     for (const { parent, axis, at } of this.contexts) {
       parent.replaceChildren();
-      const last = (axis === "query" ? sheet.queries : sheet.keys) - 1;
+      const last = (axis === "query" ? layer.queries : layer.keys) - 1;
       for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + AROUND, last); near++) {
         make("span", parent, { name: near === at ? "token hit" : "token", text: this.app.word(axis, near) ?? "" });
       }

@@ -26,7 +26,7 @@ function handle(app) {
     get info() { return app.info; },
     get counts() { return { ...app.store.counts, draw: app.plot.spent }; },
     view() {
-      const { q, k, scale } = app.view.place(), sheet = app.sheet(), level = app.plot.level(sheet), { offset } = app.view;
+      const { q, k, scale } = app.view.place(), layer = app.layer(), level = app.plot.level(layer), { offset } = app.view;
       const { low, high } = app.range.ends(), palette = app.look.palette();
       return {
         ...app.place(), q, k, scale, level, offset, ratio: app.plot.ratio, estimate: app.notice.estimate, box: app.view.box(), free: app.view.free(), frame: app.frame(), low, high,

@@ -6,20 +6,20 @@ import { pooled } from "./pool.js";
 
 const SIZES = [64, 128, 256], CELLS = 32; // of the answer; that a matrix should have in it, or all of its own
 
-const spanOf = (sheet) => TILE * sideOf(sheet, 0); // weights across the square that is asked for
+const spanOf = (layer) => TILE * sideOf(layer, 0); // weights across the square that is asked for
 
 // How large an answer to ask for: a thumbnail shows the square of the coarsest tile, of which a small matrix is a corner.
-export function sizeFor(sheet) {
-  const most = Math.max(sheet.queries, sheet.keys);
-  return SIZES.find((size) => most * size >= Math.min(CELLS, most) * spanOf(sheet)) ?? TILE;
+export function sizeFor(layer) {
+  const most = Math.max(layer.queries, layer.keys);
+  return SIZES.find((size) => most * size >= Math.min(CELLS, most) * spanOf(layer)) ?? TILE;
 }
 
 export class Thumb {
   // A cell stands for `side` × `side` weights.
-  constructor(bytes, sheet) {
+  constructor(bytes, layer) {
     Object.assign(this, bytes);
-    this.sheet = sheet;
-    this.side = spanOf(sheet) / this.size;
+    this.layer = layer;
+    this.side = spanOf(layer) / this.size;
     this.painted = null;
   }
 
@@ -33,7 +33,7 @@ export class Thumb {
 
   // The matrix alone, as large as a square of `pixels` lets it be.
   picture(statistic, palette, hidden, pixels) {
-    const { queries, keys } = this.sheet, most = Math.max(queries, keys), cells = (length) => Math.ceil(length / this.side);
+    const { queries, keys } = this.layer, most = Math.max(queries, keys), cells = (length) => Math.ceil(length / this.side);
     const long = (length) => Math.max(Math.round((pixels * length) / most), 1);
     return pooled(this[statistic], this.size, cells(queries), cells(keys), palette, long(keys), long(queries), hidden);
   }

@@ -7,7 +7,7 @@ const KEPT = 512, PAINTED = 192, IN_FLIGHT = 2, LARGEST_BATCH = 64;
 const PAUSES = [300, 1000, 3000, 10000];
 const AFFORDABLE = 1 << 24; // matrix cells that one call of on-demand tiles may go through
 
-const headOf = (place) => `${place.sheet}.${place.batch}.${place.head}.`;
+const headOf = (place) => `${place.layer}.${place.batch}.${place.head}.`;
 const keyOf = (place, { z, y, x }) => `${headOf(place)}${z}.${y}.${x}`;
 
 export class TileStore {
@@ -76,9 +76,9 @@ export class TileStore {
   }
 
   batch() {
-    const { place, at } = this.queue[0], sheet = this.info.sheets[place.sheet];
-    const cells = (TILE * sideOf(sheet, at.z)) ** 2;
-    const most = at.z < sheet.estimate_from ? LARGEST_BATCH : Math.max(2, Math.min(16, AFFORDABLE / cells));
+    const { place, at } = this.queue[0], layer = this.info.layers[place.layer];
+    const cells = (TILE * sideOf(layer, at.z)) ** 2;
+    const most = at.z < layer.estimate_from ? LARGEST_BATCH : Math.max(2, Math.min(16, AFFORDABLE / cells));
     const taken = [];
     while (taken.length < most && this.queue.length && this.queue[0].at.z === at.z) taken.push(this.queue.shift());
     return taken;

@@ -13,20 +13,20 @@ export class Tokens {
     this.pending = 0;
   }
 
-  has(sheet, axis) {
-    return Boolean(this.info.sheets[sheet][`${axis}_tokens`]);
+  has(layer, axis) {
+    return Boolean(this.info.layers[layer][`${axis}_tokens`]);
   }
 
   // The label at a position, or null: not there, or not yet (then it is asked for and `changed` is called).
-  label({ sheet, batch }, axis, at) {
-    if (!this.has(sheet, axis)) return null;
-    const start = Math.floor(at / CHUNK) * CHUNK, key = `${sheet}.${batch}.${axis}.${start}`, chunk = this.chunks.get(key);
-    if (!chunk) this.load({ sheet, batch, axis, from: start }, key);
+  label({ layer, batch }, axis, at) {
+    if (!this.has(layer, axis)) return null;
+    const start = Math.floor(at / CHUNK) * CHUNK, key = `${layer}.${batch}.${axis}.${start}`, chunk = this.chunks.get(key);
+    if (!chunk) this.load({ layer, batch, axis, from: start }, key);
     return chunk?.[at - start] ?? null;
   }
 
   async load(part, key) {
-    const length = this.info.sheets[part.sheet][part.axis === "query" ? "queries" : "keys"];
+    const length = this.info.layers[part.layer][part.axis === "query" ? "queries" : "keys"];
     this.chunks.set(key, []);
     if (this.chunks.size > KEPT) this.chunks.delete(this.chunks.keys().next().value);
     this.pending++;

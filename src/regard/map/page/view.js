@@ -22,7 +22,7 @@ export class View {
     this.canvas = canvas;
     this.layout = layout;
     this.width = this.height = 1;
-    this.sheet = { queries: 1, keys: 1 };
+    this.layer = { queries: 1, keys: 1 };
     this.atHome = true;
     this.goal = null;
     this.frame = 0;
@@ -78,8 +78,8 @@ export class View {
     if (before) this.moveTo(this.atHome ? this.layout.home() : before, { fly: false, home: this.atHome });
   }
 
-  show(sheet) {
-    this.sheet = sheet;
+  show(layer) {
+    this.layer = layer;
     this.limit();
   }
 
@@ -180,7 +180,7 @@ export class View {
   }
 
   bounded(transform) {
-    const { left, top, right, bottom } = this.layout.free(transform.k), { queries, keys } = this.sheet;
+    const { left, top, right, bottom } = this.layout.free(transform.k), { queries, keys } = this.layer;
     const x = within(transform.x, keys * transform.k, left, right), y = within(transform.y, queries * transform.k, top, bottom);
     return x === transform.x && y === transform.y ? transform : zoomIdentity.translate(x, y).scale(transform.k);
   }

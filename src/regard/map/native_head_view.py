@@ -1,4 +1,4 @@
-"""A head on the native engine: rows become known strip by strip, and a second pass pools any rectangle of them."""
+"""A head view on the native engine: statistics of rows come block by block, then any rectangle of them is pooled."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,11 @@ from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
 from regard.map.cut import Call
-from regard.map.fingerprint import of_call
-from regard.map.lane import blank, put
+from regard.map.head_view import blank, call_fingerprint, put
 from regard.map.visible import hull, look, seen_keys
 from regard.spec.plane import CannotSliceError
 
-STRIP = 1024  # rows whose state is found together
+ROW_BLOCK = 1024  # rows whose state is computed together
 MOST = 4096  # of them at once
 CELLS = 1 << 22  # weights that are held at once
 
@@ -37,32 +36,32 @@ def native_call(matrix: AttentionMatrix) -> Call | None:
         return Call(*lowered(source.request, finite=True)[:2])
 
 
-def native_lane(call: Call, matrix: AttentionMatrix) -> "Native | None":
+def native_head_view(call: Call, matrix: AttentionMatrix) -> "NativeHeadView | None":
     """One head, (query, key), of a call; None if not all of its numbers are finite, or its mask has no single head."""
     try:
         own = call.lane(*divmod(int(matrix._lead), call.native.plane.heads))
     except CannotSliceError:
         return None
     finite = all(bool(torch.isfinite(part.sum())) for part in own.inputs[:2])
-    return Native(own) if finite else None
+    return NativeHeadView(own) if finite else None
 
 
-class Native:
+class NativeHeadView:
     """Weights are e^(x − top) / total; with total / (visible keys) instead they come times the visible keys."""
 
     def __init__(self, call: Call) -> None:
-        """`call` is of one lane."""
+        """`call` is of one head_view."""
         self._call, plane = call, call.native.plane
         self.queries, self.keys = plane.queries, plane.keys
         dtype = torch.promote_types(call.inputs[0].dtype, torch.float32)
         self._state = torch.zeros((2, 1, 1, plane.queries), dtype=dtype, device="cpu")  # top and total of each row
         self._counts = torch.zeros(plane.queries, dtype=torch.int64, device="cpu")
-        self._known = torch.zeros(-(-plane.queries // STRIP), dtype=torch.bool, device="cpu")
+        self._ready_blocks = torch.zeros(-(-plane.queries // ROW_BLOCK), dtype=torch.bool, device="cpu")
         self._lock = threading.Lock()
 
     def fingerprint(self) -> str | None:
         """A text that changes with the weights."""
-        return of_call(self._call)
+        return call_fingerprint(self._call)
 
     def seen(self, rows: slice) -> Tensor:
         """How many keys each of these rows sees, (row,)."""
@@ -74,19 +73,19 @@ class Native:
         return hull(self._call.native.mask, self._call.native.plane, rows, columns)
 
     def ready(self, rows: slice) -> None:
-        """Find the state of these rows, if it is not known; a pass over all their keys."""
-        strips = slice(rows.start // STRIP, -(-rows.stop // STRIP))
-        if bool(self._known[strips].all()):
+        """Find the state of these rows, if it is not there yet; a pass over all their keys."""
+        blocks = slice(rows.start // ROW_BLOCK, -(-rows.stop // ROW_BLOCK))
+        if bool(self._ready_blocks[blocks].all()):
             return
         with self._lock:
-            first = strips.start
-            while first < strips.stop:
+            first = blocks.start
+            while first < blocks.stop:
                 past = first + 1
-                if not self._known[first]:
-                    while past < min(strips.stop, first + MOST // STRIP) and not self._known[past]:
+                if not self._ready_blocks[first]:
+                    while past < min(blocks.stop, first + MOST // ROW_BLOCK) and not self._ready_blocks[past]:
                         past += 1
-                    self._find(slice(first * STRIP, min(self.queries, past * STRIP)))
-                    self._known[first:past] = True
+                    self._find(slice(first * ROW_BLOCK, min(self.queries, past * ROW_BLOCK)))
+                    self._ready_blocks[first:past] = True
                 first = past
 
     def _find(self, rows: slice) -> None:

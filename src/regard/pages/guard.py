@@ -1,8 +1,8 @@
-"""Guard: what every request must pass before anything looks at it, and the headers that every answer carries.
+"""What every request to a local server must pass first, and the headers that every answer carries.
 
-The server listens on this machine alone, but any page in the browser can send requests there. So the name that was
-called must be this server's (else a foreign name was made to point here), the page that sent it must be ours, and
-whoever asks must know the token that was printed at the start.
+The server listens on this machine alone, but any page in the browser can send requests there. So the Host header must
+name this server (else a foreign name was made to point here), the page that sent the request must be ours, and the
+request must carry the token that was printed at the start.
 """
 
 import hmac
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from regard.map import limits
+LONGEST_URL, LONGEST_HEADERS = 8 << 10, 16 << 10  # bytes
+ENTRY_SECONDS = 60.0  # in which the address that a browser is started with opens the page
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -40,31 +41,31 @@ HEADER = "x-regard-token"
 
 
 @dataclass(frozen=True)
-class Secret:
-    """What the visitor must know: 256 bits, in the address that is printed, then in a cookie and a header."""
+class AccessToken:
+    """256 random bits: in the address that is printed, then in a cookie and a header."""
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    text: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
-    def is_known(self, given: str) -> bool:
-        """Whether this is the token, in a time that does not tell how much of it is right."""
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+    def matches(self, given: str) -> bool:
+        """Whether this is the token, compared in constant time."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.text.encode())
 
 
 @dataclass
-class Ticket:
-    """What the browser is started with: good for one entry, soon after the start.
+class OneTimeToken:
+    """The token that a browser is started with: valid once, soon after the start.
 
-    Everybody on the machine can read the command line of a process, so it must be worth nothing to who reads it there.
+    Everybody on the machine can read the command line of a process, so it must be of no use afterwards.
     """
 
-    word: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    until: float = field(default_factory=lambda: time.monotonic() + limits.ENTRY)
+    text: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    until: float = field(default_factory=lambda: time.monotonic() + ENTRY_SECONDS)
     used: bool = False
 
     def take(self, given: str) -> bool:
-        """Whether this is the word, for the first time and in time."""
-        known = hmac.compare_digest(given.encode("utf-8", "replace"), self.word.encode())
-        if not known or self.used or time.monotonic() > self.until:
+        """Whether this is the token, for the first time and in time; it is used up then."""
+        matches = hmac.compare_digest(given.encode("utf-8", "replace"), self.text.encode())
+        if not matches or self.used or time.monotonic() > self.until:
             return False
         self.used = True
         return True
@@ -72,7 +73,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer of the guard itself."""
+    """An answer of the guard itself: the request was refused."""
 
     status: int
     text: str
@@ -91,12 +92,17 @@ class Refusal:
 
 
 class Guard:
-    """An application inside its fence: `routes` are the (path, method) pairs that exist."""
+    """An ASGI application behind the checks; `routes` are the (path, method) pairs that exist."""
 
     def __init__(
-        self, app: App, secret: Secret, port: int, routes: frozenset[tuple[str, str]], ticket: Ticket | None = None
+        self,
+        app: App,
+        token: AccessToken,
+        port: int,
+        routes: frozenset[tuple[str, str]],
+        entry_token: OneTimeToken | None = None,
     ) -> None:
-        self.app, self.secret, self.routes, self.ticket = app, secret, routes, ticket
+        self.app, self.token, self.routes, self.entry_token = app, token, routes, entry_token
         self.hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}
         self.origins = {f"http://{host}" for host in self.hosts}
         self.cookie = f"regard-map-{port}"  # cookies are shared by all ports of a host
@@ -108,9 +114,9 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        refused = self.refused(scope)
-        if refused is not None:
-            await refused(send)
+        refusal = self.refusal(scope)
+        if refusal is not None:
+            await refusal(send)
             return
         if scope["path"] == "/" and scope["query_string"]:
             await self._enter(send)
@@ -125,26 +131,26 @@ class Guard:
 
         await self.app(scope, receive, marked)
 
-    def refused(self, scope: Scope) -> Refusal | None:
+    def refusal(self, scope: Scope) -> Refusal | None:
         """Why the request goes no further, if it does not."""
-        found: dict[str, list[str]] = {}
+        headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
-            found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-        if found.get("host", []) not in [[host] for host in self.hosts]:
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        if headers.get("host", []) not in [[host] for host in self.hosts]:
             return Refusal(403, "this server is called by another name; use the address that regard printed")
-        if any(origin not in self.origins for origin in found.get("origin", [])):
+        if any(origin not in self.origins for origin in headers.get("origin", [])):
             return Refusal(403, "requests from other pages are refused")
-        if any(site not in ("same-origin", "none") for site in found.get("sec-fetch-site", [])):
+        if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
             return Refusal(403, "requests from other sites are refused")
-        if any("websocket" in kind.lower() for kind in found.get("upgrade", [])):
+        if any("websocket" in kind.lower() for kind in headers.get("upgrade", [])):
             return Refusal(403, "there are no web sockets here")
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.URL:
-            return Refusal(414, f"the address is longer than {limits.URL} bytes")
-        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > limits.HEADERS:
-            return Refusal(431, f"the headers are longer than {limits.HEADERS} bytes")
-        return self._off_route(scope) or self._stranger(scope, found)
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > LONGEST_URL:
+            return Refusal(414, f"the address is longer than {LONGEST_URL} bytes")
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > LONGEST_HEADERS:
+            return Refusal(431, f"the headers are longer than {LONGEST_HEADERS} bytes")
+        return self._not_found(scope) or self._unauthorized(scope, headers)
 
-    def _off_route(self, scope: Scope) -> Refusal | None:
+    def _not_found(self, scope: Scope) -> Refusal | None:
         path, method = scope["path"], scope["method"]
         if scope.get("raw_path") not in (None, path.encode("utf-8", "replace")):
             return Refusal(404, "there is nothing here")  # an address that is written in another way than ours
@@ -155,28 +161,28 @@ class Guard:
             return Refusal(405, f"this address takes {', '.join(allowed)}", ", ".join(allowed))
         return None
 
-    def _stranger(self, scope: Scope, found: dict[str, list[str]]) -> Refusal | None:
-        """Questions bring the token in a header, the page in a cookie, and the first call in its address."""
+    def _unauthorized(self, scope: Scope, headers: dict[str, list[str]]) -> Refusal | None:
+        """API requests carry the token in a header, the page in a cookie, and the first call in its address."""
         if scope["path"].startswith("/api/"):
-            words = found.get(HEADER, [])
-            return None if len(words) == 1 and self.secret.is_known(words[0]) else _unknown()
+            words = headers.get(HEADER, [])
+            return None if len(words) == 1 and self.token.matches(words[0]) else _unknown()
         if scope["path"] == "/" and scope["query_string"]:
             name, _, given = scope["query_string"].decode("latin-1").partition("=")
-            known = name == "token" and self.secret.is_known(given)
-            once = name == "once" and self.ticket is not None and self.ticket.take(given)
+            known = name == "token" and self.token.matches(given)
+            once = name == "once" and self.entry_token is not None and self.entry_token.take(given)
             return None if known or once else _unknown()
-        return None if self.secret.is_known(self._cookie(found)) else _unknown()
+        return None if self.token.matches(self._cookie(headers)) else _unknown()
 
-    def _cookie(self, found: dict[str, list[str]]) -> str:
+    def _cookie(self, headers: dict[str, list[str]]) -> str:
         try:
-            cookies = SimpleCookie("; ".join(found.get("cookie", [])))
+            cookies = SimpleCookie("; ".join(headers.get("cookie", [])))
         except CookieError:
             return ""
         return cookies[self.cookie].value if self.cookie in cookies else ""
 
     async def _enter(self, send: Send) -> None:
         """The token leaves the address: it becomes a cookie that no script can read and no other site can send."""
-        cookie = f"{self.cookie}={self.secret.token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{self.cookie}={self.token.text}; HttpOnly; SameSite=Strict; Path=/"
         headers = [*RAW_HEADERS, (b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})

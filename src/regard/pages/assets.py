@@ -1,15 +1,22 @@
-"""Bundle: the page's modules as one, for a notebook, where a module has no neighbors to import from.
+"""The files of a page: a fixed table, read once, or its JavaScript modules as one.
 
-Each module becomes a function that is called once and returns what it exports. The page's files keep to the few forms
-of import and export that are read here; anything else is refused, not guessed.
+No path that anyone sends reaches the file system.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-from regard.map.page import assets
+CONTENT_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
 
-ENTRY = "widget.js"
+
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w.-]+)";\n', re.MULTILINE)
 _DECLARED = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
 _LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
@@ -17,32 +24,47 @@ _DEFAULT = re.compile(r"^export default ([^;]+);\s*$", re.MULTILINE)
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
+class Asset(NamedTuple):
+    """The bytes of a file and their content type."""
+
+    content: bytes
+    content_type: str
+
+
 @cache
-def script() -> str:
-    """The notebook's module: its default export has `render`, as anywidget wants it."""
+def assets(folder: Path) -> dict[str, Asset]:
+    """Every file of a page by its name; a page has no subfolders."""
+    return {
+        path.name: Asset(path.read_bytes(), CONTENT_TYPES[path.suffix])
+        for path in sorted(folder.iterdir())
+        if path.suffix in CONTENT_TYPES and path.is_file()
+    }
+
+
+def bundle(files: Mapping[str, Asset], entry: str) -> str:
+    """The module `entry` and all that it imports as one module, for a notebook, where modules cannot import each other.
+
+    Each module becomes a function that is called once and returns what it exports. The files keep to the few forms of
+    import and export that are read here; any other raises a ValueError.
+    """
     parts: dict[str, str] = {}
-    _add(ENTRY, parts)
-    return "\n".join([*parts.values(), f"export default {_name(ENTRY)}.default;\n"])
+    _add(entry, files, parts)
+    return "\n".join([*parts.values(), f"export default {_name(entry)}.default;\n"])
 
 
-def style() -> str:
-    """The style sheet."""
-    return assets()["map.css"].content.decode()
-
-
-def _add(file: str, parts: dict[str, str]) -> None:
+def _add(file: str, files: Mapping[str, Asset], parts: dict[str, str]) -> None:
     """A module after those that it imports, each once."""
     if file in parts:
         return
-    text = assets()[file].content.decode()
+    text = files[file].content.decode()
     for _, _, other in _IMPORT.findall(text):
-        _add(other, parts)
+        _add(other, files, parts)
     parts[file] = _wrapped(file, text)
 
 
 def _wrapped(file: str, text: str) -> str:
     exported = {name: name for name in _DECLARED.findall(text)}
-    text = _DECLARED.sub("", _IMPORT.sub(_taken, text))
+    text = _DECLARED.sub("", _IMPORT.sub(_assignment, text))
     if listed := _LISTED.search(text):
         exported |= {after: before for before, after in map(_renamed, listed[1].split(","))}
         text = text[: listed.start()]
@@ -55,8 +77,8 @@ def _wrapped(file: str, text: str) -> str:
     return f"const {_name(file)} = (() => {{\n{text}\nreturn {{ {given} }};\n}})();"
 
 
-def _taken(found: re.Match[str]) -> str:
-    names, whole, file = found.groups()
+def _assignment(statement: re.Match[str]) -> str:
+    names, whole, file = statement.groups()
     if whole:
         return f"const {whole} = {_name(file)};\n"
     pairs = [_renamed(each) for each in names.split(",") if each.strip()]

@@ -1,4 +1,4 @@
-"""Shelf: where pyramids are kept between visits: one file for each head, named after its content."""
+"""TileCache: where pyramids are kept between visits: one file for each head, named after its content."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,11 +13,10 @@ from regard.inspection.cache import cache_folder
 from regard.inspection.files import beside
 from regard.inspection.saved.tensors import write
 from regard.map.levels import Bytes, Levels
-from regard.map.pyramid import shapes
 
 FORMAT = "regard map 1"
 CHUNK = 1 << 20
-MOST = 4 << 30  # bytes that a shelf keeps; the oldest files go first
+MOST = 4 << 30  # bytes that a tile_cache keeps; the oldest files go first
 
 
 def usual() -> Path:
@@ -30,7 +29,7 @@ def beside_file(file: Path) -> Path:
     return file.with_name(file.name + ".map")
 
 
-class Stored:
+class StoredPlanes:
     """Planes in a file, read where they are looked at."""
 
     def __init__(self, file: Any) -> None:
@@ -42,19 +41,19 @@ class Stored:
         return found
 
 
-class Shelf:
+class TileCache:
     """A folder of pyramids."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, fingerprint: str, levels: Levels) -> Stored | None:
+    def get(self, fingerprint: str, levels: Levels) -> StoredPlanes | None:
         """The pyramid of this content; None if there is none, or a damaged one."""
         path = self._path(fingerprint)
         try:
             file: Any = safe_open(path, "np")
             about = file.metadata() or {}
-            wanted = shapes(levels)
+            wanted = levels.coarse_shapes
             whole = (
                 about.get("format") == FORMAT
                 and about.get("content") == fingerprint
@@ -64,7 +63,7 @@ class Shelf:
             )
         except (OSError, SafetensorError, ValueError):
             return None
-        return Stored(file) if whole else None
+        return StoredPlanes(file) if whole else None
 
     def put(self, fingerprint: str, planes: Mapping[str, Bytes]) -> None:
         """Keep a pyramid; the file is there whole or not at all."""

@@ -1,4 +1,4 @@
-"""Atlas: what one map shows: sheets, one for each layer, each with its heads and tokens."""
+"""What one map shows: a capture view holds layer views, each with its heads and tokens."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from regard.spec.masks import And, Causal, Mask
 
 
 @dataclass(frozen=True, eq=False)
-class Sheet:
+class LayerView:
     """The heads of one layer, for every batch row; they share sizes and tokens."""
 
     name: str
@@ -65,8 +65,8 @@ class Sheet:
         for size in reversed(self.matrix.shape[:-2]):
             number, own = divmod(number, size)
             place.append(own)
-        found: AttentionMatrix = self.matrix[tuple(reversed(place))] if place else self.matrix
-        return found
+        head_matrix: AttentionMatrix = self.matrix[tuple(reversed(place))] if place else self.matrix
+        return head_matrix
 
     @property
     def causal(self) -> bool:
@@ -105,32 +105,34 @@ class Sheet:
 
 
 @dataclass(frozen=True, eq=False)
-class Atlas:
-    """Sheets under one title. `folder` is where their coarse levels are kept, None the usual place."""
+class CaptureView:
+    """Layers under one title. `folder` is where their coarse levels are kept, None the usual place."""
 
-    sheets: tuple[Sheet, ...]
+    layers: tuple[LayerView, ...]
     title: str = "attention"
     capture: Capture | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.sheets:
-            raise ValueError("an atlas needs at least one sheet, got none")
+        if not self.layers:
+            raise ValueError("a capture view needs at least one layer, got none")
 
     @classmethod
-    def of(cls, shown: "Atlas | Capture | AttentionMatrix | Iterable[AttentionMatrix]", title: str = "") -> "Atlas":
-        """An atlas of a capture, of a matrix, or of several."""
-        if isinstance(shown, Atlas):
+    def of(
+        cls, shown: "CaptureView | Capture | AttentionMatrix | Iterable[AttentionMatrix]", title: str = ""
+    ) -> "CaptureView":
+        """A capture view of a capture, of a matrix, or of several."""
+        if isinstance(shown, CaptureView):
             return shown
         if isinstance(shown, Capture):
             names = [name for name in shown.layers if name not in shown.refused]
-            sheets = tuple(Sheet(name, shown[name], _numbers(shown, name)) for name in names)
-            return cls(sheets, title or "capture", shown)
+            layers = tuple(LayerView(name, shown[name], _numbers(shown, name)) for name in names)
+            return cls(layers, title or "capture", shown)
         if isinstance(shown, AttentionMatrix):
-            return cls((Sheet("attention", shown),), title or "attention")
+            return cls((LayerView("attention", shown),), title or "attention")
         if isinstance(shown, Sequence) and shown and all(isinstance(part, AttentionMatrix) for part in shown):
-            sheets = tuple(Sheet(f"layer {number}", part) for number, part in enumerate(shown))
-            return cls(sheets, title or "attention")
+            layers = tuple(LayerView(f"layer {number}", part) for number, part in enumerate(shown))
+            return cls(layers, title or "attention")
         raise TypeError(
             f"a map shows a Capture, an AttentionMatrix or a list of these, got {type(shown).__name__}; "
             "for queries and keys write regard.matrix(query, key, ...)"

@@ -1,22 +1,24 @@
-"""Lane: one head of one batch row, and the weights of any rectangle of it, times the keys that each row sees."""
+"""Head views: one head of one batch row, and the weights of any rectangle of it, times the keys that each row sees."""
 
+import hashlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
-from regard.inspection.matrix.source import Computed
-from regard.map.fingerprint import of_source
+from regard.inspection.matrix.source import Computed, Source
+from regard.map.cut import Call
 from regard.map.visible import hull, look, seen_keys
+from regard.spec.serialize import Held, encoded, storable
 
 CELLS = 1 << 20  # weights that are held at once
 ROWS = 4096  # rows whose visible keys are counted together
 
 
-class Lane(Protocol):
+class HeadView(Protocol):
     """What the map needs to know of a head."""
 
     queries: int
@@ -29,7 +31,7 @@ class Lane(Protocol):
         """How many keys each of these rows sees, (row,)."""
 
     def hull(self, rows: slice, columns: slice) -> slice:
-        """The part of the columns that any of these rows may see; cheap, and empty if there is none."""
+        """The part of the columns that any of these rows may see; fast, and empty if there is none."""
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
@@ -44,18 +46,18 @@ class Lane(Protocol):
         """The same of single rows, each a row of cells."""
 
 
-class Plain:
+class GenericHeadView:
     """Any matrix, by the rectangles of its source."""
 
     def __init__(self, matrix: AttentionMatrix) -> None:
         """`matrix` is (query, key)."""
-        self._source, self._lane = matrix._source, int(matrix._maps)
+        self._source, self._head = matrix._source, int(matrix._maps)
         self.queries, self.keys = matrix.shape
         self._seen: dict[int, Tensor] = {}
 
     def fingerprint(self) -> str | None:
         """A text that changes with the weights; None if they depend on a function."""
-        return of_source(self._source, self._lane)
+        return source_fingerprint(self._source, self._head)
 
     def seen(self, rows: slice) -> Tensor:
         """How many keys each of these rows sees, (row,)."""
@@ -71,7 +73,7 @@ class Plain:
             return torch.full((rows.stop - rows.start,), self.keys, device="cpu", dtype=torch.int64)
         asked = self._source.request
         bias = asked.bias if asked.bias is not None and asked.bias.hides else None
-        return seen_keys(asked.mask, asked.plane, rows, bias).flatten(0, 1)[self._lane].clone()
+        return seen_keys(asked.mask, asked.plane, rows, bias).flatten(0, 1)[self._head].clone()
 
     def hull(self, rows: slice, columns: slice) -> slice:
         """The part of the columns that any of these rows may see."""
@@ -81,7 +83,7 @@ class Plain:
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
-        found = self._source.tile(rows, columns)[self._lane].detach().cpu()
+        found = self._source.tile(rows, columns)[self._head].detach().cpu()
         if not isinstance(self._source, Computed):
             return found
         asked = self._source.request
@@ -89,7 +91,7 @@ class Plain:
         bias = asked.bias if asked.bias is not None and asked.bias.hides else None
         seen = look(asked.mask, plane, rows, columns, bias)
         size = (plane.batch, plane.kv_heads, plane.group, *found.shape)
-        shown = seen.expand(size).reshape(-1, *found.shape)[self._lane].cpu()
+        shown = seen.expand(size).reshape(-1, *found.shape)[self._head].cpu()
         return torch.where(shown, found, -1.0)
 
     def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
@@ -149,3 +151,43 @@ def pooled(weights: Tensor, counts: Tensor, side: int) -> PooledGrid:
     cells = relative.unflatten(1, (-1, side)).unflatten(0, (-1, side))
     pairs = shown.unflatten(1, (-1, side)).unflatten(0, (-1, side))
     return PooledGrid(cells.sum((1, 3)), cells.amax((1, 3)), pairs.sum((1, 3)))
+
+
+def call_fingerprint(call: Call) -> str:
+    """Of a head on the native engine."""
+    native, plane = call.native, call.native.plane
+    numbers = (native.scale, native.cap, native.phi, plane.queries, plane.keys, plane.key_start, plane.starts.tolist())
+    return _fingerprint(numbers, native.mask, native.slopes, *call.inputs)
+
+
+def source_fingerprint(source: Source, head: int) -> str | None:
+    """Of any head; None if a function has a part in it."""
+    if not isinstance(source, Computed):
+        return _fingerprint((head,), source.weights[head])  # type: ignore[attr-defined]
+    asked = source.request
+    parts = (asked.score, asked.mask, asked.bias, asked.normalizer, asked.temperature)
+    if not all(storable(part) for part in parts):
+        return None
+    numbers = (head, asked.plane.key_start, asked.plane.starts.tolist())
+    return _fingerprint(numbers, *parts, asked.query, asked.key)
+
+
+def _fingerprint(*parts: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, Tensor):
+            _add(digest, part)
+            continue
+        held = Held([], [], [])
+        text = encoded(part, held) if storable(part) else repr(part)
+        digest.update(f"{text} {held.integers} {held.floats};".encode())
+        for tensor in held.tensors:
+            _add(digest, tensor)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, tensor: Tensor) -> None:
+    plain = tensor.detach().cpu().contiguous()
+    digest.update(f"{tuple(plain.shape)} {plain.dtype}:".encode())
+    if plain.numel():
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy())
