@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from regard.inspection.cache import cache_folder
+from regard.inspection.files import cache_folder
 
 HERE = Path(__file__).parent
 FIRST = """

@@ -1,4 +1,4 @@
-"""Files: replaced whole or not at all."""
+"""Files: atomic writes, and the folder for cached files."""
 
 import errno
 import os
@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 if sys.platform != "win32":
     import fcntl
 
-STALE = 60.0  # seconds without a change after which a part that nobody has locked was left by a killed process
+STALE = 60.0  # seconds without a change after which an unlocked part file is one that a killed process left
 ELSEWHERE = "write to another place"
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
@@ -34,17 +36,17 @@ def replace(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _short(path: Path) -> Path:
-    """As seen from here, if it is below."""
+    """Relative to the working directory, if it is below."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 @contextmanager
 def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator[Path]:
-    """A new path beside a file, to be written in the block; it takes the file's place when the block ends well, once it
-    is on the disk, and is gone when it does not.
+    """A new path in the folder of a file, to be written in the block. It replaces the file when the block ends without
+    an error, after it is synced to disk; otherwise it is removed.
 
-    Parts that killed processes left in the folder are removed first. `elsewhere` is the advice of an error.
+    Part files that killed processes left in the folder are removed first. `elsewhere` is the advice of an error.
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
@@ -66,7 +68,7 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
 
 
 def sweep(folder: Path) -> None:
-    """Remove parts of files that killed processes left: nobody holds their lock, and they have not changed lately."""
+    """Remove part files that killed processes left: they are not locked, and did not change for `STALE` seconds."""
     if sys.platform == "win32":
         return
     with suppress(OSError), os.scandir(folder) as entries:
@@ -90,7 +92,7 @@ def _remove_stale(part: Path) -> None:
 
 @contextmanager
 def _part(folder: Path) -> Iterator[Path]:
-    """A new file that is locked while this process lives, and gone after the block unless it was renamed."""
+    """A new file that is locked while this process lives, and removed after the block unless it was renamed."""
     part = folder / f".regard-{secrets.token_hex(8)}.part"
     held = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
@@ -108,7 +110,7 @@ def _part(folder: Path) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk too, where the system can do that."""
+    """Sync the folder, so that the new name is on disk, if the system supports it."""
     if os.name != "posix":
         return
     try:
@@ -123,8 +125,14 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _explained(error: OSError, path: Path, elsewhere: str) -> OSError:
-    """The same kind of error that names the file which was to be written, and what to do."""
+    """The same kind of error, with the file that could not be written and what to do."""
     advice = f"make room on the disk, or {elsewhere}" if error.errno in _FULL else elsewhere
-    found = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
-    found.errno = error.errno
-    return found
+    explained = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
+    explained.errno = error.errno
+    return explained
+
+
+def cache_folder() -> Path:
+    """`REGARD_CACHE`, or the cache folder of this system. It need not exist yet."""
+    chosen = os.environ.get("REGARD_CACHE")
+    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("regard", appauthor=False)

@@ -1,4 +1,4 @@
-"""Tables: the mask and the bias of a call written out, one entry for each pair."""
+"""The mask and the bias of a call as dense tables, one entry for each pair."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.engine.request import Request
 from regard.spec.plane import Pairs
 
-HEIGHT = 1 << 22  # pairs looked at at once
+PAIRS = 1 << 22  # pairs computed at once
 
 
 def visible(asked: Request, most: int | None = None) -> Tensor:
@@ -28,20 +28,20 @@ def added(asked: Request, most: int | None = None) -> Tensor:
     return _table(asked, values, most)
 
 
-def _table(asked: Request, told: Callable[[Pairs], Tensor], most: int | None) -> Tensor:
-    """Strip by strip; refused as soon as it is seen that there are more than `most` entries."""
+def _table(asked: Request, entries_of: Callable[[Pairs], Tensor], most: int | None) -> Tensor:
+    """By blocks of rows; refused if there are more than `most` entries."""
     plane = asked.plane
-    height = max(1, HEIGHT // max(1, plane.keys))
-    strips: list[Tensor] = []
+    height = max(1, PAIRS // max(1, plane.keys))
+    blocks: list[Tensor] = []
     for first in range(0, max(1, plane.queries), height):
         rows = slice(first, min(plane.queries, first + height))
-        part = told(plane.pairs(rows, slice(0, plane.keys)))
+        part = entries_of(plane.pairs(rows, slice(0, plane.keys)))
         part = part[(None,) * (5 - part.ndim)]
         heads = (1, 1) if part.shape[1:3] == (1, 1) else (plane.kv_heads, plane.group)
         part = part.expand(-1, *heads, rows.stop - rows.start, plane.keys).flatten(1, 2)
         entries = part.shape[0] * part.shape[1] * plane.queries * plane.keys
         if most is not None and entries > most:
             raise ValueError(f"written out it has {entries:,} entries, more than {most:,}")
-        strips.append(part)
-    batch, count = (max(part.shape[axis] for part in strips) for axis in (0, 1))
-    return torch.cat([part.expand(batch, count, -1, -1) for part in strips], -2)
+        blocks.append(part)
+    batch, count = (max(part.shape[axis] for part in blocks) for axis in (0, 1))
+    return torch.cat([part.expand(batch, count, -1, -1) for part in blocks], -2)

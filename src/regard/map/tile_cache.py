@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from regard.inspection.cache import cache_folder
-from regard.inspection.files import beside
+from regard.inspection.files import beside, cache_folder
 from regard.inspection.saved.tensors import write
 from regard.map.levels import Bytes, Levels
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from regard.inspection.cache import cache_folder
+from regard.inspection.files import cache_folder
 
 
 def shelf() -> Path:

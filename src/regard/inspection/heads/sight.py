@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Request
+from regard.inspection.heads.tokens import KeyTokens
 from regard.inspection.heads.visible import looks
-from regard.inspection.heads.words import Words
 from regard.spec.masks import Documents, Mask, Prefix, Window
 from regard.spec.plane import Plane
 
@@ -33,7 +33,7 @@ class Sight:
 
 
 def sight_of(
-    request: Request, words: Words, within: bool, wanted: Iterable[str], queries: Tensor | None = None
+    request: Request, words: KeyTokens, within: bool, wanted: Iterable[str], queries: Tensor | None = None
 ) -> Sight:
     """`within`: queries and keys are of one text. `queries`, (1 or batch, query), are those that count."""
     plane = request.plane
@@ -84,7 +84,7 @@ def _inside(plane: Plane, place: Tensor) -> Tensor:
     return (place >= 0) & (place < plane.keys)
 
 
-def _kinds(plane: Plane, words: Words, seen: Tensor, within: bool) -> dict[str, Mask]:
+def _kinds(plane: Plane, words: KeyTokens, seen: Tensor, within: bool) -> dict[str, Mask]:
     first = torch.where(seen.any(-1), seen.int().argmax(-1), 0)
     found: dict[str, Mask] = {"first": Prefix(first + 1) & ~Prefix(first)}
     if words.punctuation is not None:

@@ -1,4 +1,4 @@
-"""Tables: the heads of a captured model, one row each, and its layers."""
+"""head_table and layer_table: statistics of the heads of a captured model, one row each."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,10 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.inspection.heads.gather import Captured, Gatherer, Name, numbers
-from regard.inspection.heads.layer import Layer, statistics
-from regard.inspection.heads.nearest import Nearest, nearest
-from regard.inspection.heads.words import Text
+from regard.inspection.heads.layers import CaptureLike, HeadLayer, LayerReader, Name, layer_indices
+from regard.inspection.heads.statistics import NearestHeads, head_statistics, nearest
+from regard.inspection.heads.tokens import TokenRows
 from regard.inspection.records import Cell, Table
 from regard.progress import display, report
 
@@ -23,19 +22,19 @@ COLUMNS = (
 
 
 def head_table(
-    capture: Captured,
+    capture: CaptureLike,
     *,
     which: str | Sequence[str] | None = None,
     layers: Name | Iterable[Name] | slice | None = None,
     ids: Any = None,
-    tokens: Text | None = None,
+    tokens: TokenRows | None = None,
     queries: Any = None,
     cross: Iterable[Name] | None = None,
     centered: bool = False,
     per_batch: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Table:
-    """One row for each head: how widely, how far and at what kind of token it looks, and what other head is like it.
+    """One row for each head: entropy, distance, shares of its weight on kinds of keys, and its most similar head.
 
     `which`: some of the columns. `layers`: numbers, names or a slice. `ids`, (key,) or (batch, key), or `tokens`
     (strings) tell which tokens are the same; without them the labels of the capture do. `queries`: True where a query
@@ -44,19 +43,19 @@ def head_table(
     mean. `progress` is called with (steps done, all steps).
     """
     wanted = _columns(which)
-    chosen = numbers(capture, layers)
+    chosen = layer_indices(capture, layers)
     compared = any(name in NEAREST for name in wanted)
-    gatherer = Gatherer(capture, chosen, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
-    found: list[tuple[Layer, dict[str, Tensor]]] = []
+    reader = LayerReader(capture, chosen, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
+    found: list[tuple[HeadLayer, dict[str, Tensor]]] = []
     steps = len(chosen) + compared
     with display():
         for done, number in enumerate(chosen):
             report(f"heads of layer {number}", done, steps, "parts")
-            layer = gatherer.layer(number)
-            found.append((layer, statistics(layer, wanted, centered)))
+            layer = reader.layer(number)
+            found.append((layer, head_statistics(layer, wanted, centered)))
             if progress is not None:
                 progress(done + 1, steps)
-        near: dict[int, Nearest] = {}
+        near: dict[int, NearestHeads] = {}
         if compared:
             report("nearest heads", steps - 1, steps, "parts")
             near = nearest([layer for layer, _ in found], centered, per_batch)
@@ -68,7 +67,7 @@ def head_table(
     )
 
 
-def layer_table(capture: Captured, **options: Any) -> Table:
+def layer_table(capture: CaptureLike, **options: Any) -> Table:
     """One row for each layer: the mean over its heads of every column of `head_table`, whose options it takes.
 
     `similarity` is the mean cosine over all pairs of its heads, 1 if there is only one.
@@ -97,7 +96,7 @@ def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _rows(
-    layer: Layer, found: dict[str, Tensor], near: Nearest | None, wanted: Sequence[str], per_batch: bool
+    layer: HeadLayer, found: dict[str, Tensor], near: NearestHeads | None, wanted: Sequence[str], per_batch: bool
 ) -> Iterable[tuple[Cell, ...]]:
     """One for each head, or for each batch row and head."""
     plane = layer.source.request.plane
@@ -108,7 +107,7 @@ def _rows(
             yield (layer.number, layer.name, *((row,) if per_batch else ()), number, *cells)
 
 
-def _cell(name: str, means: dict[str, Tensor], near: Nearest | None, row: int, head: int) -> Cell:
+def _cell(name: str, means: dict[str, Tensor], near: NearestHeads | None, row: int, head: int) -> Cell:
     if name in means:
         return float(means[name][row, head])
     if name not in NEAREST or near is None or int(near.layer[row, head]) < 0:
@@ -123,7 +122,7 @@ def _average(cells: Sequence[Cell]) -> float:
     return math.fsum(there) / len(there) if there else math.nan
 
 
-def _title(capture: Captured, layers: object) -> str:
+def _title(capture: CaptureLike, layers: object) -> str:
     """Layers that have no rows, in the table of all."""
     refused = capture.refused if layers is None or isinstance(layers, slice) else {}
     return "" if not refused else f"not shown: {', '.join(refused)}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regard.inspection.cache import cache_folder
+from regard.inspection.files import cache_folder
 from regard.lab.training.task import Task
 
 PACKAGE = Path(__file__).parents[2]

@@ -1,26 +1,69 @@
-"""Gather: the layers of a capture that were asked for, with their tokens and what their queries can see."""
+"""The layers of a capture that a head table reads, with their tokens and what their queries can see."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.request import Request
-from regard.inspection.heads.layer import Layer
 from regard.inspection.heads.sight import Sight, sight_of
+from regard.inspection.heads.tokens import KeyTokens, TokenRows, key_tokens
 from regard.inspection.heads.visible import alike, plain
-from regard.inspection.heads.words import Text, Words, words_of
 from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed
+from regard.spec.masks import Full
+from regard.spec.normalizers import Softmax
 
 Name = int | str
-ELSEWHERE = ("cross", "encoder_attn", "encdecattention", "enc_dec", "multihead_attn")  # what models call such layers
+ELSEWHERE = ("cross", "encoder_attn", "encdecattention", "enc_dec", "multihead_attn")  # names of cross-attention layers
 
 
-class Captured(Protocol):
-    """What is needed of a capture."""
+@dataclass(frozen=True, eq=False)
+class HeadLayer:
+    """A captured layer, and what its queries can see. `within`: queries and keys are of one text. `heads` are the
+    numbers of its heads in the model, `shown` those that the table shows."""
+
+    number: int
+    name: str
+    source: Computed
+    sight: Sight
+    within: bool
+    heads: tuple[int, ...]
+    shown: tuple[int, ...]
+
+    @cached_property
+    def sink(self) -> Tensor | None:
+        """The share of the learned sink, (batch, head, query)."""
+        request = self.source.request
+        if not isinstance(request.normalizer, Softmax) or request.sink is None:
+            return None
+        known = self.source.known()
+        logit = request.sink.double().expand(request.plane.kv_heads, request.plane.group, 1).flatten(0, 1)
+        return (logit - (known.state.double() + known.rest.double())).exp().cpu()
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean weight of each query over its visible keys, (batch, head, query)."""
+        keys, plane = self.sight.keys, self.source.request.plane
+        size = (plane.batch, plane.heads, plane.queries)
+        total = torch.ones(size, dtype=torch.float64, device="cpu")
+        if self.sink is not None:
+            total = mass(self.source, Full()).view(size).double().cpu()
+        return torch.where(keys > 0, total / keys.clamp(min=1), 0.0)
+
+    def noise(self, rows: slice) -> Tensor:
+        """Rounding error of products in these rows, where uniform heads should be 0 once centered: (batch, head)."""
+        even = self.mean[..., rows].square() * self.sight.keys[..., rows]
+        return (64 * torch.finfo(self.source.dtype).eps) ** 2 * even.sum(-1)
+
+
+class CaptureLike(Protocol):
+    """What a head table reads of a capture."""
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -37,29 +80,29 @@ class Captured(Protocol):
         """The numbers of its heads in the model."""
 
 
-class Gatherer:
-    """Makes layers; those that see the same share what was found out about it."""
+class LayerReader:
+    """Reads layers. Layers with the same visible pairs share what is computed about these."""
 
     def __init__(
         self,
-        capture: Captured,
+        capture: CaptureLike,
         chosen: Sequence[int],
         wanted: Collection[str],
         *,
         ids: Any = None,
-        tokens: Text | None = None,
+        tokens: TokenRows | None = None,
         queries: Any = None,
         cross: Iterable[Name] | None = None,
     ) -> None:
         self.capture, self.wanted = capture, wanted
-        self.given = words_of(ids, tokens)
-        self.labelled = tokens is not None
+        self.given = key_tokens(ids, tokens)
+        self.labeled = tokens is not None
         self.queries = None if queries is None else _bools(queries)
-        self.cross = None if cross is None else set(numbers(capture, cross))
-        self.known: list[tuple[Request, Words, bool, Sight]] = []
+        self.cross = None if cross is None else set(layer_indices(capture, cross))
+        self.cache: list[tuple[Request, KeyTokens, bool, Sight]] = []
         self._check([capture[number].shape for number in chosen])
 
-    def layer(self, number: int) -> Layer:
+    def layer(self, number: int) -> HeadLayer:
         """One layer."""
         matrix, name = self.capture[number], self.capture.layers[number]
         source = matrix._source
@@ -71,10 +114,10 @@ class Gatherer:
         words = self._words(matrix, request, within)
         shown, stored = self.capture.numbers(number), request.plane.heads
         heads = shown if len(shown) == stored else tuple(range(stored))  # some layers are stored whole
-        return Layer(number, name, source, self._sight(request, words, within), within, heads, shown)
+        return HeadLayer(number, name, source, self._sight(request, words, within), within, heads, shown)
 
     def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Refuse what fits no layer, before any work."""
+        """Refuse arguments that fit no layer."""
         given = [("tokens", "key", -1, self.given.punctuation), ("ids", "key", -1, self.given.ids)]
         for name, what, axis, rows in [*given, ("queries", "query", -2, self.queries)]:
             if rows is None:
@@ -102,22 +145,22 @@ class Gatherer:
             return False
         return not any(part in name.lower() for part in ELSEWHERE)
 
-    def _words(self, matrix: AttentionMatrix, request: Request, within: bool) -> Words:
-        """What was given if it is for these keys, else the labels. It is not for another text of the same length."""
-        plane, own = request.plane, words_of(None, matrix.key_tokens)
+    def _words(self, matrix: AttentionMatrix, request: Request, within: bool) -> KeyTokens:
+        """The given tokens if they fit these keys, else the labels. They do not fit another text of the same length."""
+        plane, own = request.plane, key_tokens(None, matrix.key_tokens)
         given = self.given.ids if self.given.ids is not None else self.given.punctuation
         if given is None or not _fits(given, plane.batch, plane.keys) or (not within and plane.queries == plane.keys):
             return own
-        return self.given if self.labelled else Words(given, own.punctuation)
+        return self.given if self.labeled else KeyTokens(given, own.punctuation)
 
-    def _sight(self, request: Request, words: Words, within: bool) -> Sight:
-        for other, others, inside, sight in self.known:
+    def _sight(self, request: Request, words: KeyTokens, within: bool) -> Sight:
+        for other, others, inside, sight in self.cache:
             if within == inside and alike(request, other) and _same(words, others):
                 return sight
         plane = request.plane
         queries = self.queries if _fits(self.queries, plane.batch, plane.queries) else None
         found = sight_of(request, words, within, self.wanted, queries)
-        self.known.append((request, words, within, found))
+        self.cache.append((request, words, within, found))
         return found
 
 
@@ -125,8 +168,8 @@ def _fits(rows: Tensor | None, batch: int, count: int) -> bool:
     return rows is not None and rows.shape[-1] == count and len(rows) in (1, batch)
 
 
-def numbers(capture: Captured, asked: Iterable[Name] | Name | slice | None) -> list[int]:
-    """Layers by number, by name, several of them or all, as numbers; those that cannot be shown only if named."""
+def layer_indices(capture: CaptureLike, asked: Iterable[Name] | Name | slice | None) -> list[int]:
+    """Indices of layers given by number, name, several of them or None for all; refused layers only if named."""
     names = capture.layers
     if asked is None or isinstance(asked, slice):
         chosen = range(len(names))[slice(None) if asked is None else asked]
@@ -148,7 +191,7 @@ def numbers(capture: Captured, asked: Iterable[Name] | Name | slice | None) -> l
     return found
 
 
-def _same(one: Words, other: Words) -> bool:
+def _same(one: KeyTokens, other: KeyTokens) -> bool:
     pairs: Sequence[tuple[Tensor | None, Tensor | None]] = (
         (one.ids, other.ids),
         (one.punctuation, other.punctuation),

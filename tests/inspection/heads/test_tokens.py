@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.inspection.heads.punctuation import is_punctuation
+from regard.inspection.heads.tokens import is_punctuation
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,224 @@
+"""Statistics of the heads of a layer, (batch, head) each: entropy, shares of kinds of keys, and similarities."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.inspection.heads.layers import HeadLayer
+from regard.inspection.heads.sight import NARROW, WIDE
+from regard.inspection.heads.visible import headed, visible
+from regard.inspection.matrix.gradients import mass
+from regard.inspection.matrix.source import Block, Computed
+from regard.progress import report
+from regard.spec.masks import Mask
+
+
+def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -> dict[str, Tensor]:
+    """The wanted statistics that this layer has, (batch, head) each; NaN where no query counts."""
+    source, sight = layer.source, layer.sight
+    if not bool(sight.counted.any()):
+        return {}
+    rows = source.known(("entropy", "distance") if layer.within else ("entropy",)).statistics
+    entropy = rows["entropy"].double().cpu()
+    found = {"entropy": _mean(entropy, sight.counted)}
+    found["relative"] = _mean(entropy / sight.keys.clamp(min=2).double().log(), sight.keys > 1)
+    if layer.within:
+        found["distance"] = _mean(rows["distance"].double().cpu(), sight.counted)
+    if (sink := layer.sink) is not None:
+        found["sink"] = _mean(sink, sight.counted)
+    shares: dict[str, Tensor] = {}
+    for name in NARROW:
+        if name in sight.kinds and name in wanted:
+            shares[name] = mass(source, sight.kinds[name]).view(entropy.shape).double().cpu()
+    wide = KindShares(source, {name: mask for name, mask in sight.kinds.items() if name in WIDE and name in wanted})
+    pairs = HeadProducts(source, sight.counted, layer.mean if centered else None) if "similarity" in wanted else None
+    if wide.kinds or pairs is not None:
+        for block in source.blocks():
+            wide.take(block)
+            if pairs is not None:
+                pairs.take(block)
+            report("reading the weights", block.rows.stop, source.queries, "rows")
+    for name, share in (shares | wide.result).items():
+        found[name] = _mean(share, sight.sees[name])
+    if pairs is not None:
+        alone = sight.counted.any(1).any(-1, keepdim=True)
+        noise = layer.noise(slice(None)) if centered else None
+        found["similarity"] = torch.where(alone, _to_others(cosines(pairs.result, noise)), torch.nan)
+    return {name: found[name] for name in wanted if name in found}
+
+
+def _mean(values: Tensor, over: Tensor) -> Tensor:
+    """Over the queries that count, (batch, head); NaN where there is none."""
+    over = over.expand(values.shape)
+    return torch.where(over, values, 0.0).sum(-1) / over.sum(-1)
+
+
+def _to_others(cosines: Tensor) -> Tensor:
+    """The mean cosine of each head with the others of its layer; 1 for a single head."""
+    heads = cosines.shape[-1]
+    if heads == 1:
+        return torch.ones(cosines.shape[:-1], dtype=cosines.dtype, device="cpu")
+    return (cosines.sum(-1) - cosines.diagonal(dim1=-2, dim2=-1)) / (heads - 1)
+
+
+class KindShares:
+    """The weight of each query on the keys of some kinds, (batch, head, query) for each name."""
+
+    def __init__(self, source: Computed, kinds: dict[str, Mask]) -> None:
+        self.request, self.kinds = source.request, kinds
+        plane = source.request.plane
+        size = (plane.batch, plane.heads, plane.queries)
+        self.result = {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in kinds}
+
+    def take(self, block: Block) -> None:
+        """Add a rectangle."""
+        plane = self.request.plane
+        pairs = plane.pairs(block.rows, block.columns)
+        marks = {name: mask.visible(pairs) for name, mask in self.kinds.items()}
+        there = {name: headed(mark, self.request) for name, mark in marks.items() if bool(mark.any())}
+        if not there:
+            return
+        batch = max(mark.shape[0] for mark in there.values())
+        size = (batch, 1, *block.weights.shape[1:])
+        marked = torch.cat([mark.expand(size).to(block.weights.dtype) for mark in there.values()], 1)
+        weights = block.weights.unflatten(0, (plane.batch, plane.heads))
+        sums = weights.transpose(1, 2) @ marked.permute(0, 2, 3, 1)  # (batch, row, head, kind)
+        for name, total in zip(there, sums.permute(3, 0, 2, 1).double().cpu(), strict=True):
+            self.result[name][..., block.rows] += total
+
+
+class HeadProducts:
+    """Σ over the pairs of queries that count of w·w′, (batch, head, head); centered, each row less its mean."""
+
+    def __init__(self, source: Computed, counted: Tensor, mean: Tensor | None) -> None:
+        """`counted`: (batch, 1 or head, query). `mean` of each row over its visible keys, (batch, head, query)."""
+        plane = source.request.plane
+        self.heads, self.mean = plane.heads, mean
+        self.counted = None if bool(counted.all()) else counted
+        self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64, device="cpu")
+
+    def take(self, block: Block) -> None:
+        """Add a rectangle."""
+        found = block.weights.unflatten(0, (-1, self.heads))
+        if self.mean is not None:
+            visible = None if block.visible is None else block.visible.unflatten(0, (-1, self.heads))
+            found = centered_weights(found, visible, self.mean[..., block.rows])
+        if self.counted is not None:
+            found = found * self.counted[..., block.rows].to(found).unsqueeze(-1)
+        self.result += products(found)
+
+
+def centered_weights(weights: Tensor, visible: Tensor | None, mean: Tensor) -> Tensor:
+    """The weights, (batch, head, row, key), less the mean of their row where they are visible."""
+    even = mean.to(weights).unsqueeze(-1)
+    return weights - (even if visible is None else torch.where(visible, even, 0.0))
+
+
+def products(weights: Tensor) -> Tensor:
+    """Σ w·w′ of any two heads of (batch, head, row, key), (batch, head, head)."""
+    flat = weights.flatten(2)
+    return (flat @ flat.mT).double().cpu()
+
+
+def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
+    """From products of any two, (…, head, head); 0 where one of them is no larger than its `noise`, (…, head)."""
+    square = gram.diagonal(dim1=-2, dim2=-1)
+    size = torch.where(square > (0.0 if noise is None else noise), square, 0.0).sqrt()
+    both = size.unsqueeze(-1) * size.unsqueeze(-2)
+    found = torch.where(both > 0, gram / torch.where(both > 0, both, 1.0), 0.0).clamp(-1.0, 1.0)
+    return torch.where(gram.isnan(), torch.nan, found)
+
+
+EXACT = 512  # more queries than this are sampled:
+SAMPLE, RUN = 512, 8  # so many of them, so many in a row
+CELLS = 1 << 24  # weights that are held together
+
+
+@dataclass(frozen=True, eq=False)
+class NearestHeads:
+    """The most similar other head of each head: its layer and number, −1 if there is none, and the cosine."""
+
+    layer: Tensor
+    head: Tensor
+    similarity: Tensor
+
+
+def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dict[int, NearestHeads]:
+    """The nearest heads by the number of the layer, (batch or 1, head) each. Only layers of equal size are compared."""
+    found: dict[int, NearestHeads] = {}
+    groups: dict[tuple[int, ...], list[HeadLayer]] = {}
+    for layer in layers:
+        plane = layer.source.request.plane
+        groups.setdefault((plane.batch, plane.queries, plane.keys), []).append(layer)
+    for group in groups.values():
+        alike = _similarities(group, centered)
+        counts = torch.stack([layer.sight.counted.any(1).any(-1) for layer in group]).all(0)
+        alike = torch.where(counts.view(-1, 1, 1), alike, torch.nan)
+        alike = alike if per_batch else alike.nanmean(0, keepdim=True)
+        found |= _split(group, alike)
+    return found
+
+
+def sampled(queries: int) -> Iterator[slice]:
+    """The rows that are compared: all if they are few, else short runs at even distances, ends included."""
+    if queries <= EXACT:
+        yield slice(0, queries)
+        return
+    count = SAMPLE // RUN
+    for number in range(count):
+        first = number * (queries - RUN) // (count - 1)
+        yield slice(first, first + RUN)
+
+
+def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
+    """The cosine over the sampled rows of any two heads of the layers, (batch, head, head)."""
+    plane = group[0].source.request.plane
+    heads = sum(layer.source.heads for layer in group)
+    total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64, device="cpu")
+    noise = torch.zeros((plane.batch, heads), dtype=torch.float64, device="cpu")
+    step = max(1, CELLS // max(1, plane.batch * heads * plane.keys))
+    for run in sampled(plane.queries):
+        for first in range(run.start, run.stop, step):
+            rows = slice(first, min(run.stop, first + step))
+            total += products(torch.cat([_pattern(layer, rows, centered) for layer in group], 1))
+            if centered:
+                noise += torch.cat([layer.noise(rows) for layer in group], 1)
+            report("comparing heads", rows.stop, plane.queries, "rows")
+    return cosines(total, noise)
+
+
+def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
+    """(batch, head, row, key); 0 in rows that do not count."""
+    source = layer.source
+    found: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
+    if centered:
+        found = centered_weights(found, visible(source.request, rows), layer.mean[..., rows])
+    return found * layer.sight.counted[..., rows].to(found).unsqueeze(-1)
+
+
+def _split(group: Sequence[HeadLayer], alike: Tensor) -> dict[int, NearestHeads]:
+    """(batch, head, head) of all layers to the nearest head of each."""
+    numbers = torch.tensor(
+        [layer.number for layer in group for _ in range(layer.source.heads)], device="cpu", dtype=torch.int64
+    )
+    heads = torch.tensor([head for layer in group for head in layer.heads], device="cpu", dtype=torch.int64)
+    shown = torch.tensor(
+        [head in layer.shown for layer in group for head in layer.heads], device="cpu", dtype=torch.bool
+    )
+    alike = torch.where(shown, alike, -2.0)
+    alike.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
+    value, place = torch.where(alike.isnan(), -2.0, alike).max(-1)
+    none = value < -1.5
+    best = NearestHeads(
+        torch.where(none, -1, numbers[place]),
+        torch.where(none, -1, heads[place]),
+        torch.where(none, torch.nan, value),
+    )
+    found, first = {}, 0
+    for layer in group:
+        own = slice(first, first + layer.source.heads)
+        found[layer.number] = NearestHeads(best.layer[:, own], best.head[:, own], best.similarity[:, own])
+        first = own.stop
+    return found

@@ -1,0 +1,105 @@
+"""The tokens at the keys of a layer: which are equal, and which are punctuation."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TokenRows = Sequence[str] | Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyTokens:
+    """(1 or batch, key) each: numbers that are equal where tokens are, and which tokens are punctuation; None if
+    unknown."""
+
+    ids: Tensor | None = None
+    punctuation: Tensor | None = None
+
+
+def key_tokens(ids: Any, tokens: TokenRows | None) -> KeyTokens:
+    """`ids` are integers, (key,) or (batch, key); `tokens` strings, one row or one for each batch row."""
+    numbers = None if ids is None else _token_numbers(ids)
+    if tokens is None:
+        return KeyTokens(numbers)
+    rows = _token_rows(tokens)
+    if numbers is not None and numbers.shape[-1] != len(rows[0]):
+        raise ValueError(f"ids and tokens must be of one length, got {numbers.shape[-1]} ids and {len(rows[0])} tokens")
+    known: dict[str, int] = {}
+    found = torch.tensor(
+        [[known.setdefault(token, len(known)) for token in row] for row in rows], device="cpu", dtype=torch.int64
+    )
+    signs = torch.tensor([is_punctuation(token) for token in known], dtype=torch.bool, device="cpu")
+    return KeyTokens(found if numbers is None else numbers, signs[found])
+
+
+def _token_numbers(ids: Any) -> Tensor:
+    found = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids), device="cpu")
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool or found.ndim not in (1, 2):
+        kind = str(found.dtype).removeprefix("torch.")
+        raise TypeError(
+            f"ids must be integers, (key,) or (batch, key), got {kind} of shape {tuple(found.shape)}; "
+            "strings are passed as tokens="
+        )
+    found = found.detach().cpu().long()
+    found = found if found.ndim == 2 else found.unsqueeze(0)
+    numbers: Tensor = found.unique(return_inverse=True)[1]
+    return numbers.view(found.shape)
+
+
+def _token_rows(tokens: TokenRows) -> list[list[str]]:
+    if isinstance(tokens, str):
+        raise TypeError("tokens must be a sequence of strings, got one string; split it first")
+    one = len(tokens) == 0 or isinstance(tokens[0], str)
+    rows = [list(tokens)] if one else [list(row) for row in tokens]
+    if len({len(row) for row in rows}) > 1 or any(not isinstance(token, str) for row in rows for token in row):
+        raise TypeError("tokens must be strings, one row of them or a batch of rows of one length; pad the short ones")
+    return rows  # type: ignore[return-value]
+
+
+BEFORE, AFTER = ("Ġ", "▁", "##"), ("</w>", "@@")
+
+
+def is_punctuation(token: str) -> bool:
+    """Whether a token holds punctuation (Unicode's categories P…) and, marks and spaces aside, nothing else.
+
+    >>> [is_punctuation(token) for token in (",", "Ġ(", "▁...", "##'", "“", "âĢľ", "it's", "[CLS]", "+", "▁")]
+    [True, True, True, True, True, True, False, False, False, False]
+    """
+    text = _bare(_decoded(token).strip())
+    return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
+
+
+def _bare(text: str) -> str:
+    for mark in BEFORE:
+        if text.startswith(mark) and len(text) > len(mark):
+            text = text.removeprefix(mark)
+    for mark in AFTER:
+        if text.endswith(mark) and len(text) > len(mark):
+            text = text.removesuffix(mark)
+    return text.strip()
+
+
+def _letters() -> dict[str, int]:
+    """The byte that each letter stands for in byte-level vocabularies: itself if it can be printed, else one from
+    U+0100 on."""
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+BYTES = _letters()
+
+
+def _decoded(token: str) -> str:
+    """The text of a token of a byte-level vocabulary; all others as they are."""
+    if token.isascii() or any(letter not in BYTES for letter in token):
+        return token
+    try:
+        return bytes(BYTES[letter] for letter in token).decode()
+    except UnicodeDecodeError:
+        return token
