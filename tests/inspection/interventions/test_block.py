@@ -150,7 +150,7 @@ def test_an_error_in_the_model_ends_the_block() -> None:
 def test_other_threads_and_other_models_are_not_changed() -> None:
     three, other = model(), model()
     before, found = three(X), []
-    with intervene(three, Uniform()):
+    with pytest.warns(UserWarning, match="in another thread than that of the intervention"), intervene(three, Uniform()):
         assert torch.equal(other(X), before)
         thread = threading.Thread(target=lambda: found.append(three(X)))
         thread.start()

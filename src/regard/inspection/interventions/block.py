@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.inspection.hooks.call import ModuleNames
 from regard.inspection.hooks.intercept import accelerated, modifying
+from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.hooks.selection import Heads, Layers, Selection, matches
 from regard.inspection.interventions.change import Change, DroppedKeys, Site
@@ -19,18 +20,22 @@ NOTHING = (
     "{} made no call of attention that can be changed: scaled_dot_product_attention, nn.MultiheadAttention, the "
     "attention interface of transformers, or regard's attend"
 )
+PARTLY = "{} ran attention that is not intercepted, and so not changed: {}"
 
 
 class Intervention:
     """A block in which the attention of some heads is changed; `layers` names those it has changed so far."""
 
-    def __init__(self, model: nn.Module, changes: tuple[Change, ...], selection: Selection) -> None:
+    def __init__(
+        self, model: nn.Module, changes: tuple[Change, ...], selection: Selection, watch: Watch | None = None
+    ) -> None:
         self._model, self._changes, self._selection = type(model).__name__, changes, selection
         self._names, self._dropped, self._block = ModuleNames(model), DroppedKeys(), ExitStack()
         self._seen: list[str] = []  # layers that ran
         self._changed: dict[str, int] = {}  # how often each was changed
         self._reach = 0  # number of key positions so far
-        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(modifying, model, self._modify)
+        self._watch = watch
+        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(modifying, model, self._modify, watch)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -52,11 +57,15 @@ class Intervention:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._block.close()
-        self._names, self._dropped = ModuleNames(nn.Identity()), DroppedKeys()
+        missed = () if self._watch is None else missed_in(self._watch, self._selection)
+        self._names, self._dropped, self._watch = ModuleNames(nn.Identity()), DroppedKeys(), None
         if kind is not None:
             return
         if not self._seen:
-            raise ValueError(NOTHING.format(self._model))
+            also = f". Not intercepted: {listed(missed)}" if missed else ""
+            raise ValueError(NOTHING.format(self._model) + also)
+        if missed:
+            warn(PARTLY.format(self._model, listed(missed)))
         self._selection.check(self._seen)
         for change in self._changes:
             change.check(self._reach)
@@ -90,7 +99,8 @@ def intervene(model: nn.Module, *changes: Change, layers: Layers = None, heads: 
     """A block in which the attention of the chosen layers and heads is changed, one change after the other.
 
     `layers` are numbers, names or patterns of names, as in `capture(model, ...).layers`; `heads` are numbers; by
-    default all. Heads that are not chosen, and the model after the block, stay as they are.
+    default all. Heads that are not chosen, and the model after the block, stay as they are. Attention of the chosen
+    layers that is not intercepted, and so not changed, is warned of at the end of the block.
 
     >>> import torch
     >>> from regard.inspection.interventions import Ablate, intervene
@@ -116,7 +126,7 @@ def intervene(model: nn.Module, *changes: Change, layers: Layers = None, heads: 
             f"{names.compiled} is compiled, which leaves no call of attention to change; intervene in the model as it "
             "was before torch.compile (its _orig_mod)"
         )
-    return Intervention(model, changes, selected(model, layers, heads))
+    return Intervention(model, changes, selected(model, layers, heads), Watch(model, "intervention"))
 
 
 def selected(model: nn.Module, layers: Layers, heads: Heads) -> Selection:
@@ -129,6 +139,11 @@ def selected(model: nn.Module, layers: Layers, heads: Heads) -> Selection:
                 f"no module of {type(model).__name__} is {layer!r}; regard.capture(model, ...).layers has the names"
             )
     return selection
+
+
+def missed_in(watch: Watch, selection: Selection) -> tuple[Missed, ...]:
+    """Attention of selected layers that was not intercepted."""
+    return tuple(each for each in watch.missed if selection.may_select(each.layer))
 
 
 def _head_mask(heads: tuple[int, ...] | None, count: int) -> Tensor:

@@ -12,8 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from regard.inspection.hooks.call import AttentionCall, ModuleNames
 from regard.inspection.hooks.intercept import intercepting, modifying
+from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.selection import Heads, Layers, Selection
-from regard.inspection.interventions.block import NOTHING, intervene, selected
+from regard.inspection.interventions.block import NOTHING, PARTLY, Intervention, intervene, missed_in, selected
 from regard.inspection.interventions.change import Change
 from regard.inspection.records import Cell, Estimate, Table
 from regard.inspection.statistics import mean
@@ -166,7 +167,7 @@ def effect(
     if not given:
         raise ValueError("effect needs at least one input")
     selection = selected(model, layers, None if heads == "each" else heads)
-    intervene(model, *changes)  # checks them
+    intervene(model, *changes)  # checks the changes
     heads_changed, values = _runs(model, given, changes, selection, heads == "each", together, metric, at == "last")
     columns = ("layers", "heads") if together else ("layer", "head")
     names = list(values[0])
@@ -202,16 +203,20 @@ def _runs(
     counts: dict[str, int] = {}
     with modifying(model, lambda: None), ExitStack() as stack:  # the hooks stay set from run to run
         counting = stack.enter_context(ExitStack())
-        counting.enter_context(intercepting(model, _head_counter(model, counts)))
+        watch = Watch(model, "intervention")
+        counting.enter_context(intercepting(model, _head_counter(model, counts), watch))
         for index, one in enumerate(given):
             before = model(*one.args, **one.kwargs)
             if index == 0:
                 counting.close()
-                rows = _rows(model, counts, selection, each, together)
+                missed = missed_in(watch, selection)
+                rows = _rows(model, counts, selection, each, together, missed)
+                if missed:
+                    warn(PARTLY.format(type(model).__name__, listed(missed)))
                 values: list[dict[str, list[Tensor]]] = [{} for _ in rows]
                 stack.enter_context(display())
             for done, (row, by_metric) in enumerate(zip(rows, values, strict=True), 1):
-                with intervene(model, *changes, layers=row.layers, heads=row.heads):
+                with Intervention(model, changes, selected(model, row.layers, row.heads)):
                     after = model(*one.args, **one.kwargs)
                 for name, how in named(metric, before).items():
                     by_metric.setdefault(name, []).append(measured(how, one, before, after, last).cpu())
@@ -238,10 +243,16 @@ def _head_counter(model: nn.Module, counts: dict[str, int]) -> Callable[[Callabl
 
 
 def _rows(
-    model: nn.Module, counts: dict[str, int], selection: Selection, each: bool, together: bool
+    model: nn.Module,
+    counts: dict[str, int],
+    selection: Selection,
+    each: bool,
+    together: bool,
+    missed: Sequence[Missed],
 ) -> list[ChangedHeads]:
     if not counts:
-        raise ValueError(NOTHING.format(type(model).__name__))
+        also = f". Not intercepted: {listed(missed)}" if missed else ""
+        raise ValueError(NOTHING.format(type(model).__name__) + also)
     selection.check(list(counts))
     chosen = [path for index, path in enumerate(counts) if selection.selects(index, path)]
     heads = "all" if selection.heads is None else ", ".join(map(str, selection.heads))
