@@ -150,12 +150,17 @@ def test_an_error_in_the_model_ends_the_block() -> None:
 def test_other_threads_and_other_models_are_not_changed() -> None:
     three, other = model(), model()
     before, found = three(X), []
-    with pytest.warns(UserWarning, match="in another thread than that of the intervention"), intervene(three, Uniform()):
-        assert torch.equal(other(X), before)
-        thread = threading.Thread(target=lambda: found.append(three(X)))
-        thread.start()
-        thread.join()
-        three(X)
+
+    def changed() -> None:
+        with intervene(three, Uniform()):
+            assert torch.equal(other(X), before)
+            thread = threading.Thread(target=lambda: found.append(three(X)))
+            thread.start()
+            thread.join()
+            three(X)
+
+    with pytest.warns(UserWarning, match="in another thread than that of the intervention"):
+        changed()
     assert torch.equal(found[0], before)
 
 

@@ -324,3 +324,22 @@ def test_messages_say_what_to_do() -> None:
         a.times(torch.randn(2, 3, 12))
     with pytest.raises(TypeError, match="k must be an int"):
         a.topk(2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("large", [2**63, -(2**63) - 1, 2**64, 2**500])
+def test_indices_that_do_not_fit_in_64_bits(large: int) -> None:
+    a = matrix(*torch.randn(2, 1, 2, 10, 4))
+    for index in ((0, 0, large, 0), (0, 0, 0, large), (large, 0), (0, large, 1, 1), (0, 0, [large], 0), (0, [large])):
+        with pytest.raises(IndexError, match=r"index .* is out of range: no axis has that many entries"):
+            a[index]
+    assert torch.equal(a[0, 0, np.array([1, 2], dtype=np.uint64)], a[0, 0, 1:3])
+    with pytest.raises(IndexError, match="got a list with str"):
+        a[0, 0, np.array(["a", 1], dtype=object)]
+
+
+def test_results_that_no_machine_holds() -> None:
+    a = matrix(*torch.randn(2, 1, 2, 10, 4))
+    for work in (lambda: a.topk(2**62), lambda: a.pool(2**62, 2**62), lambda: a.survey("pool", rows=2**62)):
+        with pytest.raises(ValueError, match=r"would hold \d+ numbers, more than 2\*\*40; .* 10 queries and 10 keys"):
+            work()
+    assert a.pyramid(2**62, 2**62)[0].shape == (1, 2, 10, 10)

@@ -11,7 +11,7 @@ from regard import checks
 from regard.engine.arguments import mask_of
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
-from regard.inspection.matrix.indexing import Tokens, WeightArray
+from regard.inspection.matrix.indexing import MOST, Tokens, WeightArray
 from regard.inspection.matrix.reductions import HOWS, Distance, Peak, PooledGrid, TopK
 from regard.inspection.matrix.source import Computed, Stored, taken
 from regard.inspection.matrix.survey import ReductionCall, survey
@@ -154,7 +154,8 @@ class AttentionMatrix(WeightArray):
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
-        found: TopK = self._ask(ReductionCall("topk", (checks.whole("k", k, 1),)))
+        self._has_room(f"topk({checks.whole('k', k, 1)})", self._source.queries * k)
+        found: TopK = self._ask(ReductionCall("topk", (k,)))
         return found
 
     def received(self) -> Tensor:
@@ -179,7 +180,7 @@ class AttentionMatrix(WeightArray):
         than there are queries or keys, cells repeat.
         """
         _known_how(how)
-        return self._grid(rows, cols).stretched(rows, cols).by(how).to(self.dtype)
+        return self._stretched(rows, cols).by(how).to(self.dtype)
 
     def pyramid(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> list[Tensor]:
         """The grid of `pool`, then two by two cells in one, down to a single cell; one pass over the pairs.
@@ -244,7 +245,7 @@ class AttentionMatrix(WeightArray):
         asks = [ReductionCall(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
         missing = [ask for ask in asks if ask not in self._whole.results and ask not in self._own.results]
         self._own.results.update(survey(self._source, missing))
-        grid = self._grid(rows, cols).stretched(rows, cols) if "pool" in names else None
+        grid = self._stretched(rows, cols) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
 
     def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
@@ -296,6 +297,21 @@ class AttentionMatrix(WeightArray):
     @staticmethod
     def _size(rows: int, cols: int) -> tuple[int, int]:
         return checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
+
+    def _stretched(self, rows: int, cols: int) -> PooledGrid:
+        """Of just this size: cells repeat if it is larger than the matrix."""
+        rows, cols = self._size(rows, cols)
+        self._has_room(f"a grid of {rows} × {cols} cells", rows * cols)
+        return self._grid(rows, cols).stretched(rows, cols)
+
+    def _has_room(self, what: str, numbers: int) -> None:
+        """Refuse a result of so many numbers for each map that no machine holds it."""
+        count = self._maps.numel() * numbers
+        if count > MOST:
+            raise ValueError(
+                f"{what} would hold {checks.written(count)} numbers, more than 2**40; the matrix has "
+                f"{self._source.queries:,} queries and {self._source.keys:,} keys, ask for no more than these"
+            )
 
     def _computed(self, what: str) -> Computed:
         if isinstance(self._source, Computed):

@@ -53,16 +53,34 @@ def _entry(part: Any) -> Any:
     if isinstance(part, bool | np.bool_):
         raise IndexError(f"indices must be integers, slices or lists of integers, got {part!r}")
     if isinstance(part, list | tuple | range | np.ndarray | Tensor):
-        found = torch.as_tensor(np.asarray(part) if not isinstance(part, Tensor) else part, device="cpu")
-        if found.numel() == 0:
-            found = found.long()
-        if found.dtype == torch.bool or not (found.is_floating_point() or found.is_complex()):
-            found = found.cpu() if found.dtype == torch.bool else found.cpu().long()
-            return found if found.ndim else int(found)
+        indices = part if isinstance(part, Tensor) else _tensor(np.asarray(part))
+        if indices.numel() == 0:
+            indices = indices.long()
+        if indices.dtype == torch.bool or not (indices.is_floating_point() or indices.is_complex()):
+            indices = indices.cpu() if indices.dtype == torch.bool else indices.cpu().long()
+            return indices if indices.ndim else int(indices)
     try:
-        return part.__index__()
+        index = part.__index__()
     except AttributeError:
         raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
+    return _in_64_bits(index)
+
+
+def _tensor(indices: np.ndarray[Any, Any]) -> Tensor:
+    if indices.dtype.kind in "uO":  # NumPy's types for integers above 2**63 - 1
+        for index in indices.reshape(-1).tolist():
+            if isinstance(index, bool) or not isinstance(index, int):
+                kind = type(index).__name__
+                raise IndexError(f"indices must be integers, slices or lists of integers, got a list with {kind}")
+            _in_64_bits(index)
+        indices = indices.astype(np.int64)
+    return torch.as_tensor(indices, device="cpu")
+
+
+def _in_64_bits(index: int) -> int:
+    if not -checks.LARGEST - 1 <= index <= checks.LARGEST:
+        raise IndexError(f"index {checks.written(index)} is out of range: no axis has that many entries")
+    return index
 
 
 def contiguous(entry: Any, count: int) -> slice | None:
@@ -127,6 +145,7 @@ def runs(numbers: Tensor, most: int, gap: int) -> list[slice]:
     return ranges
 
 
+MOST = 1 << 40  # numbers that no result has room for
 LIMIT = 1 << 26  # most numbers that are returned at once by default
 HEIGHT, WIDTH = 256, 4096  # most rows and columns of one tile that indexing computes
 GAP = 16  # rows this close are computed together
