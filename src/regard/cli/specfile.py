@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 from torch import Tensor
 
 from regard.inspection.explain import project
-from regard.inspection.explanation.numbers import matrix, tensor_of
+from regard.inspection.explain.numbers import matrix, tensor_of
 from regard.spec import biases, masks, scores
 from regard.spec.serialize import registered
 

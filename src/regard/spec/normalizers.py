@@ -1,6 +1,7 @@
 """Normalizers: how a row of logits becomes a row of weights."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from regard.checks import is_float, is_tensor, number, shape
 from regard.spec.part import Part
 from regard.spec.plane import SAME_FOR_ALL, named_axes
 from regard.spec.serialize import register
+from regard.spec.steps import Exponential, Largest, NormalizerStep, Threshold
 
 
 class Normalizer(Part):
@@ -21,6 +23,9 @@ class Normalizer(Part):
 
     axes = SAME_FOR_ALL
 
+    definitions = ("weights",)
+    derived = ("backward", "step", "symbols")
+    step: ClassVar[NormalizerStep | None] = None  # the primitive step that it is
     #: whether attention over parts of the keys can be merged into attention over all
     mergeable: bool = False
 
@@ -66,6 +71,7 @@ class Softmax(Normalizer):
     sink: Tensor | float | None = None
 
     mergeable = True
+    step = Exponential()
 
     def __post_init__(self) -> None:
         if isinstance(self.sink, Tensor):
@@ -86,6 +92,8 @@ class Softmax(Normalizer):
 class Hard(Normalizer):
     """All weight on the largest logit, the first of equals; no gradient to query and key. The row state is that key."""
 
+    step = Largest()
+
     def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         best, index = logits.detach().max(-1, keepdim=True)
         seen = best != -torch.inf
@@ -102,6 +110,8 @@ class Hard(Normalizer):
 class Sparsemax(Normalizer):
     """The nearest point of the simplex, often with exact zeros (Martins & Astudillo, 2016).
     The row state is the threshold t of max(x − t, 0)."""
+
+    step = Threshold()
 
     def weights(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         top = logits.detach().amax(-1, keepdim=True)

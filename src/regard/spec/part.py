@@ -1,6 +1,7 @@
 """Part: the small frozen value that every piece of a spec is."""
 
 import copy
+import inspect
 import operator
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
@@ -22,6 +23,8 @@ class Part:
 
     family: ClassVar[str] = ""  # scores, masks, biases, normalizers or dropout
     registered: ClassVar[Any] = None  # its name in files and its class, once `register` was called
+    title: ClassVar[str] = ""  # what `explain` calls it
+    symbols: ClassVar[tuple[str, str] | None] = None  # its formula for `explain`, as text and LaTeX; None: by its steps
     definitions: ClassVar[tuple[str, ...]] = ()  # methods that say what a part of this kind computes
     derived: ClassVar[tuple[str, ...]] = ()  # methods that say how; they must follow from the definition
 
@@ -36,7 +39,7 @@ class Part:
         kind = next(one for one in cls.__mro__ if "definitions" in vars(one))
         for name in cls.derived:
             if name not in vars(cls):
-                setattr(cls, name, vars(kind)[name])
+                setattr(cls, name, inspect.getattr_static(kind, name))
 
     #: names of the last axes of each tensor that it holds: "batch", "head", "kv head", "query", "key", or None for an
     #: axis that no selection slices. Without a declaration a part may depend on batch rows and heads in any way.

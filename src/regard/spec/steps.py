@@ -204,3 +204,24 @@ class OffsetTable:
 
 
 BiasStep = Slopes | OffsetTable | PairTable
+
+
+# Normalizers: how a row of logits x becomes weights.
+
+
+@dataclass(frozen=True, eq=False)
+class Exponential:
+    """e^x over its sum, in which a sink takes part; the row state is the lse. Parts of the keys can be merged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold:
+    """max(x − t, 0); the row state is t."""
+
+
+@dataclass(frozen=True, eq=False)
+class Largest:
+    """1 at the first largest x, else 0; the row state is its key."""
+
+
+NormalizerStep = Exponential | Threshold | Largest

@@ -22,7 +22,7 @@ class Bias(Part):
 
     family = "biases"
     definitions = ("values",)
-    derived = ("lower", "steps", "hides")
+    derived = ("lower", "steps", "hides", "symbols")
 
     @property
     def positional(self) -> bool:
@@ -106,6 +106,7 @@ class Total(Bias):
 class Dense(Bias):
     """A float tensor that broadcasts to (batch, head, query, key); it stays the size it has."""
 
+    title = "a table"
     axes = named_axes(tensor=("batch", "head", "query", "key"))
 
     tensor: Tensor

@@ -22,6 +22,7 @@ COUNTED = 1 << 24  # float32, in which T5 computes the far buckets, tells distan
 class ALiBi(Bias):
     """−slope · |i − j| with a fixed slope per head (Press et al., 2022), for any number of heads."""
 
+    title = "ALiBi"
     axes = SAME_FOR_ALL
 
     heads: int
@@ -67,6 +68,7 @@ class Distance(Bias):
     `table` is (2R + 1,) or (heads, 2R + 1).
     """
 
+    title = "by distance"
     axes = named_axes(table=("head", None))
 
     table: Tensor
@@ -102,6 +104,7 @@ class T5(Bias):
     where the future shares bucket 0.
     """
 
+    title = "T5's buckets"
     axes = named_axes(table=(None, "head"))
 
     table: Tensor

@@ -26,7 +26,7 @@ class Mask(Part):
 
     family = "masks"
     definitions = ("visible",)
-    derived = ("runs", "steps")
+    derived = ("runs", "steps", "combines", "symbols")
     ragged: ClassVar[bool] = False  # whether the keys end at different places, so that no default start fits
 
     @property
@@ -54,6 +54,11 @@ class Mask(Part):
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         """The same as primitive steps in postfix order; none where it has only `visible`."""
         return ()
+
+    @property
+    def combines(self) -> tuple[Combine, tuple["Mask", ...]] | None:
+        """How it combines other masks, and which; None for a mask of its own."""
+        return None
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -117,6 +122,14 @@ class Mask(Part):
         raise TypeError("a mask is neither true nor false; write & for and, | for or, ~ for not")
 
 
+def _combined(self: Mask, plane: Plane) -> tuple[MaskStep, ...]:
+    """The steps of all masks that are combined, and how; none if one of them has none."""
+    assert self.combines is not None
+    how, masks = self.combines
+    each = [mask.steps(plane) for mask in masks]
+    return (*(step for steps in each for step in steps), how) if all(each) else ()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class _Two(Mask):
     """What `And` and `Or` share."""
@@ -166,8 +179,11 @@ class And(_Two):
     def runs(self, strips: Strips) -> Runs:
         return self.left.runs(strips) & self.right.runs(strips)
 
-    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
-        return _combined(plane, Combine.AND, self.left, self.right)
+    @property
+    def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
+        return Combine.AND, (self.left, self.right)
+
+    steps = _combined
 
     def __repr__(self) -> str:
         return self._joined("&")
@@ -184,8 +200,11 @@ class Or(_Two):
     def runs(self, strips: Strips) -> Runs:
         return self.left.runs(strips) | self.right.runs(strips)
 
-    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
-        return _combined(plane, Combine.OR, self.left, self.right)
+    @property
+    def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
+        return Combine.OR, (self.left, self.right)
+
+    steps = _combined
 
     def __repr__(self) -> str:
         return self._joined("|")
@@ -217,8 +236,11 @@ class Not(Mask):
     def runs(self, strips: Strips) -> Runs:
         return ~self.mask.runs(strips)
 
-    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
-        return _combined(plane, Combine.NOT, self.mask)
+    @property
+    def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
+        return Combine.NOT, (self.mask,)
+
+    steps = _combined
 
     def check(self, plane: Plane) -> None:
         self.mask.check(plane)
@@ -232,12 +254,6 @@ class Not(Mask):
 
     def __repr__(self) -> str:
         return f"~{_bracketed(self.mask)}"
-
-
-def _combined(plane: Plane, how: Combine, *masks: Mask) -> tuple[MaskStep, ...]:
-    """The steps of all masks and how they combine; none if one of them has none."""
-    each = [mask.steps(plane) for mask in masks]
-    return (*(step for steps in each for step in steps), how) if all(each) else ()
 
 
 def _mask(other: object) -> Mask:

@@ -27,7 +27,8 @@ class Score(Part):
 
     family = "scores"
     definitions = ("formula", "change", "factor")
-    derived = ("form", "steps", "lower")
+    derived = ("form", "step", "steps", "lower", "symbols")
+    step: ScoreStep | None = None  # what it does to another score, for one that changes another
 
     #: how engines compute it: "product" q′·k′, "sum" v·φ(a + b), "relative", or "function"
     form: str = "product"

@@ -32,10 +32,10 @@ class Wrapped(Score):
         """The scores made from the inner ones."""
         raise NotImplementedError(f"{type(self).__name__} must define change(score, pairs)")
 
-    def followed_by(self, step: ScoreStep) -> tuple[ScoreStep, ...]:
-        """The steps of the inner score and this one; none if it has none."""
+    def steps(self) -> tuple[ScoreStep, ...]:
+        """The steps of the inner score and its own; none if one has none."""
         inner = self.score.steps()
-        return (*inner, step) if inner else ()
+        return () if not inner or self.step is None else (*inner, self.step)
 
     @property
     def functions(self) -> tuple[ScoreMod, ...]:
@@ -80,8 +80,11 @@ class SoftCapped(Wrapped):
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Capped(self.score.lower(query, key), float(self.cap))
 
-    def steps(self) -> tuple[ScoreStep, ...]:
-        return self.followed_by(Cap(float(self.cap)))
+    steps = Wrapped.steps
+
+    @property
+    def step(self) -> ScoreStep:  # type: ignore[override]
+        return Cap(float(self.cap))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,8 +116,11 @@ class Modified(Wrapped):
     def lower(self, query: Tensor, key: Tensor) -> Form:
         return Function(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
 
-    def steps(self) -> tuple[ScoreStep, ...]:
-        return self.followed_by(ScoreRule(self.fn))
+    steps = Wrapped.steps
+
+    @property
+    def step(self) -> ScoreStep:  # type: ignore[override]
+        return ScoreRule(self.fn)
 
     @property
     def functions(self) -> tuple[ScoreMod, ...]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.inspection.explanation.notation import Math
+from regard.inspection.explain.notation import Math
 from regard.inspection.records import Grid
 
 
@@ -69,19 +69,19 @@ class Explanation:
 
     def text(self, width: int = 100) -> str:
         """For a terminal of `width` columns."""
-        from regard.inspection.explanation.text import text
+        from regard.inspection.explain.text import text
 
         return text(self, width)
 
     def markdown(self) -> str:
         """GitHub's Markdown, with tables."""
-        from regard.inspection.explanation.markdown import markdown
+        from regard.inspection.explain.markdown import markdown
 
         return markdown(self)
 
     def latex(self, *, document: bool = True) -> str:
         """A document that any LaTeX compiles, or the part of it to include in an article that uses amsmath."""
-        from regard.inspection.explanation.latex import latex
+        from regard.inspection.explain.latex import latex
 
         return latex(self, document=document)
 

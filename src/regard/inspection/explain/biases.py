@@ -1,12 +1,9 @@
 """The step of the bias: what each term adds to the scores, and why."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-from regard.inspection.explanation.case import Case
-from regard.inspection.explanation.notation import (
+from regard.inspection.explain.case import Case
+from regard.inspection.explain.notation import (
     Math,
     absolute,
     equals,
@@ -18,8 +15,9 @@ from regard.inspection.explanation.notation import (
     times,
     word,
 )
-from regard.inspection.explanation.record import Step, Worked
-from regard.spec.biases import T5, ALiBi, Bias, Dense, Distance
+from regard.inspection.explain.record import Step, Worked
+from regard.spec.biases import Bias
+from regard.spec.steps import OffsetTable, PairTable, Slopes
 
 
 def bias_steps(case: Case) -> list[Step]:
@@ -28,7 +26,7 @@ def bias_steps(case: Case) -> list[Step]:
         return []
     terms = case.asked.bias.terms()
     names = [word("B")] if len(terms) == 1 else [subscripted("B", at + 1) for at in range(len(terms))]
-    steps = [_BUILDERS.get(type(term), _other)(case, term, name) for term, name in zip(terms, names, strict=True)]
+    steps = [_term(case, term, name) for term, name in zip(terms, names, strict=True)]
     return [*steps, _sum(case, names)]
 
 
@@ -36,8 +34,25 @@ def _values(case: Case, bias: Bias) -> torch.Tensor:
     return case.pairs(bias.values(case.plane).to(case.asked.dtype))
 
 
-def _alibi(case: Case, bias: ALiBi, name: Math) -> Step:
-    values, slope = _values(case, bias), case.number(bias.slopes[case.head])
+def _term(case: Case, bias: Bias, name: Math) -> Step:
+    match () if bias.symbols else bias.steps():
+        case (Slopes() as step,):
+            return _slopes(case, bias, step, name)
+        case (OffsetTable() as step,):
+            return _offsets(case, bias, step, name)
+        case (PairTable(),):
+            why = "The numbers of a given table, one per pair; −∞ hides a pair."
+            return Step(_title(bias), None, why, (case.over_pairs(name, _values(case, bias)),))
+    formula = None if bias.symbols is None else equals(name, word(*bias.symbols))
+    return Step(_title(bias), formula, f"The values of {bias!r}.", (case.over_pairs(name, _values(case, bias)),))
+
+
+def _title(bias: Bias) -> str:
+    return f"Bias: {bias.title}" if bias.title else "Bias"
+
+
+def _slopes(case: Case, bias: Bias, step: Slopes, name: Math) -> Step:
+    values, slope = _values(case, bias), case.number(step.slopes[case.head])
     i = case.number(case.i[case.row])
     worked = tuple(
         Worked(
@@ -50,7 +65,7 @@ def _alibi(case: Case, bias: ALiBi, name: Math) -> Step:
         for key in case.worked_keys
     )
     return Step(
-        "Bias: ALiBi",
+        _title(bias),
         equals(name, word("−slope·|i − j|", r"-\text{slope} \cdot |i - j|")),
         f"The further apart query and key stand, the more is taken off; the slope of head {case.head} is {slope.text}."
         + case.shortened,
@@ -59,28 +74,23 @@ def _alibi(case: Case, bias: ALiBi, name: Math) -> Step:
     )
 
 
-def _distance(case: Case, bias: Distance, name: Math) -> Step:
-    reach = bias.table.shape[-1] // 2
-    offsets = [f"i − j = {integer(case.i[case.row] - j)}" for j in case.j]
-    why = f"A learned number for each offset i − j; offsets beyond ±{reach} share the last one."
-    return _looked_up(case, "Bias: by distance", bias, name, "table[i − j]", why, offsets)
-
-
-def _t5(case: Case, bias: T5, name: Math) -> Step:
-    buckets = bias.bucket(
-        torch.tensor([case.i[case.row] - j for j in case.j], device=case.query.device, dtype=torch.int64)
-    ).tolist()
+def _offsets(case: Case, bias: Bias, step: OffsetTable, name: Math) -> Step:
+    reach, index = step.reach, step.index
+    offsets = [case.i[case.row] - j for j in case.j]
+    labels = [f"i − j = {integer(offset)}" for offset in offsets]
+    if index is None:
+        why = f"A learned number for each offset i − j; offsets beyond ±{reach} share the last one."
+        return _looked_up(case, bias, name, "table[i − j]", why, labels)
+    buckets = [int(index[max(-reach, min(offset, reach)) + reach]) for offset in offsets]
     why = (
         "A learned number for each bucket of offsets: near offsets have one each, far ones share, in steps that grow "
         "with the distance."
     )
-    labels = [
-        f"i − j = {integer(case.i[case.row] - j)}, bucket {bucket}" for j, bucket in zip(case.j, buckets, strict=True)
-    ]
-    return _looked_up(case, "Bias: T5's buckets", bias, name, "table[bucket(i − j)]", why, labels)
+    labels = [f"{label}, bucket {bucket}" for label, bucket in zip(labels, buckets, strict=True)]
+    return _looked_up(case, bias, name, "table[bucket(i − j)]", why, labels)
 
 
-def _looked_up(case: Case, title: str, bias: Bias, name: Math, formula: str, why: str, reasons: list[str]) -> Step:
+def _looked_up(case: Case, bias: Bias, name: Math, formula: str, why: str, reasons: list[str]) -> Step:
     values = _values(case, bias)
     worked = tuple(
         Worked(f"{case.label(key)}: {reasons[key]}", equals(name, case.number(values[case.row, key])))
@@ -88,21 +98,12 @@ def _looked_up(case: Case, title: str, bias: Bias, name: Math, formula: str, why
     )
     latex = rf"\text{{{formula.replace('−', '--')}}}"
     return Step(
-        title,
+        _title(bias),
         equals(name, word(formula, latex)),
         why + case.shortened,
         (case.over_pairs(name, values),),
         worked,
     )
-
-
-def _dense(case: Case, bias: Dense, name: Math) -> Step:
-    why = "The numbers of a given table, one per pair; −∞ hides a pair."
-    return Step("Bias: a table", None, why, (case.over_pairs(name, _values(case, bias)),))
-
-
-def _other(case: Case, bias: Bias, name: Math) -> Step:
-    return Step("Bias", None, f"The values of {bias!r}.", (case.over_pairs(name, _values(case, bias)),))
 
 
 def _sum(case: Case, names: list[Math]) -> Step:
@@ -127,11 +128,3 @@ def _sum(case: Case, names: list[Math]) -> Step:
         (case.over_pairs("L", logits),),
         worked,
     )
-
-
-_BUILDERS: dict[type[Bias], Callable[[Case, Any, Math], Step]] = {
-    ALiBi: _alibi,
-    Distance: _distance,
-    T5: _t5,
-    Dense: _dense,
-}

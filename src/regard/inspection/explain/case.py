@@ -2,19 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from regard import checks
 from regard.cached import cached_property
 from regard.engine.request import Request
-from regard.inspection.explanation import notation
-from regard.inspection.explanation.notation import Math
-from regard.inspection.explanation.record import Matrix, Worked
-from regard.inspection.explanation.stages import Stages, stages
-from regard.spec.forms import per_head
+from regard.inspection.explain import notation
+from regard.inspection.explain.notation import Math
+from regard.inspection.explain.record import Matrix, Worked
+from regard.spec.forms import per_head, weights_times_values
+from regard.spec.normalizers import Softmax
 from regard.spec.plane import Pairs
 from regard.spec.scores import Score
+
+if TYPE_CHECKING:
+    from regard.inspection.explain.project import Projected
 
 MOST_KEYS = 8  # whose arithmetic is written out; all keys are in the tables
 
@@ -32,7 +37,7 @@ class Case:
     digits: int
 
     @cached_property
-    def stages(self) -> Stages:
+    def stages(self) -> "Stages":
         """What the engine computes, for all batch rows and heads."""
         return stages(self.asked)
 
@@ -163,3 +168,133 @@ class Case:
             )
             for column in range(min(values.shape[1], MOST_KEYS))
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """All are (batch, kv head, group, query, key), `output` is (…, query, d_v), `state` (…, query).
+
+    `masked` is True where the mask alone shows the pair, `visible` where score and bias do not hide it either;
+    `exponents` are the logits over τ, −inf where hidden.
+    """
+
+    scores: Tensor
+    masked: Tensor
+    visible: Tensor
+    bias: Tensor | None
+    logits: Tensor
+    exponents: Tensor
+    weights: Tensor
+    state: Tensor
+    factors: Tensor | None
+    dropped: Tensor
+    output: Tensor
+
+
+def stages(asked: Request) -> Stages:
+    """The formula of the reference engine, operation by operation, for finite inputs."""
+    pairs = asked.plane.all
+    size = (*asked.query.shape[:-1], asked.plane.keys)
+    scores = asked.score.formula(asked.query.to(asked.dtype), asked.key.to(asked.dtype), pairs).expand(size)
+    masked = asked.mask.visible(pairs).expand(size)
+    visible = masked & (scores != -torch.inf)
+    logits = torch.where(visible, scores, 0.0)
+    bias = None
+    if asked.bias is not None:
+        bias = asked.bias.values(pairs).to(asked.dtype).expand(size)
+        visible = visible & (bias != -torch.inf)
+        logits = logits + torch.where(visible, bias, 0.0)
+    logits = torch.where(visible, logits, 0.0)
+    exponents = torch.where(visible, logits / asked.temperatures, -torch.inf)
+    if isinstance(asked.normalizer, Softmax):
+        weights, state = _softmax(exponents, asked)
+    else:
+        weights, state = asked.normalizer.rows(exponents)
+    factors = None if asked.dropout is None else asked.dropout.factors(pairs, weights.dtype)
+    dropped = weights if factors is None else weights * factors
+    output = weights_times_values(torch.where(visible, dropped, 0.0), asked.value.to(asked.dtype))
+    return Stages(scores, masked, visible, bias, logits, exponents, weights, state, factors, dropped, output)
+
+
+def _softmax(x: Tensor, asked: Request) -> tuple[Tensor, Tensor]:
+    """e^(x − lse) and the lse, the sink as one more term; computed from the largest down, so nothing overflows."""
+    if asked.sink is not None:
+        x = torch.cat([x, asked.sink.unsqueeze(-1).expand(*x.shape[:-1], 1)], -1)
+    top = x.amax(-1, keepdim=True)
+    powers = (x - torch.where(top == -torch.inf, 0.0, top)).exp()
+    total = powers.sum(-1, keepdim=True)
+    some = total > 0
+    total = torch.where(some, total, 1.0)
+    lse = torch.where(some, top + total.log(), top)
+    return (powers / total)[..., : asked.plane.keys], lse.squeeze(-1)
+
+
+MOST_ROWS = 32
+MOST_WIDTH = 16
+MOST_DIGITS = 10
+
+
+def check_sizes(asked: Request, projected: "Projected | None") -> None:
+    """Refuse what no reader could follow."""
+    plane = asked.plane
+    for what, size in (("queries", plane.queries), ("keys", plane.keys)):
+        if not 1 <= size <= MOST_ROWS:
+            raise ValueError(
+                f"explain shows every number, for 1 to {MOST_ROWS} {what}; got {size}. "
+                "Cut the inputs, such as query[..., :8, :], or use attend for the result alone"
+            )
+    widths = {"query": asked.query, "key": asked.key, "value": asked.value}
+    if projected is not None:
+        widths |= {"x": projected.x, "memory": projected.source}
+    widths |= {f"the score's {name}": tensor for name, tensor in asked.score.parameters.items()}
+    for what, tensor in widths.items():
+        if tensor.shape[-1] > MOST_WIDTH:
+            raise ValueError(
+                f"explain shows every number of vectors up to width {MOST_WIDTH}; {what} has {tensor.shape[-1]}. "
+                "Project to fewer dimensions, or use attend for the result alone"
+            )
+
+
+def check_finite(case: Case) -> None:
+    """Refuse NaN and infinities, but for a score or bias of −inf, which hides its pair."""
+    for name, tensor in (("query", case.query), ("key", case.key), ("value", case.value)):
+        bad = (~tensor.isfinite()).nonzero()
+        if len(bad):
+            at, column = bad[0].tolist()
+            raise ValueError(
+                f"explain needs finite numbers, got {float(tensor[at, column])} in {name} at row {at}, column {column}"
+            )
+    logits = case.pairs(case.stages.logits)
+    bad = (~logits.isfinite()).nonzero()
+    if len(bad):
+        at, column = bad[0].tolist()
+        raise ValueError(
+            f"explain needs finite numbers, the logit of query {at} and key {column} is {float(logits[at, column])}; "
+            "scale the inputs down"
+        )
+
+
+def index(name: str, value: object, size: int) -> int:
+    """A number from 0 to size − 1."""
+    index = checks.whole(name, value)
+    if not 0 <= index < size:
+        raise ValueError(f"{name} must be 0 to {size - 1}, got {index}")
+    return index
+
+
+def labels(name: str, tokens: Sequence[str] | None, size: int, letter: str) -> tuple[str, ...]:
+    """The tokens, or numbered names where there are none."""
+    if tokens is None:
+        return tuple(f"{letter}{index}" for index in range(size))
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        raise TypeError(f"{name} must be a list of strings, one per row")
+    if len(tokens) != size:
+        raise ValueError(f"{name} must name each of the {size} rows, got {len(tokens)}")
+    return tuple(tokens)
+
+
+def decimals(digits: object) -> int:
+    """How many decimals are shown."""
+    if checks.whole("digits", digits, least=1) > MOST_DIGITS:
+        raise ValueError(f"digits must be at most {MOST_DIGITS}, got {digits}")
+    return checks.whole("digits", digits)

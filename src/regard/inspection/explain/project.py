@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.checks import is_float, same_kind, shape
-from regard.inspection.explanation.case import Case
-from regard.inspection.explanation.notation import word
-from regard.inspection.explanation.numbers import Numbers, matrix
-from regard.inspection.explanation.record import Step
+from regard.inspection.explain.case import Case
+from regard.inspection.explain.notation import word
+from regard.inspection.explain.numbers import Numbers, matrix
+from regard.inspection.explain.record import Step
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,24 +6,20 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import request
-from regard.inspection.explanation.biases import bias_steps
-from regard.inspection.explanation.case import Case
-from regard.inspection.explanation.limits import check_finite, check_sizes, decimals, index, labels
-from regard.inspection.explanation.masks import mask_steps
-from regard.inspection.explanation.normalizers import normalizer_steps, temperature_steps
-from regard.inspection.explanation.notation import integer, over, word
-from regard.inspection.explanation.numbers import Numbers, matrix
-from regard.inspection.explanation.output import dropout_steps, output_steps
-from regard.inspection.explanation.project import Projected, input_steps, project, projection_steps
-from regard.inspection.explanation.record import Explanation, Matrix, Step, Worked
-from regard.inspection.explanation.scores import score_steps
+from regard.inspection.explain.biases import bias_steps
+from regard.inspection.explain.case import Case, check_finite, check_sizes, decimals, index, labels
+from regard.inspection.explain.masks import mask_steps
+from regard.inspection.explain.normalizers import dropout_steps, normalizer_steps, output_steps, temperature_steps
+from regard.inspection.explain.notation import integer, over, word
+from regard.inspection.explain.numbers import Numbers, matrix
+from regard.inspection.explain.project import Projected, input_steps, projection_steps
+from regard.inspection.explain.record import Explanation
+from regard.inspection.explain.scores import score_steps
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Full, Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
-
-__all__ = ["Explanation", "Matrix", "Projected", "Step", "Worked", "explain", "project"]
 
 
 def explain(

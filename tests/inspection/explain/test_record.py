@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard import biases, show
+from regard import biases, plot
 from regard.inspection.explain import Explanation, explain
 
 
@@ -46,4 +46,4 @@ def test_printing() -> None:
 
 
 def test_a_matrix_is_a_picture_too() -> None:
-    assert "k1" in show.render(example().weights.grid, width=60)
+    assert "k1" in plot.render(example().weights.grid, width=60)

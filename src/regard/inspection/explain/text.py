@@ -2,11 +2,11 @@
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
-from regard.inspection.explanation.notation import typeset
-from regard.inspection.explanation.record import Explanation, Matrix, Step, Worked
-from regard.inspection.explanation.tables import Cells, cells
+from regard.inspection.explain.notation import Math, column, typeset
+from regard.inspection.explain.record import Explanation, Matrix, Step, Worked
 from regard.inspection.text import display_width, fit, left, right, visible
 
 _INDENT = "   "
@@ -59,7 +59,7 @@ def _table(matrix: Matrix, digits: int, room: int) -> list[list[str]]:
     return blocks
 
 
-def _column(shown: Cells, at: int) -> list[str]:
+def _column(shown: "Cells", at: int) -> list[str]:
     """The heading and the numbers of one column, all of one width."""
     heading = fit(visible(shown.columns[at]), _LONGEST_LABEL) if shown.columns else ""
     texts = [heading, *(typeset(row[at]).text for row in shown.values)]
@@ -99,3 +99,30 @@ def _worked(worked: Sequence[Worked], room: int) -> list[str]:
             break_on_hyphens=False,
         )
     return lines
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A matrix whose numbers are ASCII text; labels are as they came and must be escaped."""
+
+    name: Math
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[str]]
+
+    @property
+    def width(self) -> int:
+        """Columns of numbers."""
+        return len(self.values[0]) if self.values else 0
+
+    def part(self, start: int, stop: int) -> "Cells":
+        """Some of the columns."""
+        return Cells(self.name, self.rows, self.columns[start:stop], [row[start:stop] for row in self.values])
+
+
+def cells(matrix: Matrix, digits: int) -> Cells:
+    """The numbers of a matrix to `digits` decimals."""
+    width = len(matrix.values[0]) if matrix.values else 0
+    texts = column([value for row in matrix.values for value in row], digits)
+    rows = [texts[at * width : (at + 1) * width] for at in range(len(matrix.values))]
+    return Cells(matrix.name, matrix.rows or [""] * len(rows), matrix.columns, rows)

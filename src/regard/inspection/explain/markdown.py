@@ -1,9 +1,9 @@
 """An explanation as Markdown: headings, tables, and arithmetic as code, which needs no extension to read."""
 
-from regard.inspection.explanation.escape import markdown_text
-from regard.inspection.explanation.notation import typeset
-from regard.inspection.explanation.record import Explanation, Matrix, Step
-from regard.inspection.explanation.tables import cells
+from regard.inspection.explain.latex import markdown_text
+from regard.inspection.explain.notation import typeset
+from regard.inspection.explain.record import Explanation, Matrix, Step
+from regard.inspection.explain.text import cells
 
 
 def markdown(explanation: Explanation) -> str:

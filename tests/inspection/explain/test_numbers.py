@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.inspection.explanation.numbers import matrix, tensor_of
+from regard.inspection.explain.numbers import matrix, tensor_of
 
 
 def test_kinds() -> None:

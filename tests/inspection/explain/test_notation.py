@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inspection.explanation import notation
-from regard.inspection.explanation.notation import column, decimal, number, typeset, word
+from regard.inspection.explain import notation
+from regard.inspection.explain.notation import column, decimal, number, typeset, word
 
 
 @pytest.mark.parametrize(
