@@ -10,8 +10,9 @@ from torch import nn
 from regard.inspection.records import Estimate, Lines, Panel
 from regard.lab.report import Report
 from regard.lab.setting import Setting
+from regard.lab.statistics import over_trainings, parameters
 from regard.lab.why import experiment, task
-from regard.lab.why.experiment import RecallResults, lengths, octaves, over
+from regard.lab.why.experiment import RecallResults, lengths, octaves
 from regard.lab.why.task import SYMBOLS, drawn
 
 Quick = Callable[[str], Report]
@@ -41,8 +42,8 @@ def test_models_have_the_same_size_and_see_as_far_as_they_say(kind: str) -> None
     torch.manual_seed(0)
     width = task.fitted(kind, SYMBOLS, 1, 10_000)
     model = task.Recaller(kind, SYMBOLS, 1, width)
-    assert 9_000 < task.parameters(model) <= 10_000
-    assert task.parameters(task.Recaller(kind, SYMBOLS, 1, width + 1)) > 10_000
+    assert 9_000 < parameters(model) <= 10_000
+    assert parameters(task.Recaller(kind, SYMBOLS, 1, width + 1)) > 10_000
     asked = drawn(8, 40, 1, _generator())
     assert task.reach(model, asked) == (task.REACH if kind == "convolution" else 39)
     # by hand: a token that far back changes the answer, and one further does not
@@ -86,7 +87,7 @@ def test_questions_about_a_distance_are_counted_apart() -> None:
     found = RecallResults("attention", 1, [], [right, right], [far, far], {}, 0, [], [])
     assert found.accuracy(1, 17).mean == 1.0
     assert found.accuracy(17).mean == pytest.approx(1 / 3)
-    assert over([right]).mean == pytest.approx(0.6)
+    assert over_trainings([right]).mean == pytest.approx(0.6)
     assert octaves(64) == [1, 2, 4, 8, 16, 32]
 
 

@@ -1,15 +1,26 @@
 """Numbers over repetitions and trainings: means with an interval, shares, and the lines and tables made of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.inspection.records import Estimate, Line, Table
+from regard.inspection.records import Cell, Estimate, Line, Table
 from regard.inspection.statistics import mean, placement
 from regard.lab.training.trained import Trained
 
-__all__ = ["curve", "during", "mean", "number", "over_trainings", "placement", "share", "training_time"]
+__all__ = [
+    "curve",
+    "during",
+    "mean",
+    "number",
+    "over_trainings",
+    "parameters",
+    "placement",
+    "share",
+    "training_time",
+    "training_times",
+]
 
 
 def number(values: Sequence[float] | Tensor) -> Estimate:
@@ -39,6 +50,20 @@ def during(trained: Sequence[Trained], column: str, name: str = "") -> Line:
     points = torch.tensor([each.column(column) for each in trained], dtype=torch.float64)
     band = [Estimate(float(each.mean()), float(each.min()), float(each.max())) for each in points.T]
     return curve(name or column, trained[0].column("step"), band)
+
+
+def training_times(what: str, trained: Mapping[str, Sequence[Trained]]) -> Table:
+    """Parameters and seconds of one training, for each kind of model."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, group in trained.items():
+        seconds = [float(each.record["seconds"]) for each in group]
+        rows.append((name, parameters(group[0].model), number(seconds) if len(seconds) > 1 else seconds[0]))
+    return Table((what, "parameters", "seconds"), rows, "Training, one thread")
+
+
+def parameters(model: nn.Module) -> int:
+    """The number of parameters of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def training_time(trained: Iterable[Trained]) -> Table:

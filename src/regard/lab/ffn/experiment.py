@@ -16,7 +16,7 @@ from regard.lab.cost import growth_order, milliseconds, one_thread, operations
 from regard.lab.ffn.task import ALONE, ASKED, ATTENTION, BOTH, FEED, KINDS, ROUTE, TOGETHER, TRANSFORM, Bits
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean, number, share
+from regard.lab.statistics import mean, share, training_time
 from regard.lab.training import Trained, train
 from regard.nn import FeedForward, MultiHeadAttention
 
@@ -83,16 +83,16 @@ def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions = setting.choose(full=3, quick=2)
     with one_thread():
-        found = measured(setting, repetitions)
+        results = measured(setting, repetitions)
     return Report(
         "ffn",
         "What do attention and the feed-forward layer cost as texts grow, and what can each learn without the other?",
-        (cost_table(), crossing_table(found), learned_table(found), influence_table(found)),
-        (cost_picture(), learned_picture(found)),
-        finding(found),
-        (Compared(f"{CONCEPTS}, section 8", claims(found)),),
-        setting.record(repetitions, steps=found.runs[0].task.steps),
-        clock(setting, found),
+        (cost_table(), crossing_table(results), learned_table(results), influence_table(results)),
+        (cost_picture(), learned_picture(results)),
+        finding(results),
+        (Compared(f"{CONCEPTS}, section 8", claims(results)),),
+        setting.record(repetitions, steps=results.runs[0].task.steps),
+        clock(setting, results),
     )
 
 
@@ -141,63 +141,55 @@ def count() -> tuple[int, int]:
 
 def influence(setting: Setting, repetitions: int) -> dict[str, Tensor]:
     """How much the outputs of other tokens change when one token is replaced, of how much its own does."""
-    found: dict[str, list[Tensor]] = {"attention": [], "feed-forward": []}
+    changes: dict[str, list[Tensor]] = {"attention": [], "feed-forward": []}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(setting.seed)
         for _ in range(repetitions):
             x = torch.randn(1, 16, 64)
             other = x.clone()
             other[:, 3] = torch.randn(64)
-            for name, part in (
-                ("attention", MultiHeadAttention(64, 4, engine="reference")),
-                ("feed-forward", FeedForward(64)),
-            ):
+            parts = {"attention": MultiHeadAttention(64, 4, engine="reference"), "feed-forward": FeedForward(64)}
+            for name, part in parts.items():
                 change = (part(other) - part(x))[0].norm(dim=-1)
-                found[name].append(torch.cat([change[:3], change[4:]]).max() / change[3])
-    return {name: torch.stack(each) for name, each in found.items()}
+                changes[name].append(torch.cat([change[:3], change[4:]]).max() / change[3])
+    return {name: torch.stack(each) for name, each in changes.items()}
 
 
 def cost_table() -> Table:
     """Operations against n, and the power of n they grow with."""
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for length in LENGTHS:
         cost, twice = BlockCost(DRAWN, length), BlockCost(DRAWN, 2 * length)
-        rows.append(
-            (
-                length,
-                f"{cost.projections / 1e9:.2f}",
-                f"{cost.pairs / 1e9:.2f}",
-                f"{cost.feed / 1e9:.2f}",
-                f"{cost.attention / cost.feed:.2f}",
-                f"n^{growth_order(cost.attention, twice.attention):.2f}",
-                f"n^{growth_order(cost.feed, twice.feed):.2f}",
-            )
-        )
+        work = [f"{each / 1e9:.2f}" for each in (cost.projections, cost.pairs, cost.feed)]
+        orders = growth_order(cost.attention, twice.attention), growth_order(cost.feed, twice.feed)
+        rows.append((length, *work, f"{cost.attention / cost.feed:.2f}", *(f"n^{order:.2f}" for order in orders)))
     columns = ("n", "projections", "pairs", "feed-forward", "attention ÷ ff", "attention grows", "ff grows")
     return Table(columns, rows, f"GFLOP of one block, d_model = {DRAWN}, d_ff = {4 * DRAWN}")
 
 
-def crossing_table(found: PartResults) -> Table:
+def crossing_table(results: PartResults) -> Table:
     """From where on attention costs more."""
     rows = [(width, crossing(width) - 1, f"{(crossing(width) - 1) / width:g} · d_model") for width in WIDTHS]
     width = CHECKED[0]
     title = (
         f"Up to which n attention costs no more than the feed-forward layer; formulas and counts on layers of width "
-        f"{width} {'agree' if agree(found) else 'differ'}"
+        f"{width} {'agree' if agree(results) else 'differ'}"
     )
     return Table(("d_model", "n", "which is"), rows, title)
 
 
-def agree(found: PartResults) -> bool:
+def agree(results: PartResults) -> bool:
     """Whether the formulas give what was counted."""
     cost = BlockCost(*CHECKED)
-    return (cost.attention, cost.feed) == found.counted
+    return (cost.attention, cost.feed) == results.counted
 
 
-def learned_table(found: PartResults) -> Table:
+def learned_table(results: PartResults) -> Table:
     """Right answers by question and kind."""
-    rows: list[tuple[Cell, ...]] = [(question, *(found.known(question, kind) for kind in KINDS)) for question in ASKED]
-    bits = found.runs[0].task
+    rows: list[tuple[Cell, ...]] = [
+        (question, *(results.known(question, kind) for kind in KINDS)) for question in ASKED
+    ]
+    bits = results.runs[0].task
     assert isinstance(bits, Bits)
     told = "; ".join(f"{question}: {what}" for question, what in ASKED.items())
     title = (
@@ -207,32 +199,32 @@ def learned_table(found: PartResults) -> Table:
     return Table(("question", *KINDS), rows, title)
 
 
-def influence_table(found: PartResults) -> Table:
+def influence_table(results: PartResults) -> Table:
     """Whether a token has a say in the outputs of others."""
-    rows = [(name, mean(each)) for name, each in found.influence.items()]
-    return Table(
-        ("part", "change elsewhere"), rows, "One token replaced: largest change at another, of that at its own"
-    )
+    rows = [(name, mean(each)) for name, each in results.influence.items()]
+    title = "One token replaced: largest change at another, of that at its own"
+    return Table(("part", "change elsewhere"), rows, title)
 
 
 def cost_picture() -> Picture:
     """Operations against n."""
     costs = [BlockCost(DRAWN, length) for length in LENGTHS]
-    lines = [
-        Line("attention", list(LENGTHS), [cost.attention / 1e9 for cost in costs]),
-        Line("its pairs alone", list(LENGTHS), [cost.pairs / 1e9 for cost in costs]),
-        Line("feed-forward", list(LENGTHS), [cost.feed / 1e9 for cost in costs]),
-    ]
+    work = {
+        "attention": [cost.attention for cost in costs],
+        "its pairs alone": [cost.pairs for cost in costs],
+        "feed-forward": [cost.feed for cost in costs],
+    }
+    lines = [Line(name, list(LENGTHS), [each / 1e9 for each in column]) for name, column in work.items()]
     return Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True)
 
 
-def learned_picture(found: PartResults) -> Picture:
+def learned_picture(results: PartResults) -> Picture:
     """Right answers as bars."""
-    series = {kind: [found.known(question, kind).mean for question in ASKED] for kind in KINDS}
+    series = {kind: [results.known(question, kind).mean for question in ASKED] for kind in KINDS}
     return Bars(list(ASKED), series, "right answers", "What each part learns (0.5 is guessing)")
 
 
-def clock(setting: Setting, found: PartResults) -> Timing:
+def clock(setting: Setting, results: PartResults) -> Timing:
     """Milliseconds of either part against n."""
     width, lengths, rounds = setting.choose(
         full=(256, (128, 256, 512, 1024, 2048, 4096), 5), quick=(128, (64, 128, 256, 512, 1024), 3)
@@ -247,59 +239,52 @@ def clock(setting: Setting, found: PartResults) -> Timing:
     title = (
         f"Milliseconds, d_model = {width}, one thread, best of {rounds}; by operations they cross at n = {2 * width}"
     )
-    seconds = number([float(each.record["seconds"]) for each in found.runs])
-    trained = Table(("trainings", "seconds each"), [(len(found.runs), seconds)], "Training, one thread")
     table = Table(("n", "attention", "feed-forward", "attention ÷ ff"), rows, title)
     lines = [Line(name, list(lengths), [best[name] for best in times]) for name in ("attention", "feed-forward")]
     picture = Lines(lines, "n", "ms", f"Measured time, d_model = {width}", log_x=True, log_y=True)
-    return Timing((table, trained), (picture,))
+    return Timing((table, training_time(results.runs)), (picture,))
 
 
-def claims(found: PartResults) -> tuple[Claim, ...]:
+def claims(results: PartResults) -> tuple[Claim, ...]:
     """What is said of the two parts."""
     near, far = BlockCost(DRAWN, LENGTHS[0]), BlockCost(DRAWN, 2 * LENGTHS[-1])
     low = growth_order(near.attention, BlockCost(DRAWN, 2 * LENGTHS[0]).attention)
     high = growth_order(BlockCost(DRAWN, LENGTHS[-1]).attention, far.attention)
     linear = growth_order(BlockCost(DRAWN, LENGTHS[-1]).feed, far.feed)
-    elsewhere = {name: float(each.max()) for name, each in found.influence.items()}
+    elsewhere = {name: float(each.max()) for name, each in results.influence.items()}
+    cheaper = f"cheaper than ff to n = {crossing(DRAWN) - 1:,}"
+    interact, alone = mean(results.influence["attention"]), elsewhere["feed-forward"]
     return (
-        Claim(
-            "attention is O(n²)",
-            "n²",
-            f"n^{low:.2f} to n^{high:.2f}",
-            f"confirmed in the end; cheaper than ff to n = {crossing(DRAWN) - 1:,}",
-        ),
+        Claim("attention is O(n²)", "n²", f"n^{low:.2f} to n^{high:.2f}", f"confirmed in the end; {cheaper}"),
         Claim("feed-forward is O(n)", "n", f"n^{linear:.2f}", confirmed(linear == 1)),
-        Claim(
-            "all positions interact", "yes", mean(found.influence["attention"]), confirmed(elsewhere["attention"] > 0)
-        ),
-        Claim("ff: each position independent", 0, elsewhere["feed-forward"], confirmed(elsewhere["feed-forward"] == 0)),
-        Claim("attention alone routes", "good", *_good(found, ROUTE, ATTENTION)),
-        Claim("ff alone: no cross-position info", "none", *_bad(found, ROUTE, FEED)),
-        Claim("ff alone transforms", "good", *_good(found, TRANSFORM, FEED)),
-        Claim("attention alone transforms, one token", "weak", *_bad(found, ALONE, ATTENTION)),
-        Claim("attention alone transforms, in a text", "weak", *_bad(found, TRANSFORM, ATTENTION)),
-        Claim("together: route, then transform", "both", *_good(found, TOGETHER, BOTH)),
+        Claim("all positions interact", "yes", interact, confirmed(elsewhere["attention"] > 0)),
+        Claim("ff: each position independent", 0, alone, confirmed(alone == 0)),
+        Claim("attention alone routes", "good", *_good(results, ROUTE, ATTENTION)),
+        Claim("ff alone: no cross-position info", "none", *_bad(results, ROUTE, FEED)),
+        Claim("ff alone transforms", "good", *_good(results, TRANSFORM, FEED)),
+        Claim("attention alone transforms, one token", "weak", *_bad(results, ALONE, ATTENTION)),
+        Claim("attention alone transforms, in a text", "weak", *_bad(results, TRANSFORM, ATTENTION)),
+        Claim("together: route, then transform", "both", *_good(results, TOGETHER, BOTH)),
     )
 
 
-def _good(found: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
-    known = found.known(question, kind)
+def _good(results: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
+    known = results.known(question, kind)
     return known, "confirmed" if known.mean >= KNOWN else "partly" if known.mean > LINEAR else "not confirmed"
 
 
-def _bad(found: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
-    known = found.known(question, kind)
+def _bad(results: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
+    known = results.known(question, kind)
     if known.mean <= LINEAR:
         return known, "confirmed"
     return known, "partly" if known.mean < KNOWN else "corrected: softmax is a nonlinearity"
 
 
-def finding(found: PartResults) -> str:
+def finding(results: PartResults) -> str:
     """One sentence, from the numbers."""
-    here = {pair: f"{found.known(*pair).mean:.0%}" for pair in found.right}
+    here = {pair: f"{results.known(*pair).mean:.0%}" for pair in results.right}
     limit = crossing(DRAWN) - 1
-    bent = found.known(TRANSFORM, ATTENTION).mean > LINEAR
+    bent = results.known(TRANSFORM, ATTENTION).mean > LINEAR
     return (
         f"At d_model = {DRAWN} attention costs less than the feed-forward layer up to n = {limit:,} "
         f"({limit / DRAWN:g} · d_model) and grows as n² only far beyond. Trained alone, attention tells a bit of "

@@ -31,8 +31,8 @@ class BlockParts(torch_nn.Module):
         x = self.enter(x)
         for part in self.parts:
             x = x + part(x)
-        found: Tensor = self.leave(x)
-        return found.squeeze(-1)
+        logits: Tensor = self.leave(x)
+        return logits.squeeze(-1)
 
 
 ROUTE, ALONE, TRANSFORM, TOGETHER = "route", "transform, 1 token", "transform", "route, transform"
@@ -92,5 +92,5 @@ class Bits(Task):
         """The share of right answers over other texts."""
         tokens, place = drawn(texts, self.length, self.bits, torch.Generator().manual_seed(self.seed + 1))
         with torch.no_grad():
-            told = (model(tokens) > 0).float()
-        return float((told == answers(self.question, tokens, place)).double().mean())
+            predicted = (model(tokens) > 0).float()
+        return float((predicted == answers(self.question, tokens, place)).double().mean())

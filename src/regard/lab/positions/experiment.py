@@ -5,6 +5,7 @@ then all of them at another place. A small causal model is trained to tell which
 texts, and then asked on longer ones. And of the trained model: how its weight falls with the distance.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from regard.lab.cost import one_thread
 from regard.lab.positions.task import SCHEMES, PositionRecall, Scheme, profile, right
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean, number, share
+from regard.lab.statistics import mean, share, training_times
 from regard.lab.training import Trained, train
 from regard.nn import T5, Learned, MultiHeadAttention, Sinusoidal
 from regard.spec.biases import ALiBi
@@ -65,8 +66,8 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
         return x if added is None else added.double()(x, start)
 
     def out(x: Tensor, start: int = 0) -> Tensor:
-        found: Tensor = layer(given(x, start), query_start=start)
-        return found
+        output: Tensor = layer(given(x, start), query_start=start)
+        return output
 
     x, shuffle = torch.randn(1, TOKENS, WIDTH, dtype=torch.float64), torch.randperm(TOKENS)
     plain = out(x)
@@ -78,8 +79,8 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _apart(found: Tensor, expected: Tensor) -> Tensor:
-    apart: Tensor = (found - expected).norm() / expected.norm()
+def _apart(given: Tensor, expected: Tensor) -> Tensor:
+    apart: Tensor = (given - expected).norm() / expected.norm()
     return apart
 
 
@@ -124,23 +125,27 @@ def run(setting: Setting) -> Report:
         orders = {scheme.name: order(scheme, drawn, generator) for scheme in SCHEMES}
         orders[CAUSAL] = order(SCHEMES[0], drawn, generator, causal=True)
         seeds = setting.seeds(repetitions, generator)
-        found = {scheme.name: learned(setting, scheme.name, seeds) for scheme in SCHEMES}
+        learned_by_scheme = {scheme.name: learned(setting, scheme.name, seeds) for scheme in SCHEMES}
     length = training_task(setting, "none", 0).length
     return Report(
         "positions",
         "What does attention know of the order of its tokens, how does each scheme tell it, and does that hold for "
         "texts longer than the trained ones?",
-        (order_table(orders), length_table(found, length), use_table()),
-        (length_picture(found), profile_picture(found), Panel((near_picture(), slope_picture()))),
-        finding(orders, found),
-        (Compared(f"{CONCEPTS}, section 6", claims(orders, found)),),
+        (order_table(orders), length_table(learned_by_scheme, length), use_table()),
+        (
+            length_picture(learned_by_scheme),
+            profile_picture(learned_by_scheme),
+            Panel((near_picture(), slope_picture())),
+        ),
+        finding(orders, learned_by_scheme),
+        (Compared(f"{CONCEPTS}, section 6", claims(orders, learned_by_scheme)),),
         setting.record(
             repetitions,
             steps=training_task(setting, "none", 0).steps,
             trained_length=length,
             vocabulary=training_task(setting, "none", 0).vocabulary,
         ),
-        timing(found),
+        timing(learned_by_scheme),
     )
 
 
@@ -183,7 +188,11 @@ def learned(setting: Setting, scheme: str, seeds: list[int]) -> SchemeTrainings:
 def order_table(orders: dict[str, OrderChanges]) -> Table:
     """What shuffling and moving change, and whether V knows positions."""
     rows: list[tuple[Cell, ...]] = [
-        (name, *(mean(each) for each in (found.shuffled, found.moved, found.values))) for name, found in orders.items()
+        (
+            name,
+            *(mean(each) for each in (learned_by_scheme.shuffled, learned_by_scheme.moved, learned_by_scheme.values)),
+        )
+        for name, learned_by_scheme in orders.items()
     ]
     title = (
         f"A layer over {TOKENS} random tokens, weights and tables as they start: relative change of its output, and of "
@@ -192,11 +201,13 @@ def order_table(orders: dict[str, OrderChanges]) -> Table:
     return Table(("scheme", "tokens shuffled", f"all moved by {MOVED}", "values"), rows, title)
 
 
-def length_table(found: BySchemeTrainings, length: int) -> Table:
+def length_table(learned_by_scheme: BySchemeTrainings, length: int) -> Table:
     """Right answers at the trained length and beyond."""
-    rows: list[tuple[Cell, ...]] = [(name, *(each.at(times) for times in TIMES)) for name, each in found.items()]
+    rows: list[tuple[Cell, ...]] = [
+        (name, *(each.at(times) for times in TIMES)) for name, each in learned_by_scheme.items()
+    ]
     columns = ("scheme", *(f"{times * length} tokens" for times in TIMES))
-    runs = len(next(iter(found.values())).runs)
+    runs = len(next(iter(learned_by_scheme.values())).runs)
     title = (
         f"Trained on {length} tokens to tell which token stood {BACK} places before: share of right answers at the end "
         f"of new texts (guessing: {1 / 16:.3f}), {runs} trainings"
@@ -210,16 +221,24 @@ def use_table() -> Table:
     return Table(("scheme", "enters at", "used in"), rows, "Who uses which (literature, not measured)")
 
 
-def length_picture(found: BySchemeTrainings) -> Picture:
+def length_picture(learned_by_scheme: BySchemeTrainings) -> Picture:
     """Right answers against the length."""
-    lines = [Line(name, list(found[name].right), [found[name].at(times).mean for times in TIMES]) for name in DRAWN]
+    lines = [
+        Line(name, list(learned_by_scheme[name].right), [learned_by_scheme[name].at(times).mean for times in TIMES])
+        for name in DRAWN
+    ]
     return Lines(lines, "length of the text", "right answers", "Past the trained length", log_x=True)
 
 
-def profile_picture(found: BySchemeTrainings) -> Picture:
+def profile_picture(learned_by_scheme: BySchemeTrainings) -> Picture:
     """Mean weight against distance in the trained models."""
     lines = [
-        Line(name, list(range(found[name].profile.shape[1])), found[name].profile.mean(0).tolist()) for name in DRAWN
+        Line(
+            name,
+            list(range(learned_by_scheme[name].profile.shape[1])),
+            learned_by_scheme[name].profile.mean(0).tolist(),
+        )
+        for name in DRAWN
     ]
     return Lines(lines, "distance i − j", "mean weight", f"Trained to look {BACK} places back")
 
@@ -249,20 +268,12 @@ def slope_picture() -> Picture:
     return Lines(lines, "distance i − j", "added to the logit", "Fixed: ALiBi, 4 heads")
 
 
-def timing(found: BySchemeTrainings) -> Timing:
+def timing(learned_by_scheme: BySchemeTrainings) -> Timing:
     """How long the trainings took."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            name,
-            sum(parameter.numel() for parameter in each.runs[0].model.parameters()),
-            number([run.record["seconds"] for run in each.runs]),
-        )
-        for name, each in found.items()
-    ]
-    return Timing((Table(("scheme", "parameters", "seconds"), rows, "Training, one thread"),))
+    return Timing((training_times("scheme", {name: each.runs for name, each in learned_by_scheme.items()}),))
 
 
-def claims(orders: dict[str, OrderChanges], found: BySchemeTrainings) -> tuple[Claim, ...]:
+def claims(orders: dict[str, OrderChanges], learned_by_scheme: BySchemeTrainings) -> tuple[Claim, ...]:
     """What is said of positions."""
     largest = {name: float(each.shuffled.max()) for name, each in orders.items()}
     causal = mean(orders[CAUSAL].shuffled)
@@ -271,54 +282,37 @@ def claims(orders: dict[str, OrderChanges], found: BySchemeTrainings) -> tuple[C
     through = [name for name in schemes if float(orders[name].values.max()) > 0]
     broken = [name for name in schemes if float(orders[name].shuffled.min()) > ZERO]
     apart = [name for name in RELATIVE if float(orders[name].moved.max()) < ZERO]
-    peaked = [name for name in schemes if found[name].peak == BACK]
+    peaked = [name for name in schemes if learned_by_scheme[name].peak == BACK]
+    none = "corrected: a causal mask is one" if causal.low > ZERO else "confirmed"
+    only = confirmed(not through, f"corrected: not of {', '.join(through)}")
+    emerge = f"{len(peaked)} of {len(schemes)} look {BACK} back most"
+    same = confirmed(largest["none"] < ZERO)
     return (
-        Claim(
-            "shuffled tokens, shuffled outputs", "the same", f"{largest['none']:.0e}", confirmed(largest["none"] < ZERO)
-        ),
-        Claim(
-            "no notion of position at all",
-            "none",
-            causal,
-            "corrected: a causal mask is one" if causal.low > ZERO else "confirmed",
-        ),
+        Claim("shuffled tokens, shuffled outputs", "the same", f"{largest['none']:.0e}", same),
+        Claim("no notion of position at all", "none", causal, none),
         Claim("a scheme breaks it", "all", *_all(broken, schemes)),
         Claim("positions are added before attention", "all", *_all(before, schemes)),
-        Claim("position flows in through Q and K", "only", *_through(through, schemes)),
+        Claim("position flows in through Q and K", "only", f"{len(through)} of {len(schemes)} reach V too", only),
         Claim("relative: distance, not absolute", "all", *_all(apart, RELATIVE)),
-        Claim("patterns by position emerge, if useful", "may", *_peaked(peaked, schemes)),
+        Claim("patterns by position emerge, if useful", "may", emerge, confirmed(bool(peaked))),
     )
 
 
-def _all(which: list[str], of: list[str] | tuple[str, ...]) -> tuple[str, str]:
-    return f"{len(which)} of {len(of)} schemes", "confirmed" if len(which) == len(
-        of
-    ) else f"corrected: not {_few(which, of)}"
-
-
-def _few(which: list[str], of: list[str] | tuple[str, ...]) -> str:
-    """Those left out, if they are few."""
+def _all(which: list[str], of: Sequence[str]) -> tuple[str, str]:
+    """How many schemes do it, and whether all do; the others are named if they are few."""
     rest = [name for name in of if name not in which]
-    return ", ".join(rest) if len(rest) < 4 else f"{len(rest)} of them"
+    others = ", ".join(rest) if len(rest) < 4 else f"{len(rest)} of them"
+    return f"{len(which)} of {len(of)} schemes", confirmed(not rest, f"corrected: not {others}")
 
 
-def _through(through: list[str], schemes: list[str]) -> tuple[str, str]:
-    """Schemes whose positions reach V, and the verdict."""
-    told = f"{len(through)} of {len(schemes)} reach V too"
-    return told, f"corrected: not of {', '.join(through)}" if through else "confirmed"
-
-
-def _peaked(peaked: list[str], schemes: list[str]) -> tuple[str, str]:
-    """Schemes whose trained models look at the asked distance most."""
-    return f"{len(peaked)} of {len(schemes)} look {BACK} back most", confirmed(bool(peaked))
-
-
-def finding(orders: dict[str, OrderChanges], found: BySchemeTrainings) -> str:
+def finding(orders: dict[str, OrderChanges], learned_by_scheme: BySchemeTrainings) -> str:
     """One sentence, from the numbers."""
-    able = [name for name, each in found.items() if each.at(1).mean >= KNOWN]
-    lasting = [name for name in able if found[name].at(TIMES[-1]).mean >= KEPT * found[name].at(1).mean]
+    able = [name for name, each in learned_by_scheme.items() if each.at(1).mean >= KNOWN]
+    lasting = [
+        name for name in able if learned_by_scheme[name].at(TIMES[-1]).mean >= KEPT * learned_by_scheme[name].at(1).mean
+    ]
     lost = [name for name in able if name not in lasting]
-    task = next(iter(found.values())).runs[0].task
+    task = next(iter(learned_by_scheme.values())).runs[0].task
     assert isinstance(task, PositionRecall)
     return (
         f"Without positions a shuffled text gives the shuffled output to {float(orders['none'].shuffled.max()):.0e}, a "

@@ -14,7 +14,7 @@ from regard.inspection.records import Cell, Grid, Lines, Panel, Picture, Table
 from regard.lab.maps import TRANSLATION as PRINTED
 from regard.lab.report import MINI_COURSE, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import during, number, share
+from regard.lab.statistics import during, number, share, training_times
 from regard.lab.training import Trained, train
 from regard.lab.translation import grammar
 from regard.lab.translation.grammar import Pair
@@ -218,15 +218,7 @@ def _curve(found: Runs, name: str, label: str, log: bool) -> Lines:
 
 def timing(found: Runs) -> Timing:
     """How long the trainings took."""
-    rows = [
-        (
-            score,
-            sum(parameter.numel() for parameter in runs[0].trained.model.parameters()),
-            number([each.trained.record["seconds"] for each in runs]),
-        )
-        for score, runs in found.items()
-    ]
-    return Timing((Table(("score", "parameters", "seconds"), rows, "Training, one thread"),))
+    return Timing((training_times("score", {score: [each.trained for each in runs] for score, runs in found.items()}),))
 
 
 def claims(found: Runs, plain: Baselines) -> tuple[Claim, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
 from regard.lab.report import RESULTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import number, share
+from regard.lab.statistics import over_trainings, training_times
 from regard.lab.training import Trained, train
 from regard.lab.vision.scenes import CELL, NAMES, SIDE, spoken
 from regard.lab.vision.task import Captioning, Denoising, Looking, PictureResults, Twinning, captions, noise, twins
@@ -109,8 +109,7 @@ class VisionRun:
 
     def over(self, of: Callable[[PictureResults], Tensor]) -> Estimate:
         """Over trainings; over pictures if there is one training."""
-        found = [of(each) for each in self.seen]
-        return share(found[0] if len(found) == 1 else [float(each.mean()) for each in found])
+        return over_trainings([of(each) for each in self.seen])
 
     @property
     def right(self) -> Estimate:
@@ -220,12 +219,7 @@ def claims(runs: list[VisionRun]) -> tuple[Claim, ...]:
 
 def timing(runs: list[VisionRun]) -> Timing:
     """How long the trainings took."""
-    rows: list[tuple[Cell, ...]] = []
-    for each in runs:
-        parameters = sum(parameter.numel() for parameter in each.trained[0].model.parameters())
-        seconds = [float(one.record["seconds"]) for one in each.trained]
-        rows.append((each.kind.name, parameters, number(seconds) if len(seconds) > 1 else seconds[0]))
-    return Timing((Table(("task", "parameters", "seconds"), rows, "Training, one thread"),))
+    return Timing((training_times("task", {each.kind.name: each.trained for each in runs}),))
 
 
 def finding(runs: list[VisionRun]) -> str:

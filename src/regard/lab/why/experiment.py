@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, share
+from regard.lab.statistics import curve, over_trainings, parameters
 from regard.lab.training import Trained, train
 from regard.lab.why.task import (
     KERNEL,
@@ -28,7 +28,6 @@ from regard.lab.why.task import (
     drawn,
     fitted,
     focus,
-    parameters,
     pass_seconds,
     reach,
     right_answers,
@@ -59,12 +58,7 @@ class RecallResults:
     def accuracy(self, low: int = 1, high: int = 2**62) -> Estimate:
         """Of the questions about distances from `low` to below `high`: over trainings, or the questions of one."""
         kept = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
-        return over(kept)
-
-
-def over(found: list[Tensor]) -> Estimate:
-    """Mean and interval over trainings; over sequences if there is one training."""
-    return share(found[0] if len(found) == 1 else [float(each.mean()) for each in found])
+        return over_trainings(kept)
 
 
 def lengths(trained: int) -> tuple[int, ...]:
@@ -113,7 +107,7 @@ def main_table(found: list[RecallResults], length: int) -> Table:
 def length_table(found: list[RecallResults], length: int) -> Table:
     """Right answers at other lengths."""
     rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.kept, *(over(each.others[other]) for other in lengths(length))) for each in found
+        (each.kind, each.kept, *(over_trainings(each.others[other]) for other in lengths(length))) for each in found
     ]
     columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
     return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
@@ -268,7 +262,7 @@ def core_claims(setting: Setting, found: list[RecallResults], length: int) -> tu
     filters = slid(convolution, sequence("convolution"), 7)
     steps = stepped(recurrence, sequence("recurrence"))
     attention = of(found, "attention", KEPT[-1])
-    begun, learned = over(attention.before), over(attention.focus)
+    begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
     sure = confirmed(learned.low > begun.high, "not shown")
     return (
         Claim("convolutions", "same filter at all positions", filters, _same(filters, "slid by 7, the answer slides")),
@@ -343,6 +337,6 @@ def finding(found: list[RecallResults], length: int) -> str:
         f"{KEPT[-1]} tokens to keep: {told(KEPT[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
         f"{of(found, 'convolution', KEPT[0]).reach} tokens back and no further; the recurrent net sees all, but "
         f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
-        f"which after training has {over(attention.focus).mean:.2f} of the weight (before: "
-        f"{over(attention.before).mean:.2f})."
+        f"which after training has {over_trainings(attention.focus).mean:.2f} of the weight (before: "
+        f"{over_trainings(attention.before).mean:.2f})."
     )

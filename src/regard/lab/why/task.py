@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from regard import nn
 from regard.checks import whole
 from regard.inspection.capture import capture
+from regard.lab.statistics import parameters
 from regard.lab.training import Task
 
 HEADS, D_K = 4, 8  # of attention
@@ -96,11 +97,6 @@ class Recaller(torch_nn.Module):
         """The answer to embedded tokens."""
         found: Tensor = self.head(self.norm(self.body(x)[:, -1]))
         return found
-
-
-def parameters(model: torch_nn.Module) -> int:
-    """How many numbers it learns."""
-    return sum(each.numel() for each in model.parameters())
 
 
 @cache
