@@ -25,6 +25,11 @@ from regard.progress import report
 from regard.spec.scores import ScaledDot
 
 LENGTH = 512  # tokens: the longest text of BERT
+SHORT = 64  # tokens of the measured layers
+CUT = 64  # numbers that a cell of the picture of models stands for
+HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96)  # each divides 768
+DRAWN = (1, 2, 3, 4, 6, 8, 12, 24)
+SHOWN = ("BERT-base", "T5 v1.1 small", "SmolLM2-135M", "Llama 3.2 1B", "Gemma 2B")
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ class LayerShape:
 
 
 BERT = LayerShape("BERT-base", 768, 12, 12, 64, True)
+
+
 MODELS = (
     LayerShape("Transformer base", 512, 8, 8, 64, False),
     BERT,
@@ -97,12 +104,7 @@ MODELS = (
 )
 
 
-SHORT = 64  # tokens of the measured layers
-CUT = 64  # numbers that a cell of the picture of models stands for
 WIDTH = BERT.d_model
-HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96)  # each divides 768
-DRAWN = (1, 2, 3, 4, 6, 8, 12, 24)
-SHOWN = ("BERT-base", "T5 v1.1 small", "SmolLM2-135M", "Llama 3.2 1B", "Gemma 2B")
 
 
 @dataclass(frozen=True)

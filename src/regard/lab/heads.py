@@ -28,6 +28,14 @@ WIDTH = 64
 KINDS = {"previous": "previous", "first": "first", "duplicate": "twin"}  # columns of c.heads(), and what is asked
 CALLED = 0.5  # a head that gives this share of its weight to one kind of item is called after it
 INSIDE = 0.025  # a figure beyond this quantile of single draws, at either end, does not fit
+#: the standard deviation of the numbers in W_Q and W_K
+STARTS = {"1/√d (Xavier)": 1 / math.sqrt(WIDTH), "1": 1.0}
+SEED = {1: 1.00, 2: 0.12, 4: 0.17, 8: 0.19}  # the row of the source
+HEADS = tuple(SEED)
+KNOWN = 20  # keys that fit the other tables of the source
+TEXTS = 256
+RandomHeads = dict[tuple[str, str, int], dict[int, Tensor]]  # by start, meaning and tokens: draws by number of heads
+LEARNED, CLOSE = 0.95, 0.05  # a share of right answers that is called learned; a difference that is called small
 
 
 def average(similarity: Tensor) -> Tensor:
@@ -46,9 +54,6 @@ MEANINGS: dict[str, Callable[[AttentionMatrix], Tensor]] = {
     "centered": lambda maps: average(maps.similarity(centered=True)),
     "|centered|": lambda maps: average(maps.similarity(centered=True).abs()),
 }
-
-#: the standard deviation of the numbers in W_Q and W_K
-STARTS = {"1/√d (Xavier)": 1 / math.sqrt(WIDTH), "1": 1.0}
 
 
 def random_heads(generator: torch.Generator, draws: int, heads: int, tokens: int, start: str) -> AttentionMatrix:
@@ -98,12 +103,6 @@ def profile_heads(model: nn.Module, texts: ItemTexts) -> HeadProfile:
     return HeadProfile({name: float(meaning(captured[0]).mean()) for name, meaning in MEANINGS.items()}, table)
 
 
-SEED = {1: 1.00, 2: 0.12, 4: 0.17, 8: 0.19}  # the row of the source
-HEADS = tuple(SEED)
-KNOWN = 20  # keys that fit the other tables of the source
-TEXTS = 256
-
-
 @dataclass(frozen=True)
 class HeadsTraining:
     """One training: right answers by question, and the heads before and after it."""
@@ -115,7 +114,6 @@ class HeadsTraining:
 
 
 Runs = dict[int, list[HeadsTraining]]  # by number of heads
-RandomHeads = dict[tuple[str, str, int], dict[int, Tensor]]  # by start, meaning and tokens: draws by number of heads
 
 
 def alike(runs: Runs, heads: int, meaning: str, before: bool = False) -> Estimate:
@@ -141,6 +139,47 @@ def fitting(random: RandomHeads, start: str, meaning: str) -> list[int]:
     """Numbers of tokens with which random heads could have given the source's row."""
     lengths = [tokens for first, second, tokens in random if (first, second) == (start, meaning)]
     return [tokens for tokens in lengths if fits(random[start, meaning, tokens], SEED)]
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    draws, repetitions = setting.choose(full=400, quick=60), setting.choose(full=5, quick=3)
+    generator = setting.generator()
+    random: RandomHeads = {}
+    lengths = setting.choose(full=(4, 5, 6, 7, 8, 10, 14, KNOWN), quick=(4, 5, 6, 8, KNOWN))
+    for tokens in setting.each("random heads, tokens:", lengths):
+        for start in STARTS:
+            maps = {heads: random_heads(generator, draws, heads, tokens, start) for heads in HEADS}
+            for name, meaning in MEANINGS.items():
+                random[start, name, tokens] = {heads: meaning(each) for heads, each in maps.items()}
+    seeds = setting.seeds(repetitions, generator)
+    runs = {heads: [measured(setting, heads, seed) for seed in seeds] for heads in HEADS}
+    return Report(
+        "heads",
+        "How alike are the heads of a layer, do they learn different patterns, and what can several learn that one "
+        "cannot?",
+        (similarity_table(random, runs), learned_table(runs), one_model_table(runs[4][0]), fit_table(random)),
+        (map_picture(runs[4][0]), Panel((similarity_picture(random, runs), learned_picture(runs)))),
+        finding(random, runs),
+        (
+            Compared(f"{RESULTS}, Experiment 3", row_claims(random, runs) + learned_claims(runs)),
+            Compared(f"{MINI_COURSE}, Multi-Head Attention", several_claims(runs)),
+        ),
+        setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[1][0].trained.task.steps),
+        Timing((training_time(each.trained for group in runs.values() for each in group),)),
+    )
+
+
+def measured(setting: Setting, heads: int, seed: int) -> HeadsTraining:
+    """One training, with the heads before and after it."""
+    asked = three_questions(setting, seed, heads)
+    trained = train(asked)
+    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = asked.model().eval()
+    before, after = (profile_heads(model, texts) for model in (fresh, trained.model))
+    return HeadsTraining(trained, right(asked, trained.model, texts), before, after)
 
 
 def similarity_table(random: RandomHeads, runs: Runs) -> Table:
@@ -248,50 +287,6 @@ def learned_picture(runs: Runs) -> Picture:
         for question in QUESTIONS
     ]
     return Lines(lines, "heads", "share of right answers", f"Width {WIDTH}, several heads")
-
-
-LEARNED, CLOSE = 0.95, 0.05  # a share of right answers that is called learned; a difference that is called small
-
-
-def run(setting: Setting) -> Report:
-    """Run the experiment."""
-    draws, repetitions = setting.choose(full=400, quick=60), setting.choose(full=5, quick=3)
-    generator = setting.generator()
-    random: RandomHeads = {}
-    lengths = setting.choose(full=(4, 5, 6, 7, 8, 10, 14, KNOWN), quick=(4, 5, 6, 8, KNOWN))
-    for tokens in setting.each("random heads, tokens:", lengths):
-        for start in STARTS:
-            maps = {heads: random_heads(generator, draws, heads, tokens, start) for heads in HEADS}
-            for name, meaning in MEANINGS.items():
-                random[start, name, tokens] = {heads: meaning(each) for heads, each in maps.items()}
-    seeds = setting.seeds(repetitions, generator)
-    runs = {heads: [measured(setting, heads, seed) for seed in seeds] for heads in HEADS}
-    return Report(
-        "heads",
-        "How alike are the heads of a layer, do they learn different patterns, and what can several learn that one "
-        "cannot?",
-        (similarity_table(random, runs), learned_table(runs), one_model_table(runs[4][0]), fit_table(random)),
-        (map_picture(runs[4][0]), Panel((similarity_picture(random, runs), learned_picture(runs)))),
-        finding(random, runs),
-        (
-            Compared(f"{RESULTS}, Experiment 3", row_claims(random, runs) + learned_claims(runs)),
-            Compared(f"{MINI_COURSE}, Multi-Head Attention", several_claims(runs)),
-        ),
-        setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[1][0].trained.task.steps),
-        Timing((training_time(each.trained for group in runs.values() for each in group),)),
-    )
-
-
-def measured(setting: Setting, heads: int, seed: int) -> HeadsTraining:
-    """One training, with the heads before and after it."""
-    asked = three_questions(setting, seed, heads)
-    trained = train(asked)
-    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        fresh = asked.model().eval()
-    before, after = (profile_heads(model, texts) for model in (fresh, trained.model))
-    return HeadsTraining(trained, right(asked, trained.model, texts), before, after)
 
 
 def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:

@@ -84,6 +84,7 @@ SELF = PrintedMap(
     ),
 )
 
+
 TRANSLATION = PrintedMap(
     title="Le chat est assis sur le tapis",
     source=f"{MINI_COURSE}, Exercise 2",
@@ -99,5 +100,6 @@ TRANSLATION = PrintedMap(
         (0.0, 0.0, 0.0, 0.1, 0.1, 0.8),
     ),
 )
+
 
 MAPS = (SELF, TRANSLATION)

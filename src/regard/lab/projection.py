@@ -23,6 +23,10 @@ from regard.lab.tasks.relations import NOWHERE, QUESTIONS, ItemTexts, Relater, R
 from regard.lab.training import Trained, train
 
 WIDTH, HEADS, TOKENS = 32, 4, 10
+SIZES = ((64, 8, 8), (64, 8, 16), (64, 4, 8), (512, 8, 64), (768, 12, 64))  # d_model, heads, d_v
+WITH, WITHOUT = "with W_O", "side by side"
+EXACT, CLOSE = 1e-9, 0.02  # what rounding leaves of zero here; a difference of shares that is called none
+TEXTS = 256
 
 
 def side_by_side(layer: nn.MultiHeadAttention) -> nn.MultiHeadAttention:
@@ -114,12 +118,6 @@ def shape(d_model: int, heads: int, d_v: int) -> ProjectionShape:
         out = layer(torch.zeros(1, 2, d_model)).shape[-1]
     columns, rows = layer.out_proj.weight.shape  # a Linear holds its matrix transposed
     return ProjectionShape(d_model, heads, d_v, rows, columns, out)
-
-
-SIZES = ((64, 8, 8), (64, 8, 16), (64, 4, 8), (512, 8, 64), (768, 12, 64))  # d_model, heads, d_v
-WITH, WITHOUT = "with W_O", "side by side"
-EXACT, CLOSE = 1e-9, 0.02  # what rounding leaves of zero here; a difference of shares that is called none
-TEXTS = 256
 
 
 @dataclass(frozen=True)

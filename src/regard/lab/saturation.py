@@ -16,18 +16,17 @@ from regard.spec.scores import Dot
 SMALL, LARGE = (1.0, 2.0, 3.0), (10.0, 20.0, 30.0)
 PRINTED = {SMALL: (0.09, 0.24, 0.67), LARGE: (0.00, 0.00, 1.00)}
 FACTORS = (0.1, 0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
-
 STEEPEST = 0.25  # no derivative of softmax is larger: w (1 − w) at w = 1/2
 
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
-    found = {factor: softmax(torch.tensor(SMALL, dtype=torch.float64) * factor) for factor in FACTORS}
+    by_factor = {factor: softmax(torch.tensor(SMALL, dtype=torch.float64) * factor) for factor in FACTORS}
     return Report(
         "saturation",
         "What do large scores do to softmax, and to the gradient that must pass through it?",
-        (table(found),),
-        (Panel((bars(), curve(found))),),
+        (table(by_factor),),
+        (Panel((bars(), curve(by_factor))),),
         finding(),
         (Compared(f"{SCORE_FUNCTIONS}, The softmax saturation problem", claims()),),
         setting.record(repetitions=1),
@@ -47,11 +46,11 @@ def largest(jacobian: Tensor) -> float:
     return float(jacobian.abs().max())
 
 
-def table(found: dict[float, tuple[Tensor, Tensor]]) -> Table:
+def table(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Table:
     """Weights and derivative as the same scores grow."""
     rows = [
         (f"{factor:g} · [1, 2, 3]", *row.tolist(), largest(jacobian), float(jacobian.norm()))
-        for factor, (row, jacobian) in found.items()
+        for factor, (row, jacobian) in by_factor.items()
     ]
     columns = ("scores", "weight 1", "weight 2", "weight 3", "largest ∂w/∂s", "norm")
     return Table(columns, rows, "Softmax and its Jacobian (exact: nothing is random here)")
@@ -71,9 +70,9 @@ def _name(scores: tuple[float, ...]) -> str:
     return f"[{', '.join(f'{score:g}' for score in scores)}]"
 
 
-def curve(found: dict[float, tuple[Tensor, Tensor]]) -> Picture:
+def curve(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Picture:
     """How the derivative dies."""
-    steepest = [largest(jacobian) for _, jacobian in found.values()]
+    steepest = [largest(jacobian) for _, jacobian in by_factor.values()]
     line = Line("", FACTORS, steepest)
     return Lines([line], "c", "largest ∂w/∂s", "Derivative of softmax at c · [1, 2, 3]", log_y=True)
 

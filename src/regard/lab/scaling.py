@@ -56,17 +56,17 @@ def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions = setting.choose(full=1000, quick=100)
     generator = setting.generator()
-    found = {
+    by_width = {
         width: {name: measure(generator, width, score(width), repetitions) for name, score in SCALINGS.items()}
         for width in setting.each("d_k =", WIDTHS)
     }
     return Report(
         "scaling",
         "Why are scores divided by √d_k, and not left alone or divided by d_k?",
-        (entropies(found), score_gradients(found), query_gradients(found)),
-        (Panel((entropy_curves(found), typical_weights(generator))), gradient_curves(found)),
-        finding(found),
-        (Compared(f"{RESULTS}, Experiment 1", claims(found)),),
+        (entropies(by_width), score_gradients(by_width), query_gradients(by_width)),
+        (Panel((entropy_curves(by_width), typical_weights(generator))), gradient_curves(by_width)),
+        finding(by_width),
+        (Compared(f"{RESULTS}, Experiment 1", claims(by_width)),),
         setting.record(repetitions),
     )
 
@@ -98,24 +98,24 @@ def _some(generator: torch.Generator, width: int, score: Score, count: int) -> t
     )
 
 
-def entropies(found: ByWidth) -> Table:
+def entropies(by_width: ByWidth) -> Table:
     """The table of the source, with intervals and a third column."""
     rows: list[tuple[Cell, ...]] = [
-        (width, *(mean(found[width][name].entropy) for name in SCALINGS)) for width in WIDTHS
+        (width, *(mean(by_width[width][name].entropy) for name in SCALINGS)) for width in WIDTHS
     ]
     title = f"Entropy in nats over {KEYS} keys (uniform: {math.log(KEYS):.3f}), mean and 95% interval"
     return Table(("d_k", *SCALINGS), rows, title)
 
 
-def score_gradients(found: ByWidth) -> Table:
+def score_gradients(by_width: ByWidth) -> Table:
     """What reaches the scores."""
     rows: list[tuple[Cell, ...]] = [
-        (width, *(mean(found[width][name].scores) for name in SCALINGS)) for width in WIDTHS
+        (width, *(mean(by_width[width][name].scores) for name in SCALINGS)) for width in WIDTHS
     ]
     return Table(("d_k", *SCALINGS), rows, "Norm of ∂out/∂scores, for the median of the 20 queries")
 
 
-def query_gradients(found: ByWidth) -> Table:
+def query_gradients(by_width: ByWidth) -> Table:
     """What reaches the query: unscaled, the mean hides what happens to most."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -123,7 +123,7 @@ def query_gradients(found: ByWidth) -> Table:
             *(
                 mean(part)
                 for name in (NONE, ROOT)
-                for part in (found[width][name].query, found[width][name].query_mean)
+                for part in (by_width[width][name].query, by_width[width][name].query_mean)
             ),
         )
         for width in WIDTHS
@@ -132,16 +132,16 @@ def query_gradients(found: ByWidth) -> Table:
     return Table(columns, rows, "Norm of ∂out/∂query, for the median and the mean of the 20 queries")
 
 
-def entropy_curves(found: ByWidth) -> Picture:
+def entropy_curves(by_width: ByWidth) -> Picture:
     """Entropy against d_k, and the source's points."""
-    ours = [curve(name, WIDTHS, [mean(found[width][name].entropy) for width in WIDTHS]) for name in SCALINGS]
+    ours = [curve(name, WIDTHS, [mean(by_width[width][name].entropy) for width in WIDTHS]) for name in SCALINGS]
     printed = [Line(f"seed, {name}", WIDTHS, figures) for name, figures in PRINTED.items()]
     return Lines([*ours, *printed], "d_k", "entropy (nats)", f"Entropy over {KEYS} keys", log_x=True)
 
 
-def gradient_curves(found: ByWidth) -> Picture:
+def gradient_curves(by_width: ByWidth) -> Picture:
     """Gradient of the scores against d_k."""
-    ours = [curve(name, WIDTHS, [mean(found[width][name].scores) for width in WIDTHS]) for name in SCALINGS]
+    ours = [curve(name, WIDTHS, [mean(by_width[width][name].scores) for width in WIDTHS]) for name in SCALINGS]
     return Lines(ours, "d_k", "norm of ∂out/∂scores", "Gradient of the median query", log_x=True, log_y=True)
 
 
@@ -160,15 +160,15 @@ def typical_weights(generator: torch.Generator) -> Picture:
     return Bars(labels, series, "weight", f"Weights of one typical query at d_k = {DRAWN}")
 
 
-def claims(found: ByWidth) -> tuple[Claim, ...]:
+def claims(by_width: ByWidth) -> tuple[Claim, ...]:
     """Every printed entropy among the draws, and what the text around the table says."""
     listed = [
         Claim(f"{name} entropy, d_k = {width}", f"{figure:.2f}", mean(draws), _placed(figure, draws))
         for name, figures in PRINTED.items()
         for width, figure in zip(WIDTHS, figures, strict=True)
-        for draws in [found[width][name].entropy]
+        for draws in [by_width[width][name].entropy]
     ]
-    return (*listed, _spread(found), _one_hot(found), *_vanishing(found))
+    return (*listed, _spread(by_width), _one_hot(by_width), *_vanishing(by_width))
 
 
 def _placed(figure: float, draws: Tensor) -> str:
@@ -177,26 +177,26 @@ def _placed(figure: float, draws: Tensor) -> str:
     return f"{'confirmed as one draw' if usual else 'not confirmed'}: quantile {quantile:.2f}"
 
 
-def _spread(found: ByWidth) -> Claim:
+def _spread(by_width: ByWidth) -> Claim:
     """Whether the printed figures spread like means over 20 queries or like single queries."""
     printed = float(torch.tensor(PRINTED[ROOT]).std())
-    draw = float(torch.stack([found[width][ROOT].entropy.std() for width in WIDTHS]).mean())
-    query = float(torch.stack([found[width][ROOT].spread.mean() for width in WIDTHS]).mean())
+    draw = float(torch.stack([by_width[width][ROOT].entropy.std() for width in WIDTHS]).mean())
+    query = float(torch.stack([by_width[width][ROOT].spread.mean() for width in WIDTHS]).mean())
     like = f"means of {KEYS} queries" if abs(printed - draw) < abs(printed - query) else "single queries"
     return Claim(f"{ROOT} entropy, spread", f"{printed:.3f}", draw, f"not said: it fits {like} (1: {query:.2f})")
 
 
-def _one_hot(found: ByWidth) -> Claim:
-    share = mean(found[DRAWN][NONE].one_hot)
+def _one_hot(by_width: ByWidth) -> Claim:
+    share = mean(by_width[DRAWN][NONE].one_hot)
     word = confirmed(share.mean > 0.9, "corrected")
     return Claim(
         f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"{word}: share of queries with a weight ≥ {ONE_HOT}"
     )
 
 
-def _vanishing(found: ByWidth) -> tuple[Claim, ...]:
+def _vanishing(by_width: ByWidth) -> tuple[Claim, ...]:
     """Gradients of the widest draws; those of the query tell one story for the median and another for the mean."""
-    one, other = found[WIDTHS[-1]][NONE], found[WIDTHS[-1]][ROOT]
+    one, other = by_width[WIDTHS[-1]][NONE], by_width[WIDTHS[-1]][ROOT]
     gradients = {
         "∂out/∂score of most keys": (one.others, other.others),
         "∂out/∂query, median query": (one.query, other.query),
@@ -218,11 +218,11 @@ def _compared(one: Estimate, other: Estimate) -> str:
     return f"{word}: {1 / ratio:.2g} times smaller than scaled"
 
 
-def finding(found: ByWidth) -> str:
+def finding(by_width: ByWidth) -> str:
     """One sentence, from the numbers."""
-    of = {name: [mean(found[width][name].entropy).mean for width in WIDTHS] for name in SCALINGS}
+    of = {name: [mean(by_width[width][name].entropy).mean for width in WIDTHS] for name in SCALINGS}
     spread = (max(of[ROOT]) - min(of[ROOT])) / min(of[ROOT])
-    scaled, unscaled = (mean(found[WIDTHS[-1]][name].scores).mean for name in (ROOT, NONE))
+    scaled, unscaled = (mean(by_width[WIDTHS[-1]][name].scores).mean for name in (ROOT, NONE))
     return (
         f"From d_k = {WIDTHS[0]} to {WIDTHS[-1]} the unscaled entropy "
         f"{'falls' if of[NONE][-1] < of[NONE][0] else 'rises'} from {of[NONE][0]:.2f} to {of[NONE][-1]:.2f} nats, "

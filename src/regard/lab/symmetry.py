@@ -23,6 +23,17 @@ from regard.lab.tasks.relations import Relating, right
 from regard.lab.training import Trained, train
 
 TOKENS, WIDTH = 6, 16
+EXACT = 1e-12  # what float64 leaves of zero here
+LEARNED = 0.95  # a share of right answers that is called learned
+ITEMS, PAYLOADS, TEXTS = 8, 8, 512
+FREEDOM_WIDTH = 12
+OWN, SHARED, SEVERAL = "W_Q and W_K", "one W for both", "one W, 4 heads"
+VARIANTS = {OWN: (False, 1), SHARED: (True, 1), SEVERAL: (True, 4)}
+ASKED = {
+    "partner": "its partner (mutual)",
+    "previous": "the one before it (a line)",
+    "next": "the next type (a circle)",
+}
 
 
 @dataclass(frozen=True)
@@ -109,19 +120,6 @@ def freedom(width: int, heads: int, shared: bool, generator: torch.Generator) ->
     return int(torch.linalg.matrix_rank(derivative))
 
 
-EXACT = 1e-12  # what float64 leaves of zero here
-LEARNED = 0.95  # a share of right answers that is called learned
-ITEMS, PAYLOADS, TEXTS = 8, 8, 512
-FREEDOM_WIDTH = 12
-OWN, SHARED, SEVERAL = "W_Q and W_K", "one W for both", "one W, 4 heads"
-VARIANTS = {OWN: (False, 1), SHARED: (True, 1), SEVERAL: (True, 4)}
-ASKED = {
-    "partner": "its partner (mutual)",
-    "previous": "the one before it (a line)",
-    "next": "the next type (a circle)",
-}
-
-
 @dataclass(frozen=True)
 class SymmetryTraining:
     """One training: the share of right answers to new texts, and how the head looks round a circle."""
@@ -132,6 +130,8 @@ class SymmetryTraining:
 
 
 Runs = dict[tuple[str, int, str], list[SymmetryTraining]]  # by question, number of types, variant
+
+
 RandomMaps = dict[str, SymmetryDraws]
 
 

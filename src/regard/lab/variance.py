@@ -79,30 +79,30 @@ def run(setting: Setting) -> Report:
 
 def sampled(generator: torch.Generator, width: int, repetitions: int, deviation: float = 1.0) -> DotProducts:
     """Dot products of independent pairs, a thousand for each repetition."""
-    found = []
+    draws = []
     for _ in range(repetitions):
         query, key = (deviation * normal(generator, PAIRS, width) for _ in range(2))
-        found.append((query * key).sum(-1))
-    scores = torch.stack(found)
+        draws.append((query * key).sum(-1))
+    scores = torch.stack(draws)
     low, high = (scores.quantile(level, dim=1) for level in (0.025, 0.975))
     return DotProducts(scores.var(1), low, high, (scores.abs() <= 2 * math.sqrt(width)).double().mean(1))
 
 
 def attended(generator: torch.Generator, width: int, scaling: str, repetitions: int) -> SaturationDraws:
     """Attention of 20 random tokens over themselves."""
-    found = []
+    draws = []
     for count in chunks(repetitions):
         query, key, value = (normal(generator, count, 1, KEYS, size) for size in (width, width, 1))
         _, seen = attend_statistics(query, key, value, "entropy", "peak", score=SCALINGS[scaling](width))
-        found.append((seen["entropy"].exp().mean((1, 2)), (seen["peak"] >= SATURATED).double().mean((1, 2))))
-    return SaturationDraws(*(torch.cat(part) for part in zip(*found, strict=True)))
+        draws.append((seen["entropy"].exp().mean((1, 2)), (seen["peak"] >= SATURATED).double().mean((1, 2))))
+    return SaturationDraws(*(torch.cat(part) for part in zip(*draws, strict=True)))
 
 
 def score_table(scores: dict[int, DotProducts]) -> Table:
     """What dot products look like."""
     rows = [
-        (width, mean(found.variance), mean(found.low), mean(found.high), mean(found.inside))
-        for width, found in scores.items()
+        (width, mean(draws.variance), mean(draws.low), mean(draws.high), mean(draws.inside))
+        for width, draws in scores.items()
     ]
     columns = ("d", "Var(q · k)", "2.5% quantile", "97.5% quantile", "share in ±2√d")
     return Table(columns, rows, "Dot products of standard normal vectors, mean and 95% interval")
@@ -111,8 +111,8 @@ def score_table(scores: dict[int, DotProducts]) -> Table:
 def saturation_table(rows: dict[int, dict[str, SaturationDraws]]) -> Table:
     """What softmax makes of them."""
     listed: list[tuple[Cell, ...]] = [
-        (width, *(mean(found[name].effective) for name in SCALINGS), mean(found[NONE].saturated))
-        for width, found in rows.items()
+        (width, *(mean(draws[name].effective) for name in SCALINGS), mean(draws[NONE].saturated))
+        for width, draws in rows.items()
     ]
     columns = ("d", *(f"keys, {name}" for name in SCALINGS), f"weight ≥ {SATURATED}")
     title = f"Effective number of keys e^H of {KEYS}, and how often one key takes {SATURATED:.0%}, unscaled"
@@ -121,7 +121,7 @@ def saturation_table(rows: dict[int, dict[str, SaturationDraws]]) -> Table:
 
 def variance_curves(scores: dict[int, DotProducts]) -> Picture:
     """Variance against d; dividing by c divides it by c²."""
-    variances = {width: mean(found.variance) for width, found in scores.items()}
+    variances = {width: mean(draws.variance) for width, draws in scores.items()}
     powers = {NONE: 0, ROOT: 1, WHOLE: 2}
     lines = [
         curve(name, WIDTHS, [_divided(variances[width], width**power) for width in WIDTHS])
@@ -197,7 +197,7 @@ def _behavior(width: int, words: str, rows: SaturationDraws) -> Claim:
 
 def finding(scores: dict[int, DotProducts], rows: dict[int, dict[str, SaturationDraws]]) -> str:
     """One sentence, from the numbers."""
-    off = max(abs(mean(found.variance).mean / width - 1) for width, found in scores.items())
+    off = max(abs(mean(draws.variance).mean / width - 1) for width, draws in scores.items())
     at_64 = mean(rows[64][NONE].saturated).mean
     keys = mean(rows[64][NONE].effective).mean
     verdict = "saturated" if at_64 >= 0.5 else "partly saturated" if at_64 >= 0.1 else "not saturated"

@@ -42,6 +42,156 @@ from regard.lab.statistics import curve, mean, share
 from regard.progress import report
 
 SHOWN = 5  # sentences of a sense
+READERS = 6  # heads that are called readers of the cues
+AS_IS, LESS, CONTROL = "as it is", "without the readers", "without as many others"
+BLIND, CONTROL_BLIND, DEAF = "cues not read", "as many others not read", "without attention"
+
+
+@dataclass(frozen=True)
+class ContextResults:
+    """What was read, the senses under each change, and what each head does: (layer, head)."""
+
+    reading: Reading
+    readers: Heads
+    changed: dict[str, Senses]
+    weight: Tensor
+    lost: Tensor
+
+    @cached_property
+    def layers(self) -> list[Senses]:
+        """Before any attention and after each layer."""
+        return [senses(self.reading, self.reading.vectors(state)) for state in self.reading.states]
+
+    @cached_property
+    def static(self) -> Senses:
+        """Of the word's own embedding."""
+        return senses(self.reading, self.reading.static())
+
+    @cached_property
+    def around(self) -> Senses:
+        """Of the mean embedding of the words around, which knows the context without attention."""
+        others = (self.reading.others | self.reading.cues).double()
+        embeddings = self.reading.encoder.model.tokens.weight[self.reading.ids].double()
+        return senses(self.reading, (embeddings * others.unsqueeze(-1)).sum(1) / others.sum(1, keepdim=True))
+
+    def fall(self, name: str) -> Estimate:
+        """The separation lost by a change, in shares of the mean separation, over words."""
+        whole = self.changed[AS_IS].separation
+        return mean((whole - self.changed[name].separation) / whole.mean())
+
+    def agreement(self) -> float:
+        """The correlation, over heads, of the weight on cues with the separation that is lost without the head."""
+        return float(torch.corrcoef(torch.stack([self.weight.flatten(), self.lost.flatten()]))[0, 1])
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    generator = setting.generator()
+    encoder = minilm()
+    chosen = drawn(setting.choose(full=12, quick=5), setting.choose(full=8, quick=4), generator)
+    report(f"{len(chosen)} sentences", 0, 1)
+    results = measured(setting, encoder, chosen, generator)
+    first = torch.randint(len(chosen), (2,), generator=generator).tolist()
+    return Report(
+        "context",
+        "Does a word with two senses get two kinds of vectors, by which other words, and which heads read those?",
+        (layer_table(results), change_table(results), neighbor_table(results, first)),
+        every(
+            results.reading,
+            results.layers,
+            results.changed[AS_IS],
+            chance(results.reading),
+            results.weight,
+            results.lost,
+        ),
+        finding(results),
+        (
+            Compared(f"{MINI_COURSE}, What is attention?", rich_claims(results)),
+            Compared(f"{MINI_COURSE}, Impact of attention scores", impact_claims(results)),
+        ),
+        setting.record(len(words(chosen)), model="minilm", sentences=len(chosen)),
+    )
+
+
+def drawn(count: int, each: int, generator: torch.Generator) -> tuple[SenseSentence, ...]:
+    """So many words, and so many sentences of each of their senses, in the order of the list."""
+    every = sentences()
+    named = words(every)
+    kept = {named[place] for place in torch.randperm(len(named), generator=generator)[:count].tolist()}
+    chosen: list[SenseSentence] = []
+    for key in dict.fromkeys((one.word, one.sense) for one in every if one.word in kept):
+        of = [one for one in every if (one.word, one.sense) == key]
+        chosen += [of[place] for place in sorted(torch.randperm(len(of), generator=generator)[:each].tolist())]
+    return tuple(chosen)
+
+
+def measured(
+    setting: Setting, encoder: object, chosen: tuple[SenseSentence, ...], generator: torch.Generator
+) -> ContextResults:
+    """Read the sentences, with every change, and without each head in turn."""
+    reading = read(encoder, chosen)
+    best = readers(reading, READERS)
+    count = reading.weights.shape[2]
+    draws = range(setting.choose(full=8, quick=2))
+    changed = {
+        AS_IS: senses(reading, reading.vectors(reading.states[-1])),
+        LESS: after(reading, Ablate(), best),
+        CONTROL: mean_of([after(reading, Ablate(), like(best, count, generator)) for _ in draws]),
+        BLIND: after(reading, Forbid(reading.cues)),
+        CONTROL_BLIND: mean_of([after(reading, Forbid(elsewhere(reading, generator))) for _ in draws]),
+        DEAF: after(reading, Ablate()),
+    }
+    tried = words(chosen)[: setting.choose(full=12, quick=2)]  # without a head at a time: as many runs as heads
+    few = read(encoder, tuple(each for each in chosen if each.word in tried)) if setting.quick else reading
+    whole = senses(few, few.vectors(few.states[-1])).separation
+    lost = torch.zeros(len(reading.weights), count, dtype=torch.float64)
+    for layer in setting.each("without each head of layer", range(1, len(lost) + 1)):
+        for head in range(count):
+            lost[layer - 1, head] = drops(few, layer - 1, head, whole)
+    return ContextResults(reading, best, changed, cue_weight(reading), lost)
+
+
+def layer_table(results: ContextResults) -> Table:
+    """Neighbors by sense, layer by layer."""
+    named = {"embedding": results.static, "and position": results.layers[0]}
+    named |= {f"layer {layer}": each for layer, each in enumerate(results.layers[1:], 1)}
+    named["words around"] = results.around
+    rows = [(name, share(each.accuracy), mean(each.separation), mean(each.closeness)) for name, each in named.items()]
+    title = (
+        f"The same word in other sentences: by chance {chance(results.reading):.1%} of the neighbors would be right; "
+        f"mean and 95% interval over {len(results.static.accuracy)} words. Last row: no attention, the mean embedding "
+        "of all other words of the sentence"
+    )
+    return Table(("vector", "nearest has the sense", "separation", "cosine of all pairs"), rows, title)
+
+
+def change_table(results: ContextResults) -> Table:
+    """What the last layer is worth when attention is changed."""
+    rows = [
+        (name, share(each.accuracy), mean(each.separation), results.fall(name))
+        for name, each in results.changed.items()
+    ]
+    named = ", ".join(f"{layer + 1}.{head + 1}" for layer, heads in results.readers.items() for head in heads)
+    title = (
+        f"The last layer with attention changed. Readers are the {READERS} heads that give most weight to the cues "
+        f"(layer.head): {named}; the others are of the same layers"
+    )
+    return Table(("attention", "nearest has the sense", "separation", "share of it lost"), rows, title)
+
+
+def neighbor_table(results: ContextResults, asked: list[int]) -> Table:
+    """Two sentences, and the nearest to each before and after."""
+    reading, rows = results.reading, []
+    before, behind = (closeness(reading.vectors(reading.states[layer])) for layer in (0, -1))
+    for row in asked:
+        one = reading.sentences[row]
+        others = torch.tensor([each.word != one.word for each in reading.sentences])
+        others[row] = True
+        rows.append(("asked", one.sense, one.text))
+        for name, near in (("nearest at first", before), ("nearest at last", behind)):
+            other = reading.sentences[int(near[row].masked_fill(others, -2.0).argmax())]
+            rows.append((name, other.sense, other.text))
+    return Table(("", "sense", "sentence"), rows, "Neighbors before any attention and after the last layer")
 
 
 def every(
@@ -118,166 +268,22 @@ def from_the_word(reading: Reading, weight: Tensor) -> Picture:
     return Panel(bars, f"Where “{word}” looks: layer {layer + 1}, head {head + 1}; *words that tell its sense*")
 
 
-READERS = 6  # heads that are called readers of the cues
-AS_IS, LESS, CONTROL = "as it is", "without the readers", "without as many others"
-BLIND, CONTROL_BLIND, DEAF = "cues not read", "as many others not read", "without attention"
-
-
-@dataclass(frozen=True)
-class ContextResults:
-    """What was read, the senses under each change, and what each head does: (layer, head)."""
-
-    reading: Reading
-    readers: Heads
-    changed: dict[str, Senses]
-    weight: Tensor
-    lost: Tensor
-
-    @cached_property
-    def layers(self) -> list[Senses]:
-        """Before any attention and after each layer."""
-        return [senses(self.reading, self.reading.vectors(state)) for state in self.reading.states]
-
-    @cached_property
-    def static(self) -> Senses:
-        """Of the word's own embedding."""
-        return senses(self.reading, self.reading.static())
-
-    @cached_property
-    def around(self) -> Senses:
-        """Of the mean embedding of the words around, which knows the context without attention."""
-        others = (self.reading.others | self.reading.cues).double()
-        embeddings = self.reading.encoder.model.tokens.weight[self.reading.ids].double()
-        return senses(self.reading, (embeddings * others.unsqueeze(-1)).sum(1) / others.sum(1, keepdim=True))
-
-    def fall(self, name: str) -> Estimate:
-        """The separation lost by a change, in shares of the mean separation, over words."""
-        whole = self.changed[AS_IS].separation
-        return mean((whole - self.changed[name].separation) / whole.mean())
-
-    def agreement(self) -> float:
-        """The correlation, over heads, of the weight on cues with the separation that is lost without the head."""
-        return float(torch.corrcoef(torch.stack([self.weight.flatten(), self.lost.flatten()]))[0, 1])
-
-
-def run(setting: Setting) -> Report:
-    """Run the experiment."""
-    generator = setting.generator()
-    encoder = minilm()
-    chosen = drawn(setting.choose(full=12, quick=5), setting.choose(full=8, quick=4), generator)
-    report(f"{len(chosen)} sentences", 0, 1)
-    found = measured(setting, encoder, chosen, generator)
-    first = torch.randint(len(chosen), (2,), generator=generator).tolist()
-    return Report(
-        "context",
-        "Does a word with two senses get two kinds of vectors, by which other words, and which heads read those?",
-        (layer_table(found), change_table(found), neighbor_table(found, first)),
-        every(found.reading, found.layers, found.changed[AS_IS], chance(found.reading), found.weight, found.lost),
-        finding(found),
-        (
-            Compared(f"{MINI_COURSE}, What is attention?", rich_claims(found)),
-            Compared(f"{MINI_COURSE}, Impact of attention scores", impact_claims(found)),
-        ),
-        setting.record(len(words(chosen)), model="minilm", sentences=len(chosen)),
-    )
-
-
-def drawn(count: int, each: int, generator: torch.Generator) -> tuple[SenseSentence, ...]:
-    """So many words, and so many sentences of each of their senses, in the order of the list."""
-    every = sentences()
-    named = words(every)
-    kept = {named[place] for place in torch.randperm(len(named), generator=generator)[:count].tolist()}
-    chosen: list[SenseSentence] = []
-    for key in dict.fromkeys((one.word, one.sense) for one in every if one.word in kept):
-        of = [one for one in every if (one.word, one.sense) == key]
-        chosen += [of[place] for place in sorted(torch.randperm(len(of), generator=generator)[:each].tolist())]
-    return tuple(chosen)
-
-
-def measured(
-    setting: Setting, encoder: object, chosen: tuple[SenseSentence, ...], generator: torch.Generator
-) -> ContextResults:
-    """Read the sentences, with every change, and without each head in turn."""
-    reading = read(encoder, chosen)
-    best = readers(reading, READERS)
-    count = reading.weights.shape[2]
-    draws = range(setting.choose(full=8, quick=2))
-    changed = {
-        AS_IS: senses(reading, reading.vectors(reading.states[-1])),
-        LESS: after(reading, Ablate(), best),
-        CONTROL: mean_of([after(reading, Ablate(), like(best, count, generator)) for _ in draws]),
-        BLIND: after(reading, Forbid(reading.cues)),
-        CONTROL_BLIND: mean_of([after(reading, Forbid(elsewhere(reading, generator))) for _ in draws]),
-        DEAF: after(reading, Ablate()),
-    }
-    tried = words(chosen)[: setting.choose(full=12, quick=2)]  # without a head at a time: as many runs as heads
-    few = read(encoder, tuple(each for each in chosen if each.word in tried)) if setting.quick else reading
-    whole = senses(few, few.vectors(few.states[-1])).separation
-    lost = torch.zeros(len(reading.weights), count, dtype=torch.float64)
-    for layer in setting.each("without each head of layer", range(1, len(lost) + 1)):
-        for head in range(count):
-            lost[layer - 1, head] = drops(few, layer - 1, head, whole)
-    return ContextResults(reading, best, changed, cue_weight(reading), lost)
-
-
-def layer_table(found: ContextResults) -> Table:
-    """Neighbors by sense, layer by layer."""
-    named = {"embedding": found.static, "and position": found.layers[0]}
-    named |= {f"layer {layer}": each for layer, each in enumerate(found.layers[1:], 1)}
-    named["words around"] = found.around
-    rows = [(name, share(each.accuracy), mean(each.separation), mean(each.closeness)) for name, each in named.items()]
-    title = (
-        f"The same word in other sentences: by chance {chance(found.reading):.1%} of the neighbors would be right; "
-        f"mean and 95% interval over {len(found.static.accuracy)} words. Last row: no attention, the mean embedding of "
-        "all other words of the sentence"
-    )
-    return Table(("vector", "nearest has the sense", "separation", "cosine of all pairs"), rows, title)
-
-
-def change_table(found: ContextResults) -> Table:
-    """What the last layer is worth when attention is changed."""
-    rows = [
-        (name, share(each.accuracy), mean(each.separation), found.fall(name)) for name, each in found.changed.items()
-    ]
-    named = ", ".join(f"{layer + 1}.{head + 1}" for layer, heads in found.readers.items() for head in heads)
-    title = (
-        f"The last layer with attention changed. Readers are the {READERS} heads that give most weight to the cues "
-        f"(layer.head): {named}; the others are of the same layers"
-    )
-    return Table(("attention", "nearest has the sense", "separation", "share of it lost"), rows, title)
-
-
-def neighbor_table(found: ContextResults, asked: list[int]) -> Table:
-    """Two sentences, and the nearest to each before and after."""
-    reading, rows = found.reading, []
-    before, behind = (closeness(reading.vectors(reading.states[layer])) for layer in (0, -1))
-    for row in asked:
-        one = reading.sentences[row]
-        others = torch.tensor([each.word != one.word for each in reading.sentences])
-        others[row] = True
-        rows.append(("asked", one.sense, one.text))
-        for name, near in (("nearest at first", before), ("nearest at last", behind)):
-            other = reading.sentences[int(near[row].masked_fill(others, -2.0).argmax())]
-            rows.append((name, other.sense, other.text))
-    return Table(("", "sense", "sentence"), rows, "Neighbors before any attention and after the last layer")
-
-
-def rich_claims(found: ContextResults) -> tuple[Claim, ...]:
+def rich_claims(results: ContextResults) -> tuple[Claim, ...]:
     """Whether each word gets a vector of its own in each sentence."""
-    last, static = mean(found.layers[-1].closeness), float(found.static.closeness.mean())
+    last, static = mean(results.layers[-1].closeness), float(results.static.closeness.mean())
     apart = confirmed(last.high < static, "not shown")
     says = "rich contextual representations"
     return (Claim(says, "for each word", last, f"{apart}: cosine across sentences, first {static:.2f}"),)
 
 
-def impact_claims(found: ContextResults) -> tuple[Claim, ...]:
+def impact_claims(results: ContextResults) -> tuple[Claim, ...]:
     """Contextualization, disambiguation and interpretability."""
-    accuracy, base = share(found.changed[AS_IS].accuracy), chance(found.reading)
-    blind, other = found.fall(BLIND), found.fall(CONTROL_BLIND)
-    apart = mean(found.changed[CONTROL_BLIND].separation - found.changed[BLIND].separation)
-    deaf, r = share(found.changed[DEAF].accuracy), found.agreement()
+    accuracy, base = share(results.changed[AS_IS].accuracy), chance(results.reading)
+    blind, other = results.fall(BLIND), results.fall(CONTROL_BLIND)
+    apart = mean(results.changed[CONTROL_BLIND].separation - results.changed[BLIND].separation)
+    deaf, r = share(results.changed[DEAF].accuracy), results.agreement()
     context = confirmed(accuracy.low > base, "not shown")
-    through = confirmed(mean(found.changed[AS_IS].accuracy - found.changed[DEAF].accuracy).low > 0, "not shown")
+    through = confirmed(mean(results.changed[AS_IS].accuracy - results.changed[DEAF].accuracy).low > 0, "not shown")
     cues = confirmed(apart.low > 0, "not shown")
     insight = "not confirmed" if r < 0.3 else "partly" if r < 0.8 else "confirmed"
     return (
@@ -290,19 +296,19 @@ def impact_claims(found: ContextResults) -> tuple[Claim, ...]:
     )
 
 
-def finding(found: ContextResults) -> str:
+def finding(results: ContextResults) -> str:
     """Sentences, from the numbers."""
-    first, last = found.static.accuracy.mean(), found.layers[-1].accuracy.mean()
-    layer, head = divmod(int(found.weight.argmax()), found.weight.shape[1])
-    needed = divmod(int(found.lost.argmax()), found.weight.shape[1])
+    first, last = results.static.accuracy.mean(), results.layers[-1].accuracy.mean()
+    layer, head = divmod(int(results.weight.argmax()), results.weight.shape[1])
+    needed = divmod(int(results.lost.argmax()), results.weight.shape[1])
     return (
         f"The nearest neighbor of a word has its sense in {first:.0%} of the sentences by the embedding, "
         f"which is chance, and in {last:.0%} after the last layer; without attention it stays at "
-        f"{found.changed[DEAF].accuracy.mean():.0%}. If the words that tell the sense cannot be read, "
-        f"{found.fall(BLIND).mean:.0%} of the separation is lost; if as many others cannot, "
-        f"{found.fall(CONTROL_BLIND).mean:.0%}. Head {layer + 1}.{head + 1} gives them most weight "
-        f"({found.weight.max():.2f}; uniform attention {uniform(found.reading):.2f}), and without the {READERS} heads "
-        f"that read them most {found.fall(LESS).mean:.0%} is lost, without as many others of the same layers "
-        f"{found.fall(CONTROL).mean:.0%}; the single head that is missed most is {needed[0] + 1}.{needed[1] + 1} "
-        f"({found.lost.max():.0%})."
+        f"{results.changed[DEAF].accuracy.mean():.0%}. If the words that tell the sense cannot be read, "
+        f"{results.fall(BLIND).mean:.0%} of the separation is lost; if as many others cannot, "
+        f"{results.fall(CONTROL_BLIND).mean:.0%}. Head {layer + 1}.{head + 1} gives them most weight "
+        f"({results.weight.max():.2f}; uniform attention {uniform(results.reading):.2f}), and without the {READERS} "
+        f"heads that read them most {results.fall(LESS).mean:.0%} is lost, without as many others of the same layers "
+        f"{results.fall(CONTROL).mean:.0%}; the single head that is missed most is {needed[0] + 1}.{needed[1] + 1} "
+        f"({results.lost.max():.0%})."
     )

@@ -1,4 +1,8 @@
-"""Whether the vectors of one word are near each other where its sense is the same, word by word."""
+"""Sentences in which one word has one of two senses, as MiniLM reads them.
+
+`parsed` reads the file of sentences, `read` runs the model and records the state of every token after every layer, and
+the rest measures whether the vectors of one word are near each other where its sense is the same.
+"""
 
 import re
 from collections.abc import Sequence
@@ -19,6 +23,8 @@ from regard.spec.masks import Lengths
 
 MARKS = re.compile(r"\[(?P<word>[^\]]+)\]|\*(?P<cue>[^*]+)\*")
 Span = tuple[int, int]
+Heads = dict[int, list[int]]
+"""Heads by layer."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,12 @@ def parsed(line: str) -> SenseSentence:
     word, sense, marked = fields
     text, end = "", 0
     places: dict[str, list[Span]] = {"word": [], "cue": []}
-    for found in MARKS.finditer(marked):
-        text += marked[end : found.start()]
-        kind = found.lastgroup
+    for mark in MARKS.finditer(marked):
+        text += marked[end : mark.start()]
+        kind = mark.lastgroup
         assert kind is not None
-        places[kind].append((len(text), len(text) + len(found[kind])))
-        text, end = text + found[kind], found.end()
+        places[kind].append((len(text), len(text) + len(mark[kind])))
+        text, end = text + mark[kind], mark.end()
     text += marked[end:]
     if [text[slice(*span)].lower() for span in places["word"]] != [word] or not places["cue"]:
         raise ValueError(f"a text has [{word}] once, and at least one *cue*, got {marked!r}")
@@ -62,10 +68,6 @@ def sentences() -> tuple[SenseSentence, ...]:
 def words(chosen: tuple[SenseSentence, ...]) -> tuple[str, ...]:
     """The ambiguous words, in order."""
     return tuple(dict.fromkeys(each.word for each in chosen))
-
-
-Heads = dict[int, list[int]]
-"""Heads by layer."""
 
 
 def minilm() -> Any:
@@ -125,8 +127,8 @@ class Reading:
         with ExitStack() as blocks:
             for layer, chosen in heads.items():
                 blocks.enter_context(intervene(rest, change, layers=layer - first, heads=chosen))
-            found = rest(self.states[first], Lengths(self.lengths))
-        return self.vectors(found)
+            states = rest(self.states[first], Lengths(self.lengths))
+        return self.vectors(states)
 
 
 @torch.no_grad()
@@ -134,13 +136,13 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     """Have the encoder read the sentences."""
     cut = [encoder.tokenizer.encode(each.text) for each in chosen]
     ids, lengths = encoder.tokens([each.text for each in chosen])
-    at = torch.tensor([_tokens(found, [each.at])[0] for found, each in zip(cut, chosen, strict=True)])
+    at = torch.tensor([_tokens(encoding, [each.at])[0] for encoding, each in zip(cut, chosen, strict=True)])
     cues = torch.zeros_like(ids, dtype=torch.bool)
     others = torch.zeros_like(cues)
-    for row, (found, each) in enumerate(zip(cut, chosen, strict=True)):
-        cues[row, _tokens(found, list(each.cues))] = True
+    for row, (encoding, each) in enumerate(zip(cut, chosen, strict=True)):
+        cues[row, _tokens(encoding, list(each.cues))] = True
         others[row, 1 : int(lengths[row]) - 1] = True  # all but [CLS] and [SEP]
-        others[row, _tokens(found, [each.at])] = False
+        others[row, _tokens(encoding, [each.at])] = False
     kept: list[Tensor] = []
     stack = encoder.model.encoder
     hooks = [block.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])) for block in stack.blocks]
@@ -155,7 +157,7 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     return Reading(
         encoder,
         chosen,
-        tuple(tuple(found.tokens) for found in cut),
+        tuple(tuple(encoding.tokens) for encoding in cut),
         ids,
         lengths,
         at,
@@ -166,9 +168,9 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     )
 
 
-def _tokens(found: Any, spans: list[Span]) -> list[int]:
+def _tokens(encoding: Any, spans: list[Span]) -> list[int]:
     """The tokens of some places in a text."""
-    listed = {found.char_to_token(place) for span in spans for place in range(*span)}
+    listed = {encoding.char_to_token(place) for span in spans for place in range(*span)}
     return sorted(token for token in listed if token is not None)
 
 
@@ -190,13 +192,13 @@ def closeness(vectors: Tensor) -> Tensor:
 
 def groups(reading: Reading) -> list[tuple[str, Tensor, Tensor]]:
     """Each word, its sentences, and which pairs of them share their sense."""
-    found = []
+    listed = []
     for word in words(reading.sentences):
         rows = [row for row, each in enumerate(reading.sentences) if each.word == word]
         sense = [reading.sentences[row].sense for row in rows]
         same = torch.tensor([[one == other for other in sense] for one in sense])
-        found.append((word, torch.tensor(rows), same))
-    return found
+        listed.append((word, torch.tensor(rows), same))
+    return listed
 
 
 def senses(reading: Reading, vectors: Tensor) -> Senses:
@@ -231,10 +233,10 @@ def uniform(reading: Reading) -> float:
 def readers(reading: Reading, count: int) -> Heads:
     """The heads that give most weight to the cues, by layer."""
     weight = cue_weight(reading)
-    found: Heads = {}
+    by_layer: Heads = {}
     for place in sorted(weight.flatten().topk(count).indices.tolist()):
-        found.setdefault(place // weight.shape[1], []).append(place % weight.shape[1])
-    return found
+        by_layer.setdefault(place // weight.shape[1], []).append(place % weight.shape[1])
+    return by_layer
 
 
 def like(heads: Heads, count: int, generator: torch.Generator) -> Heads:
@@ -254,10 +256,10 @@ def elsewhere(reading: Reading, generator: torch.Generator) -> Tensor:
     return (rank < reading.cues.sum(1, keepdim=True)) & reading.others
 
 
-def mean_of(found: Sequence[Senses]) -> Senses:
+def mean_of(several: Sequence[Senses]) -> Senses:
     """The mean of several, word by word."""
     parts = ("accuracy", "separation", "closeness")
-    return Senses(*(torch.stack([getattr(each, part) for each in found]).mean(0) for part in parts))
+    return Senses(*(torch.stack([getattr(each, part) for each in several]).mean(0) for part in parts))
 
 
 def after(reading: Reading, change: Change, heads: Heads | None = None) -> Senses:

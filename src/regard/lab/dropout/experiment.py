@@ -23,6 +23,13 @@ from regard.lab.training import Trained, train
 from regard.spec.dropout import Dropout
 
 WIDTH, HEADS = 64, 4
+EXACT = 1e-12  # what float64 leaves of zero here
+SHOWN = 8  # rows and columns of the picture of a map
+PRESETS = (  # model, the seed's rate, where its makers published it
+    ("BERT", 0.1, "0.1", "attention_probs_dropout_prob of its configuration"),
+    ("GPT-2", 0.1, "0.1", "attn_pdrop of its configuration"),
+    ("GPT-3", 0.0, "not given", "its paper names no rate of dropout"),
+)
 
 
 @dataclass(frozen=True)
@@ -114,15 +121,6 @@ def read(model: nn.Module, seen: TopicTexts, new: TopicTexts, heads: int, genera
     return ReaderScores(right(model, seen), right(model, new), half, sum(less) / heads, words)
 
 
-EXACT = 1e-12  # what float64 leaves of zero here
-SHOWN = 8  # rows and columns of the picture of a map
-PRESETS = (  # model, the seed's rate, where its makers published it
-    ("BERT", 0.1, "0.1", "attention_probs_dropout_prob of its configuration"),
-    ("GPT-2", 0.1, "0.1", "attn_pdrop of its configuration"),
-    ("GPT-3", 0.0, "not given", "its paper names no rate of dropout"),
-)
-
-
 @dataclass(frozen=True)
 class DropoutTraining:
     """One training, and what its reader makes of texts."""
@@ -132,6 +130,8 @@ class DropoutTraining:
 
 
 Runs = dict[float, list[DropoutTraining]]  # by rate
+
+
 RandomDropout = dict[float, DroppedWeights]
 
 

@@ -1,4 +1,4 @@
-"""Reading: a small reader learns the topic of a text from few texts, over and over again."""
+"""A small reader learns the topic of a text from few texts, over and over again."""
 
 from dataclasses import dataclass
 
@@ -50,8 +50,8 @@ class Reader(torch_nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         """(row, place) to logits (row, topic)."""
         x = self.norm(self.words(words))
-        found = self.attention(self.question.expand(len(words), -1, -1), x)
-        logits: Tensor = self.topic(found.squeeze(1))
+        attended = self.attention(self.question.expand(len(words), -1, -1), x)
+        logits: Tensor = self.topic(attended.squeeze(1))
         return logits
 
 

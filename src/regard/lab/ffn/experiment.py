@@ -20,6 +20,13 @@ from regard.lab.statistics import mean, share, training_time
 from regard.lab.training import Trained, train
 from regard.nn import FeedForward, MultiHeadAttention
 
+WIDTHS = (256, 512, 768, 1024, 4096)
+DRAWN = 768
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+CHECKED = (64, 48)  # width and tokens of the layers on which torch's counter runs
+KNOWN = 0.95  # a share of right answers that is called known
+LINEAR = 0.8  # and one that is not: a linear rule gets up to 3/4 of the parities of two or three bits
+
 
 @dataclass(frozen=True)
 class BlockCost:
@@ -55,14 +62,6 @@ def crossing(width: int) -> int:
     while BlockCost(width, length).attention <= BlockCost(width, length).feed:
         length += 1
     return length
-
-
-WIDTHS = (256, 512, 768, 1024, 4096)
-DRAWN = 768
-LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
-CHECKED = (64, 48)  # width and tokens of the layers on which torch's counter runs
-KNOWN = 0.95  # a share of right answers that is called known
-LINEAR = 0.8  # and one that is not: a linear rule gets up to 3/4 of the parities of two or three bits
 
 
 @dataclass(frozen=True)

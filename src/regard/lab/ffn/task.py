@@ -1,4 +1,7 @@
-"""Bits: texts of tokens that carry bits, one of them marked, and three questions about them."""
+"""Tokens that carry bits, one of them marked, questions about them, and a block that is taken apart.
+
+The models have no norms, because a norm is nonlinear and neither attention nor the feed-forward layer contains one.
+"""
 
 from dataclasses import dataclass
 
@@ -12,6 +15,13 @@ from regard.lab.training import Task
 
 ATTENTION, FEED, BOTH, DEEP = "attention alone", "feed-forward alone", "both", "attention × 3"
 KINDS = {ATTENTION: "a", FEED: "f", BOTH: "af", DEEP: "aaa"}  # attention × 3 has as many parameters as both
+ROUTE, ALONE, TRANSFORM, TOGETHER = "route", "transform, 1 token", "transform", "route, transform"
+ASKED = {
+    ROUTE: "every token tells the first bit of the marked one",
+    ALONE: "a text of one token tells the parity of its bits",
+    TRANSFORM: "every token tells the parity of its own bits",
+    TOGETHER: "every token tells the parity of the marked one's bits",
+}
 
 
 class BlockParts(torch_nn.Module):
@@ -33,15 +43,6 @@ class BlockParts(torch_nn.Module):
             x = x + part(x)
         logits: Tensor = self.leave(x)
         return logits.squeeze(-1)
-
-
-ROUTE, ALONE, TRANSFORM, TOGETHER = "route", "transform, 1 token", "transform", "route, transform"
-ASKED = {
-    ROUTE: "every token tells the first bit of the marked one",
-    ALONE: "a text of one token tells the parity of its bits",
-    TRANSFORM: "every token tells the parity of its own bits",
-    TOGETHER: "every token tells the parity of the marked one's bits",
-}
 
 
 def drawn(texts: int, length: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -87,11 +87,11 @@ def measured(setting: Setting, trained: Trained) -> InductionRun:
     while lengths[-1] <= task.vocabulary:  # a half twice as long still has tokens enough
         lengths.append(2 * lengths[-1])
     generator = torch.Generator().manual_seed(task.seed + 2)
-    found = {}
+    scores = {}
     for length in lengths:
         report(f"texts of {length:,} tokens", lengths.index(length), len(lengths))
-        found[length] = seen(trained.model, repeated(texts, length, task.vocabulary, generator))
-    return InductionRun(trained, found)
+        scores[length] = seen(trained.model, repeated(texts, length, task.vocabulary, generator))
+    return InductionRun(trained, scores)
 
 
 def trained_length(runs: list[InductionRun]) -> int:
@@ -136,11 +136,11 @@ def length_table(runs: list[InductionRun]) -> Table:
 
 def head_table(run: InductionRun) -> Table:
     """Every head of one model."""
-    found = run.at[min(run.at)]
+    scores = run.at[min(run.at)]
     rows = [
-        (layer + 1, head + 1, float(found.previous[layer, head]), float(found.induction[layer, head]))
+        (layer + 1, head + 1, float(scores.previous[layer, head]), float(scores.induction[layer, head]))
         for layer in range(2)
-        for head in range(found.induction.shape[1])
+        for head in range(scores.induction.shape[1])
     ]
     return Table(("layer", "head", "previous", "induction"), rows, "The heads of the first run: what each looks at")
 
@@ -229,16 +229,16 @@ def timing(runs: list[InductionRun]) -> Timing:
 def head_claims(runs: list[InductionRun]) -> tuple[Claim, ...]:
     """Heads that specialize."""
     length = trained_length(runs)
-    found, other = previous(runs, length), induction(runs, length)
+    adjacent, like = previous(runs, length), induction(runs, length)
     unlike = share([float(each.at[length].previous[1].max()) for each in runs])
     return (
-        Claim("a head for adjacent words", "yes", found, f"{_verdict(found, 0.5)}: weight on the previous token"),
-        Claim("a head for like words", "yes", other, f"{_verdict(other, STRONG)}: weight on what followed the same"),
+        Claim("a head for adjacent words", "yes", adjacent, f"{_verdict(adjacent, 0.5)}: weight on the previous token"),
+        Claim("a head for like words", "yes", like, f"{_verdict(like, STRONG)}: weight on what followed the same"),
         Claim(
             "heads learn different patterns",
             "yes",
             unlike,
-            f"{confirmed(unlike.high < found.low, 'partly')}: layer 2 gives so little to the previous token",
+            f"{confirmed(unlike.high < adjacent.low, 'partly')}: layer 2 gives so little to the previous token",
         ),
     )
 
@@ -247,14 +247,14 @@ def far_claims(runs: list[InductionRun]) -> tuple[Claim, ...]:
     """Dependencies over long ranges."""
     listed = []
     for length in (trained_length(runs), max(runs[0].at)):
-        found = induction(runs, length)
+        weight = induction(runs, length)
         says = f"long-range dependencies: {length // 2 - 1:,} tokens"
-        listed.append(Claim(says, "captured", found, f"{_verdict(found, STRONG)}: weight that far away"))
+        listed.append(Claim(says, "captured", weight, f"{_verdict(weight, STRONG)}: weight that far away"))
     return tuple(listed)
 
 
-def _verdict(found: Estimate, least: float) -> str:
-    return confirmed(found.mean >= least, "partly")
+def _verdict(weight: Estimate, least: float) -> str:
+    return confirmed(weight.mean >= least, "partly")
 
 
 def drop(trained: Trained) -> tuple[int, int]:

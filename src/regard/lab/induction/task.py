@@ -1,4 +1,4 @@
-"""Inducing: what is trained, and what is watched meanwhile."""
+"""Texts that repeat themselves, an attention-only model that learns to continue them, and scores of its heads."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,10 @@ from regard.inspection.heads import head_table
 from regard.lab.training import Task
 from regard.spec.biases import ALiBi
 from regard.spec.biases import Distance as DistanceBias
+
+REACH = 8  # distances that have a number of their own; all that are farther share one
+GAIN = 10.0
+WATCHED = 8  # texts that are watched during training
 
 
 def drawn(rows: int, length: int, vocabulary: int, generator: torch.Generator) -> Tensor:
@@ -62,13 +66,13 @@ def seen(model: torch_nn.Module, tokens: Tensor) -> RepeatScores:
     """What a model makes of repeated texts."""
     half = tokens.shape[1] // 2
     with torch.no_grad():
-        found = capture(model, tokens)
-        logits = found.output
+        captured = capture(model, tokens)
+        logits = captured.output
         asked = torch.arange(tokens.shape[1]) >= half
-        induction = head_table(found, which=("induction",), ids=tokens, queries=asked)
-        previous = head_table(found, which=("previous",), ids=tokens)
+        induction = head_table(captured, which=("induction",), ids=tokens, queries=asked)
+        previous = head_table(captured, which=("previous",), ids=tokens)
         right = (logits[:, half:-1].argmax(-1) == tokens[:, half + 1 :]).double().mean()
-    shape = (len(found), -1)
+    shape = (len(captured), -1)
     return RepeatScores(
         float(first_half(logits, tokens)),
         float(second_half(logits, tokens)),
@@ -76,10 +80,6 @@ def seen(model: torch_nn.Module, tokens: Tensor) -> RepeatScores:
         torch.tensor(induction["induction"], dtype=torch.float64).view(shape),
         torch.tensor(previous["previous"], dtype=torch.float64).view(shape),
     )
-
-
-REACH = 8  # distances that have a number of their own; all that are farther share one
-GAIN = 10.0
 
 
 class Near(nn.Distance):
@@ -127,9 +127,6 @@ class AttentionOnly(torch_nn.Module):
         return logits
 
 
-WATCHED = 8  # texts that are watched during training
-
-
 @dataclass(frozen=True)
 class Inducing(Task):
     """Texts of one length whose second half repeats the first; the loss is that of the second half."""
@@ -156,12 +153,12 @@ class Inducing(Task):
 
     def look(self, model: torch_nn.Module) -> dict[str, float]:
         """Losses, and the best head of either kind."""
-        found = seen(model, self._watched)
+        scores = seen(model, self._watched)
         return {
-            "first half": found.first,
-            "second half": found.second,
-            "induction": float(found.induction[1].max()),
-            "previous": float(found.previous[0].max()),
+            "first half": scores.first,
+            "second half": scores.second,
+            "induction": float(scores.induction[1].max()),
+            "previous": float(scores.previous[0].max()),
         }
 
     @cached_property

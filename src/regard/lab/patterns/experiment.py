@@ -1,7 +1,7 @@
 """patterns: which pairs each mask shows, how that grows with the length, what the tiled engine skips, and the price.
 
 Counts are exact and come from the masks in closed form, reach from their powers. Times are measured on the native
-engine. The price is what trained models of each pattern cannot tell (`regard.lab.patterns`).
+engine. The price is what trained models of each pattern cannot tell (`patterns/task.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,32 +24,13 @@ from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, l
 from regard.spec.masks.base import plane_of
 
 WIDTH = 64
-
-
-def clock(setting: Setting, masks: Mapping[str, Callable[[int], Mask]]) -> Timing:
-    """Milliseconds of one forward pass of one head, the best of several taken in turn; on the native engine where it
-    was built."""
-    lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
-    engine = "tiled" if library() is None else "native"
-    generator = setting.generator()
-    found = []
-    for length in setting.each("n =", lengths):
-        query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
-        works = {name: partial(attend, query, key, value, mask=at(length), engine=engine) for name, at in masks.items()}
-        found.append(milliseconds(works, rounds=setting.choose(full=5, quick=3)))
-    table = Table(
-        ("n", *masks),
-        [(length, *times.values()) for length, times in zip(lengths, found, strict=True)],
-        f"Milliseconds of a forward pass on the {engine} engine (one head, width {WIDTH}, one thread), best of several",
-    )
-    lines = [Line(name, lengths, [times[name] for times in found]) for name in masks]
-    return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
-
-
 TOKENS = "abcdefghijkl"  # in the pictures
 DRAWN = len(TOKENS)
 SHORT, LONG = 2048, 4096  # between them n doubles
 STACKED = 512  # tokens over which layers are stacked
+SMALL = ("dilated, 5 keys", "causal documents")  # as small as local: left out of the chart of growth
+SEES = "Which keys (columns) each query (row) sees"
+Counts = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
@@ -82,12 +63,9 @@ PATTERNS = (
     Pattern("BigBird", _bigbird, bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
     Pattern("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
 )
+
+
 BASIC = PATTERNS[:3]  # the three that the source shows
-SMALL = ("dilated, 5 keys", "causal documents")  # as small as local: left out of the chart of growth
-SEES = "Which keys (columns) each query (row) sees"
-
-
-Counts = dict[str, dict[int, int]]
 
 
 def run(setting: Setting) -> Report:
@@ -95,19 +73,19 @@ def run(setting: Setting) -> Report:
     lengths = setting.choose(full=(256, 512, 1024, SHORT, LONG, 8192), quick=(256, 512, 1024, SHORT, LONG))
     counts = {pattern.name: {length: pattern.at(length).pairs(length) for length in lengths} for pattern in PATTERNS}
     trainings = setting.choose(full=3, quick=2)
-    found = task.models(setting, setting.choose(full=33, quick=17), trainings)
+    trained = task.trained_patterns(setting, setting.choose(full=33, quick=17), trainings)
     return Report(
         "patterns",
         "Which pairs does each attention pattern show, what does it save, and what does it cost?",
-        (count_table(counts), reach_table(), task.price_table(found)),
+        (count_table(counts), reach_table(), task.price_table(trained)),
         (
             Panel(tuple(picture(pattern) for pattern in BASIC), SEES),
             Panel(tuple(picture(pattern) for pattern in PATTERNS if pattern not in BASIC), SEES),
             growth(counts),
-            task.price_picture(found),
+            task.price_picture(trained),
         ),
-        f"{finding(counts)} {task.price_finding(found)}",
-        (Compared(f"{RESULTS}, Experiment 2", (*claims(counts), *task.price_claims(found))),),
+        f"{finding(counts)} {task.price_finding(trained)}",
+        (Compared(f"{RESULTS}, Experiment 2", (*claims(counts), *task.price_claims(trained))),),
         setting.record(trainings, window_of_the_trained_models=task.WINDOW),
         clock(setting, {pattern.name: pattern.at for pattern in PATTERNS}),
     )
@@ -172,6 +150,26 @@ def reach_table() -> Table:
         rows.append((pattern.name, layers, share, "everything" if share == 1 else f"not {pattern.hidden}"))
     columns = ("pattern", "layers", "pairs known then", "what a query then knows of")
     return Table(columns, rows, f"Layers after which nothing more becomes known, n = {STACKED} (exact)")
+
+
+def clock(setting: Setting, masks: Mapping[str, Callable[[int], Mask]]) -> Timing:
+    """Milliseconds of one forward pass of one head, the best of several taken in turn; on the native engine where it
+    was built."""
+    lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
+    engine = "tiled" if library() is None else "native"
+    generator = setting.generator()
+    measured = []
+    for length in setting.each("n =", lengths):
+        query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
+        works = {name: partial(attend, query, key, value, mask=at(length), engine=engine) for name, at in masks.items()}
+        measured.append(milliseconds(works, rounds=setting.choose(full=5, quick=3)))
+    table = Table(
+        ("n", *masks),
+        [(length, *times.values()) for length, times in zip(lengths, measured, strict=True)],
+        f"Milliseconds of a forward pass on the {engine} engine (one head, width {WIDTH}, one thread), best of several",
+    )
+    lines = [Line(name, lengths, [times[name] for times in measured]) for name in masks]
+    return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
 
 
 def claims(counts: Counts) -> tuple[Claim, ...]:

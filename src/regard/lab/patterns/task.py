@@ -1,4 +1,9 @@
-"""The price: models of one pattern each, trained to name a color that stands somewhere in the text."""
+"""The price of a pattern: what stacked layers can reach, computed from the mask and trained.
+
+A layer passes on what its keys know, so after L layers query i knows of key j if a path of L visible steps leads from i
+to j: the L-th power of the mask, where + is or and · is and. The trained models must name a color that stands somewhere
+in the text; what they cannot reach they must guess.
+"""
 
 from dataclasses import dataclass
 
@@ -16,6 +21,12 @@ from regard.lab.training import Task, train
 from regard.spec.masks import Full, Mask, local, longformer
 from regard.spec.masks.base import plane_of
 
+COLORS, OTHERS = 8, 8
+START = COLORS + OTHERS  # the token of place 0: it can be made global
+FULL, LOCAL, GLOBAL = "full", "local", "global + local"
+WINDOW = 9
+SURE = 0.8  # right this often, or more, is called reached
+
 
 def visible(mask: Mask, length: int) -> Tensor:
     """(query, key), with every token seeing itself, as the residual stream lets it."""
@@ -31,35 +42,30 @@ def after(first: Tensor, second: Tensor) -> Tensor:
 
 def known(mask: Mask, length: int, layers: int) -> Tensor:
     """(query, key): what is known after so many layers."""
-    found = torch.eye(length, dtype=torch.bool)
+    reached = torch.eye(length, dtype=torch.bool)
     seen = visible(mask, length)
     for _ in range(layers):
-        found = after(found, seen)
-    return found
+        reached = after(reached, seen)
+    return reached
 
 
 def powers(mask: Mask, length: int) -> list[Tensor]:
     """What is known after 1, 2, 4, … layers, until nothing more becomes known."""
-    found = [visible(mask, length)]
-    while not torch.equal(twice := after(found[-1], found[-1]), found[-1]):
-        found.append(twice)
-    return found
+    reached = [visible(mask, length)]
+    while not torch.equal(twice := after(reached[-1], reached[-1]), reached[-1]):
+        reached.append(twice)
+    return reached
 
 
 def layers_needed(mask: Mask, length: int) -> tuple[int, float]:
     """The layers after which nothing more becomes known, and the share of pairs that is known then."""
-    found = powers(mask, length)
+    doublings = powers(mask, length)
     layers, so_far = 0, torch.eye(length, dtype=torch.bool)
-    for exponent in range(len(found) - 1, -1, -1):
-        further = after(so_far, found[exponent])
-        if not torch.equal(further, found[-1]):
+    for exponent in range(len(doublings) - 1, -1, -1):
+        further = after(so_far, doublings[exponent])
+        if not torch.equal(further, doublings[-1]):
             layers, so_far = layers + 2**exponent, further
-    return layers + 1, float(found[-1].double().mean())
-
-
-COLORS, OTHERS = 8, 8
-START = COLORS + OTHERS  # the token of place 0: it can be made global
-FULL, LOCAL, GLOBAL = "full", "local", "global + local"
+    return layers + 1, float(doublings[-1].double().mean())
 
 
 def mask_of(pattern: str, window: int) -> Mask:
@@ -147,10 +153,6 @@ def by_distance(model: torch_nn.Module, texts: ColorTexts) -> Tensor:
     return hits / counts.clamp(min=1)
 
 
-WINDOW = 9
-SURE = 0.8  # right this often, or more, is called reached
-
-
 @dataclass(frozen=True)
 class TrainedPattern:
     """A pattern in so many layers, as it was trained over and over: places right, (training, distance)."""
@@ -196,7 +198,7 @@ class TrainedPattern:
         return int(wrong[0]) if len(wrong) else self.length - 2
 
 
-def models(setting: Setting, length: int, trainings: int) -> list[TrainedPattern]:
+def trained_patterns(setting: Setting, length: int, trainings: int) -> list[TrainedPattern]:
     """Full in one layer, a window in 1, 2, 4 … layers until it reaches everything, and a window with a global token."""
     depths = [1]
     while depths[-1] * (WINDOW // 2) < length - 2:
@@ -204,13 +206,12 @@ def models(setting: Setting, length: int, trainings: int) -> list[TrainedPattern
     wanted = [(FULL, 1), *((LOCAL, depth) for depth in depths), (GLOBAL, 2)]
     seeds = setting.seeds(trainings)
     texts = draw(setting.choose(full=2000, quick=500), length, setting.generator())
-    found = []
+    trained = []
     for pattern, layers in wanted:
-        trained = [train(training_task(setting, pattern, layers, length, seed)).model for seed in seeds]
-        found.append(
-            TrainedPattern(pattern, layers, length, torch.stack([by_distance(model, texts) for model in trained]))
-        )
-    return found
+        models = [train(training_task(setting, pattern, layers, length, seed)).model for seed in seeds]
+        right = torch.stack([by_distance(model, texts) for model in models])
+        trained.append(TrainedPattern(pattern, layers, length, right))
+    return trained
 
 
 def training_task(setting: Setting, pattern: str, layers: int, length: int, seed: int) -> Telling:
@@ -230,56 +231,49 @@ def training_task(setting: Setting, pattern: str, layers: int, length: int, seed
     )
 
 
-def price_table(found: list[TrainedPattern]) -> Table:
+def price_table(trained: list[TrainedPattern]) -> Table:
     """Who can tell, and how far."""
     rows: list[tuple[Cell, ...]] = [
-        (model.name, model.pairs, model.reach, model.within(), model.beyond() or "nothing beyond") for model in found
+        (model.name, model.pairs, model.reach, model.within(), model.beyond() or "nothing beyond") for model in trained
     ]
     title = (
-        f"Trained: every place of {found[0].length} must name the one color in the text, window {WINDOW}; guessing is "
-        f"right {1 / COLORS:.0%} of the time; mean and 95% interval over {len(found[0].right)} trainings"
+        f"Trained: every place of {trained[0].length} must name the one color in the text, window {WINDOW}; guessing "
+        f"is right {1 / COLORS:.0%} of the time; mean and 95% interval over {len(trained[0].right)} trainings"
     )
     return Table(("model", "pairs", "reach", "right within it", "right beyond it"), rows, title)
 
 
-def price_picture(found: list[TrainedPattern]) -> Picture:
+def price_picture(trained: list[TrainedPattern]) -> Picture:
     """Places right against the distance."""
-    distances = range(1, found[0].length - 1)
-    lines = [curve(model.name, list(distances), [model.at(distance) for distance in distances]) for model in found]
+    distances = range(1, trained[0].length - 1)
+    lines = [curve(model.name, list(distances), [model.at(distance) for distance in distances]) for model in trained]
     title = f"Who can tell what is far (window {WINDOW})"
     return Lines(lines, "distance from the color", "places right", title)
 
 
-def one(found: list[TrainedPattern], pattern: str, layers: int) -> TrainedPattern:
+def one(trained: list[TrainedPattern], pattern: str, layers: int) -> TrainedPattern:
     """A model by pattern and layers."""
-    return next(model for model in found if (model.pattern, model.layers) == (pattern, layers))
+    return next(model for model in trained if (model.pattern, model.layers) == (pattern, layers))
 
 
-def deepest(found: list[TrainedPattern]) -> TrainedPattern:
+def deepest(trained: list[TrainedPattern]) -> TrainedPattern:
     """The window in as many layers as it needs."""
-    return max((model for model in found if model.pattern == LOCAL), key=lambda model: model.layers)
+    return max((model for model in trained if model.pattern == LOCAL), key=lambda model: model.layers)
 
 
-def price_claims(found: list[TrainedPattern]) -> tuple[Claim, ...]:
+def price_claims(trained: list[TrainedPattern]) -> tuple[Claim, ...]:
     """What is lost, and what mends it."""
-    single, deep, mended = one(found, LOCAL, 1), deepest(found), one(found, GLOBAL, 2)
+    single, deep, mended = one(trained, LOCAL, 1), deepest(trained), one(trained, GLOBAL, 2)
     lost = single.beyond()
     assert lost is not None
-    fails = lost.mean < SURE
+    fails, adds = lost.mean < SURE, confirmed(mended.reached() > single.reach)
+    by_depth = f"{_mends(deep)}, {deep.layers} × {WINDOW // 2} = {deep.layers * (WINDOW // 2)}"
     return (
         Claim("local loses global context", "yes", lost, f"{confirmed(fails)}: right beyond {single.reach}"),
         Claim(
-            "in one layer (not said)",
-            "",
-            f"{deep.layers} layers reach {deep.reached()}",
-            f"not said: it {_mends(deep)}, {deep.layers} × {WINDOW // 2} = {deep.layers * (WINDOW // 2)}",
+            "in one layer (not said)", "", f"{deep.layers} layers reach {deep.reached()}", f"not said: it {by_depth}"
         ),
-        Claim(
-            "Longformer adds global tokens",
-            "yes",
-            mended.within(),
-            f"{confirmed(mended.reached() > single.reach)}: it {_mends(mended)}, in 2 layers",
-        ),
+        Claim("Longformer adds global tokens", "yes", mended.within(), f"{adds}: it {_mends(mended)}, in 2 layers"),
     )
 
 
@@ -287,9 +281,9 @@ def _mends(model: TrainedPattern) -> str:
     return "mends it" if model.reached() == model.length - 2 else "mends it in part"
 
 
-def price_finding(found: list[TrainedPattern]) -> str:
+def price_finding(trained: list[TrainedPattern]) -> str:
     """What was learned, from the numbers."""
-    single, deep, mended = one(found, LOCAL, 1), deepest(found), one(found, GLOBAL, 2)
+    single, deep, mended = one(trained, LOCAL, 1), deepest(trained), one(trained, GLOBAL, 2)
     lost = single.beyond()
     assert lost is not None
     return (

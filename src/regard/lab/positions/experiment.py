@@ -24,6 +24,13 @@ from regard.spec.masks import Causal
 from regard.spec.positions import rotary, sinusoidal
 
 TOKENS, WIDTH, HEADS, MOVED = 24, 64, 4, 100
+BACK = 2
+TIMES = (1, 2, 4, 8)  # lengths, in trained lengths
+ZERO = 1e-12  # a relative change that is rounding
+KNOWN, KEPT = 0.9, 0.9  # shares: right answers that show a scheme can do it, and of these what is still right
+CAUSAL = "none, causal mask"
+DRAWN = tuple(scheme.name for scheme in SCHEMES if scheme.used)
+RELATIVE = ("T5", "Shaw", "Transformer-XL", "rotary", "ALiBi")
 
 
 @dataclass(frozen=True)
@@ -82,15 +89,6 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _apart(given: Tensor, expected: Tensor) -> Tensor:
     apart: Tensor = (given - expected).norm() / expected.norm()
     return apart
-
-
-BACK = 2
-TIMES = (1, 2, 4, 8)  # lengths, in trained lengths
-ZERO = 1e-12  # a relative change that is rounding
-KNOWN, KEPT = 0.9, 0.9  # shares: right answers that show a scheme can do it, and of these what is still right
-CAUSAL = "none, causal mask"
-DRAWN = tuple(scheme.name for scheme in SCHEMES if scheme.used)
-RELATIVE = ("T5", "Shaw", "Transformer-XL", "rotary", "ALiBi")
 
 
 @dataclass(frozen=True)

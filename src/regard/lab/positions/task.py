@@ -1,4 +1,4 @@
-"""Recalling: every token is to tell which token stood a few places before it. Only who knows distances can."""
+"""Position schemes, and the task to name the token a few places back, which needs to know distances."""
 
 import warnings
 from collections.abc import Callable
@@ -132,7 +132,7 @@ def profile(model: torch_nn.Module, tokens: Tensor, reach: int) -> Tensor:
     with torch.no_grad(), warnings.catch_warnings():
         # relative scores have no native kernel; for texts as short as these that is nothing to be warned of
         warnings.filterwarnings("ignore", message="regard runs this on 'tiled'")
-        found = capture(model, tokens)
-        weights = torch.stack([found[0, head].dense() for head in range(found[0].shape[-3])], 1).double()
+        captured = capture(model, tokens)
+        weights = torch.stack([captured[0, head].dense() for head in range(captured[0].shape[-3])], 1).double()
     place = torch.arange(reach - 1, tokens.shape[1])
     return torch.stack([weights[..., place, place - distance].mean() for distance in range(reach)])

@@ -1,4 +1,4 @@
-"""What each score holds in a forward pass, against n and against d: counted, so the same on any machine."""
+"""What scores cost: parameters, operations and bytes, which are counted, and time, which is measured."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +15,19 @@ from regard.lab.setting import Setting
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
 WIDTH, LENGTH = 64, 256
+FORMULAS = {
+    "additive": "v · tanh(W₁q + W₂k)",
+    "dot": "q · k",
+    "scaled dot": "q · k / √d",
+    "general": "q · W · k",
+    "cosine": "q · k / (‖q‖ ‖k‖)",
+    "MLP of [q; k]": "v · relu(W[q; k] + b)",
+}
+LENGTHS, WIDTHS = (64, 128, 256, 512, 1024), (16, 32, 64, 128, 256)
+DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
+ENGINES = {"dense": "reference", "tiled": "tiled"}
+MEBI = 2**20
+HeldBytes = dict[tuple[str, str], list[int]]  # by score and engine
 
 
 def _matrix(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
@@ -39,14 +52,6 @@ SCORES: dict[str, Callable[[torch.Generator, int], Score]] = {
     "cosine": lambda generator, d: Cosine(),
     "MLP of [q; k]": _mlp,
 }
-FORMULAS = {
-    "additive": "v · tanh(W₁q + W₂k)",
-    "dot": "q · k",
-    "scaled dot": "q · k / √d",
-    "general": "q · W · k",
-    "cosine": "q · k / (‖q‖ ‖k‖)",
-    "MLP of [q; k]": "v · relu(W[q; k] + b)",
-}
 
 
 def parameters(score: Score) -> int:
@@ -62,9 +67,9 @@ def work(score: Score, length: int, width: int) -> int:
 def held(score: Score, length: int, width: int, engine: str) -> int:
     """Bytes that a forward pass holds at most beyond inputs and outputs."""
     query, key, value = (torch.zeros(1, 1, length, width) for _ in range(3))
-    found = plan(query, key, value, score=score, engine=engine).bytes
-    assert found is not None
-    return found
+    held_bytes = plan(query, key, value, score=score, engine=engine).bytes
+    assert held_bytes is not None
+    return held_bytes
 
 
 def powers(name: str, generator: torch.Generator) -> tuple[float, float]:
@@ -109,14 +114,14 @@ def clock(setting: Setting) -> Timing:
     by_length = [_measured(setting, length, WIDTH) for length in setting.each("n =", lengths)]
     by_width = [_measured(setting, LENGTH, width) for width in setting.each("d =", widths)]
     tables, pictures = [], []
-    for axis, sizes, found, fixed in (
+    for axis, sizes, measured, fixed in (
         ("n", lengths, by_length, f"d = {WIDTH}"),
         ("d", widths, by_width, f"n = {LENGTH}"),
     ):
-        rows = [(size, *times.values()) for size, times in zip(sizes, found, strict=True)]
+        rows = [(size, *times.values()) for size, times in zip(sizes, measured, strict=True)]
         title = f"Milliseconds on the tiled engine against {axis}, {fixed}, one head, one thread; best of several"
         tables.append(Table((axis, *SCORES), rows, title))
-        lines = [Line(name, sizes, [times[name] for times in found]) for name in SCORES]
+        lines = [Line(name, sizes, [times[name] for times in measured]) for name in SCORES]
         pictures.append(Lines(lines, axis, "ms", f"Time against {axis}, {fixed}", log_x=True, log_y=True))
     return Timing(tuple(tables), tuple(pictures))
 
@@ -129,14 +134,6 @@ def _measured(setting: Setting, length: int, width: int) -> dict[str, float]:
         for name, made in SCORES.items()
     }
     return milliseconds(works, rounds=setting.choose(full=4, quick=2))
-
-
-LENGTHS, WIDTHS = (64, 128, 256, 512, 1024), (16, 32, 64, 128, 256)
-DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
-ENGINES = {"dense": "reference", "tiled": "tiled"}
-MEBI = 2**20
-
-HeldBytes = dict[tuple[str, str], list[int]]  # by score and engine
 
 
 def by_length(generator: torch.Generator) -> HeldBytes:
@@ -181,11 +178,11 @@ def memory_picture(lengths: HeldBytes, widths: HeldBytes) -> Picture:
     log = partial(Lines, log_x=True, log_y=True)
     drawn = [
         [
-            Line(f"{name}, {shown}", sizes, [each / MEBI for each in found[name, shown]])
+            Line(f"{name}, {shown}", sizes, [each / MEBI for each in held_bytes[name, shown]])
             for name in DRAWN
             for shown in ENGINES
         ]
-        for sizes, found in ((LENGTHS, lengths), (WIDTHS, widths))
+        for sizes, held_bytes in ((LENGTHS, lengths), (WIDTHS, widths))
     ]
     return Panel(
         (

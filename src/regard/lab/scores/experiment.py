@@ -1,7 +1,7 @@
 """scores: the six score functions side by side, what each costs and what it learns.
 
 Costs and memory are counted, times are measured on the tiled engine, which computes all six. What is learned is a
-problem whose best answer is known and bilinear (`regard.lab.matching`): which key is a query a noisy picture of?
+problem whose best answer is known and bilinear (`lab/tasks/matching.py`): which key is a query a noisy picture of?
 """
 
 import torch
@@ -43,7 +43,6 @@ from regard.spec.scores import Score
 
 GUESSING = 1 / KEYS
 LIKE_BEST = 0.9  # a share of the best possible right answers that is called as good
-
 # dates of the papers; a run cannot decide them
 TIMELINE = (
     ("2014", "additive", "Bahdanau, Cho and Bengio", "first neural attention", "regard.scores.Additive"),
@@ -57,49 +56,45 @@ def timeline_table() -> Table:
     return Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)")
 
 
-def learns(found: TrainedScores, score: str, problem: str) -> bool:
+def learns(by_score: TrainedScores, score: str, problem: str) -> bool:
     """Whether a trained score comes near the best possible."""
-    each = found[score, problem]
+    each = by_score[score, problem]
     return each.right.mean >= LIKE_BEST * each.best_right
 
 
-def _right(found: TrainedScores, score: str) -> str:
-    return f"{found[score, OTHER].right.mean:.0%}"
+def _right(by_score: TrainedScores, score: str) -> str:
+    return f"{by_score[score, OTHER].right.mean:.0%}"
 
 
-def advice_table(setting: Setting, found: TrainedScores) -> Table:
+def advice_table(setting: Setting, by_score: TrainedScores) -> Table:
     """The scenarios of the seed, what it recommends, and what this run says."""
     generator = setting.generator()
     bytes_of = {name: held(made(generator, WIDTH), LENGTH, WIDTH, "reference") for name, made in SCORES.items()}
-    best = f"{found['dot', OTHER].best_right:.0%}"
+    saved, loss = bytes_of["additive"] / bytes_of["scaled dot"], by_score["cosine", OTHER].loss.mean
+    best = f"{by_score['dot', OTHER].best_right:.0%}"
     rows = [
-        ("new Transformer model", "scaled dot", f"right {_right(found, 'scaled dot')} of {best} behind W_Q, W_K"),
+        ("new Transformer model", "scaled dot", f"right {_right(by_score, 'scaled dot')} of {best} behind W_Q, W_K"),
         (
             "different widths",
             "additive, or project",
-            f"project: {_right(found, 'scaled dot')}; general: {_right(found, 'general')}; additive: "
-            f"{_right(found, 'additive')}, with a bias {_right(found, 'additive + bias')}",
+            f"project: {_right(by_score, 'scaled dot')}; general: {_right(by_score, 'general')}; additive: "
+            f"{_right(by_score, 'additive')}, with a bias {_right(by_score, 'additive + bias')}",
         ),
-        (
-            "maximum efficiency",
-            "scaled dot",
-            f"{bytes_of['additive'] / bytes_of['scaled dot']:.0f} × less memory than additive (dense)",
-        ),
-        ("interpretability", "cosine", f"right {_right(found, 'cosine')}; loss {found['cosine', OTHER].loss.mean:.2f}: "
-         "its weights stay flat"),
+        ("maximum efficiency", "scaled dot", f"{saved:.0f} × less memory than additive (dense)"),
+        ("interpretability", "cosine", f"right {_right(by_score, 'cosine')}; loss {loss:.2f}: its weights stay flat"),
         ("legacy system", "as it was", "each of the six can be had"),
-    ]  # fmt: skip
+    ]
     return Table(("scenario", "the seed", "here"), rows, "Which score when")
 
 
-def claims(setting: Setting, found: TrainedScores, odd: float) -> tuple[Claim, ...]:
+def claims(setting: Setting, by_score: TrainedScores, odd: float) -> tuple[Claim, ...]:
     """What the seed says of costs, widths and use."""
     generator = setting.generator()
     order = {name: powers(name, generator) for name in SCORES}
     counts = {name: parameters(made(generator, WIDTH)) for name, made in SCORES.items()}
     refused = [name for name, score in BARE.items() if refusal(score)]
     takes = [name for name in ("additive", "general", "MLP of [q; k]") if not refusal(_wide(name))]
-    flexible, project = found["additive", OTHER], found["scaled dot", OTHER]
+    flexible, project = by_score["additive", OTHER], by_score["scaled dot", OTHER]
     return (
         _power("additive: FLOPs a pair", "O(d²)", order["additive"][0], 2),
         _power("dot, scaled: FLOPs a pair", "O(d)", order["scaled dot"][0], 1),
@@ -126,7 +121,7 @@ def claims(setting: Setting, found: TrainedScores, odd: float) -> tuple[Claim, .
             "different widths: additive",
             "recommended",
             flexible.right,
-            f"{confirmed(learns(found, 'additive', OTHER), 'corrected')}: share right",
+            f"{confirmed(learns(by_score, 'additive', OTHER), 'corrected')}: share right",
         ),
         Claim(
             "additive: odd in (q, k)",
@@ -140,21 +135,21 @@ def claims(setting: Setting, found: TrainedScores, odd: float) -> tuple[Claim, .
             "different widths: project first",
             "recommended",
             project.right,
-            f"{confirmed(learns(found, 'scaled dot', OTHER), 'corrected')}: share right",
+            f"{confirmed(learns(by_score, 'scaled dot', OTHER), 'corrected')}: share right",
         ),
         Claim(
             "cosine: bounded, interpretable",
             "recommended",
-            found["cosine", OTHER].loss,
-            f"partly: loss, best {found['cosine', OTHER].best_loss:.2f}; too flat"
-            if found["cosine", OTHER].loss.mean > 2 * found["cosine", OTHER].best_loss
+            by_score["cosine", OTHER].loss,
+            f"partly: loss, best {by_score['cosine', OTHER].best_loss:.2f}; too flat"
+            if by_score["cosine", OTHER].loss.mean > 2 * by_score["cosine", OTHER].best_loss
             else "confirmed",
         ),
         Claim(
             "W_Q, W_K handle compatibility",
             "yes",
-            f"scaled {project.right.mean:.2f}, general {found['general', OTHER].right.mean:.2f}",
-            "confirmed" if learns(found, "scaled dot", OTHER) else "not confirmed",
+            f"scaled {project.right.mean:.2f}, general {by_score['general', OTHER].right.mean:.2f}",
+            "confirmed" if learns(by_score, "scaled dot", OTHER) else "not confirmed",
         ),
     )
 
@@ -175,7 +170,7 @@ def _power(says: str, figure: str, power: float, wanted: int) -> Claim:
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     trainings = setting.choose(full=3, quick=2)
-    found = learned(setting, trainings)
+    by_score = learned(setting, trainings)
     odd = oddness(setting.generator())
     held = by_length(setting.generator()), by_width(setting.generator())
     return Report(
@@ -183,24 +178,24 @@ def run(setting: Setting) -> Report:
         "What do the six score functions cost, what does each learn, and when is which the right one?",
         (
             cost_table(setting.generator()),
-            learned_table(found),
+            learned_table(by_score),
             bare_table(setting),
-            advice_table(setting, found),
+            advice_table(setting, by_score),
             timeline_table(),
             memory_table(*held),
         ),
-        (learned_picture(found), memory_picture(*held)),
-        finding(found, odd),
-        (Compared(f"{SCORE_FUNCTIONS}, comparison and recommendations", claims(setting, found, odd)),),
-        setting.record(trainings, steps=found["dot", OTHER].trained[0].task.steps),
+        (learned_picture(by_score), memory_picture(*held)),
+        finding(by_score, odd),
+        (Compared(f"{SCORE_FUNCTIONS}, comparison and recommendations", claims(setting, by_score, odd)),),
+        setting.record(trainings, steps=by_score["dot", OTHER].trained[0].task.steps),
         clock(setting),
     )
 
 
-def finding(found: TrainedScores, odd: float) -> str:
+def finding(by_score: TrainedScores, odd: float) -> str:
     """One sentence, from the numbers."""
-    best = found["dot", OTHER].best_right
-    right = {score: found[score, problem].right.mean for score, problem in found if problem == OTHER}
+    best = by_score["dot", OTHER].best_right
+    right = {score: by_score[score, problem].right.mean for score, problem in by_score if problem == OTHER}
     ranked = sorted(right, key=lambda score: -right[score])
     said = ", ".join(f"{score} {right[score]:.0%}" for score in ranked)
     symmetric = "s(−q, −k) = −s(q, k)" if odd < 1e-6 else "its form"

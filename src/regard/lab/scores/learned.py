@@ -69,12 +69,12 @@ def training_task(setting: Setting, score: str, problem: str, seed: int) -> Matc
 def learned(setting: Setting, trainings: int) -> TrainedScores:
     """Every score on both problems; if quick, on the one with different widths."""
     seeds = setting.seeds(trainings)
-    found = {}
+    by_score = {}
     for problem in setting.choose(full=(SAME, OTHER), quick=(OTHER,)):
         for score in TRAINED:
             tasks = [training_task(setting, score, problem, seed) for seed in seeds]
-            found[score, problem] = _asked(setting, tasks, [train(each) for each in tasks])
-    return found
+            by_score[score, problem] = _asked(setting, tasks, [train(each) for each in tasks])
+    return by_score
 
 
 def _asked(setting: Setting, tasks: list[Matching], trained: list[Trained]) -> TrainedScore:
@@ -125,27 +125,31 @@ def oddness(generator: torch.Generator) -> float:
     return float((there + back).abs().max() / there.abs().max())
 
 
-def problems(found: TrainedScores) -> list[str]:
+def problems(by_score: TrainedScores) -> list[str]:
     """What was trained."""
-    return list(dict.fromkeys(problem for _, problem in found))
+    return list(dict.fromkeys(problem for _, problem in by_score))
 
 
-def learned_table(found: TrainedScores) -> Table:
+def learned_table(by_score: TrainedScores) -> Table:
     """Losses and right answers."""
     rows: list[tuple[Cell, ...]] = []
     for score in TRAINED:
-        model = found[score, OTHER].trained[0].model
+        model = by_score[score, OTHER].trained[0].model
         how = "behind W_Q, W_K" if score in PRODUCTS else "own parameters"
-        both = [cell for which in problems(found) for cell in (found[score, which].loss, found[score, which].right)]
+        both = [
+            cell for which in problems(by_score) for cell in (by_score[score, which].loss, by_score[score, which].right)
+        ]
         rows.append((score, how, sum(parameter.numel() for parameter in model.parameters()), *both))
     best = [
-        cell for which in problems(found) for cell in (found["dot", which].best_loss, found["dot", which].best_right)
+        cell
+        for which in problems(by_score)
+        for cell in (by_score["dot", which].best_loss, by_score["dot", which].best_right)
     ]
     rows.append(("best possible", "", "", *best))
-    columns = [name for which in problems(found) for name in (f"loss, {which}", f"right, {which}")]
+    columns = [name for which in problems(by_score) for name in (f"loss, {which}", f"right, {which}")]
     title = (
         f"Trained: which of {KEYS} keys does a noisy query show (guessing: loss {math.log(KEYS):.2f}, right "
-        f"{1 / KEYS:.0%}); mean and 95% interval over {len(found['dot', OTHER].trained)} trainings"
+        f"{1 / KEYS:.0%}); mean and 95% interval over {len(by_score['dot', OTHER].trained)} trainings"
     )
     return Table(("score", "learns by", "parameters", *columns), rows, title)
 
@@ -156,11 +160,11 @@ def bare_table(setting: Setting) -> Table:
     return Table(("score", "loss", "right", OTHER), rows, f"The same without any training, {SAME}: no W_Q, no W_K")
 
 
-def learned_picture(found: TrainedScores) -> Picture:
+def learned_picture(by_score: TrainedScores) -> Picture:
     """Loss during training with different widths, and right answers at the end."""
     drawn = [score for score in TRAINED if score != "cosine × 10"]  # as many as there are colors
-    lines: list[Line] = [during(found[score, OTHER].trained, "new examples", score) for score in drawn]
-    series = {"right": [found[score, OTHER].right.mean for score in TRAINED]}
+    lines: list[Line] = [during(by_score[score, OTHER].trained, "new examples", score) for score in drawn]
+    series = {"right": [by_score[score, OTHER].right.mean for score in TRAINED]}
     short = {"additive + bias": "add. + b", "additive": "add.", "scaled dot": "scaled", "MLP of [q; k]": "MLP"}
     labels = [short.get(score, score.replace("cosine", "cos")) for score in TRAINED]
     return Panel(

@@ -24,6 +24,9 @@ from regard.lab.translation.experiment import training_task
 from regard.lab.translation.task import SCALED
 from regard.nn.attention import Summary
 
+START = "<start>"
+SHUFFLED = [4, 2, 0, 5, 1, 3]  # the order of English words in the picture
+
 
 @dataclass(frozen=True)
 class LayerExample:
@@ -73,25 +76,21 @@ def cost_table() -> Table:
     """What a layer of each costs, and the same if X looked at itself."""
     rows: list[tuple[Cell, ...]] = []
     for each in EXAMPLES:
-        found, pairs = each.summary, each.queries * each.keys
-        between = found.flops["scores"] + found.flops["values"]
+        summary, pairs = each.summary, each.queries * each.keys
+        between = summary.flops["scores"] + summary.flops["values"]
         rows.append(
             (
                 each.name,
                 f"{each.queries} × {each.keys}",
                 pairs,
                 pairs / each.queries**2,
-                found.total_parameters,
-                found.total_flops / 1e9,
-                between / found.total_flops,
+                summary.total_parameters,
+                summary.total_flops / 1e9,
+                between / summary.total_flops,
             )
         )
     columns = ("example", "n × m", "pairs", "÷ n²", "parameters", "GFLOPs", "on pairs")
     return Table(columns, rows, "One layer of each at the sizes of the literature, computed")
-
-
-START = "<start>"
-SHUFFLED = [4, 2, 0, 5, 1, 3]  # the order of English words in the picture
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a trained translation model does with its three attentions, and without them."""
+"""Laws of self- and cross-attention on random layers, and the three attentions of a trained translation model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +15,12 @@ from regard.lab.translation.grammar import PAD, Pair, sources, targets
 from regard.spec.masks import Lengths
 
 QUERIES, KEYS, WIDTH, HEADS = 7, 6, 32, 4
+STAYS, MOVES = "stays", "changes"
+ALONG = "is shuffled along"
+ROUNDING, MOVED = 1e-12, 1e-3  # differences below and above which an output stays, and changes
+CHANGES: tuple[tuple[str, Change], ...] = (("equal weights", Uniform()), ("output removed", Ablate()))
+INTACT = "intact"
+MEMORY, WORDS, OTHER = "encoder outputs shuffled", "English words shuffled", "another sentence's outputs"
 
 
 @dataclass(frozen=True)
@@ -123,9 +129,6 @@ class Law:
         return self.own if own else self.other
 
 
-STAYS, MOVES = "stays", "changes"
-ALONG = "is shuffled along"
-
 LAWS = (
     Law("X shuffled", ALONG, ALONG, _queries_shuffled),
     Law("keys and values shuffled together", STAYS, STAYS, _keys_shuffled),
@@ -135,7 +138,6 @@ LAWS = (
     Law("another token of X changed", MOVES, STAYS, _other_changed),
     Law("a key and its value changed", MOVES, MOVES, _looked_at_changed),
 )
-ROUNDING, MOVED = 1e-12, 1e-3  # differences below and above which an output stays, and changes
 
 
 def holds(law: Law, draws: list[RandomLayer], own: bool) -> bool:
@@ -160,8 +162,14 @@ class AttentionPlace:
 
 
 ENCODER = AttentionPlace("encoder self", "encoder.blocks.0.attention", "English", "English")
+
+
 DECODER = AttentionPlace("decoder self", "decoder.blocks.0.attention", "French", "French")
+
+
 CROSS = AttentionPlace("cross", "decoder.blocks.0.cross", "French", "English")
+
+
 PLACES = (ENCODER, DECODER, CROSS)
 
 
@@ -240,31 +248,26 @@ class TranslationBatch:
         return drawn.masked_fill(self.source == PAD, 2.0).argsort(dim=1, stable=True)
 
 
-CHANGES: tuple[tuple[str, Change], ...] = (("equal weights", Uniform()), ("output removed", Ablate()))
-INTACT = "intact"
-MEMORY, WORDS, OTHER = "encoder outputs shuffled", "English words shuffled", "another sentence's outputs"
-
-
 def words_right(model: torch_nn.Module, pairs: list[Pair], generator: torch.Generator) -> dict[str, float]:
     """Words right, given the right words before: by what was changed."""
     assert isinstance(model, nn.Transformer)
     asked = TranslationBatch.of(pairs)
     target = asked.target[:, :-1]
-    found = {}
+    right = {}
     with torch.no_grad():
         memory = model.encode(asked.source, mask=asked.mask)
-        found[INTACT] = asked.right(model.decode(target, memory, memory_mask=asked.mask))
+        right[INTACT] = asked.right(model.decode(target, memory, memory_mask=asked.mask))
         for place in PLACES:
             for name, change in CHANGES:
                 with intervene(model, change, layers=place.path):
-                    found[f"{place.name}: {name}"] = asked.right(model(asked.source, target, mask=asked.mask))
+                    right[f"{place.name}: {name}"] = asked.right(model(asked.source, target, mask=asked.mask))
         order = asked.order(generator)
         shuffled = memory.gather(1, order.unsqueeze(-1).expand_as(memory))
-        found[MEMORY] = asked.right(model.decode(target, shuffled, memory_mask=asked.mask))
-        found[WORDS] = asked.right(model(asked.source.gather(1, order), target, mask=asked.mask))
+        right[MEMORY] = asked.right(model.decode(target, shuffled, memory_mask=asked.mask))
+        right[WORDS] = asked.right(model(asked.source.gather(1, order), target, mask=asked.mask))
         lengths = Lengths(asked.lengths.roll(1))
-        found[OTHER] = asked.right(model.decode(target, memory.roll(1, 0), memory_mask=lengths))
-    return found
+        right[OTHER] = asked.right(model.decode(target, memory.roll(1, 0), memory_mask=lengths))
+    return right
 
 
 def shuffled_map(model: torch_nn.Module, pair: Pair, order: list[int]) -> Tensor:

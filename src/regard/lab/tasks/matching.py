@@ -1,4 +1,6 @@
-"""The problem: keys on a sphere, and queries that are pictures of one of them with noise.
+"""Matching: find the key that a query is a noisy picture of. The best possible answer is known.
+
+Keys lie on a sphere, and a query is one of them with noise:
 
 q = M k + σ ε, where M is the identity or a fixed map to another width that keeps lengths. All keys being equally long,
 the probability that a query shows key j is softmax(q · M k / σ²): a bilinear score, which attention can learn.
@@ -17,6 +19,18 @@ from regard.cached import cached_property
 from regard.lab.maps import normal, weights
 from regard.lab.training import Task, train
 from regard.spec.scores import Cosine, Dot, ScaledDot, Score
+
+SCALED = "scaled dot"
+# scores without parameters of their own: they compare what projections make of queries and keys
+PRODUCTS: dict[str, Score] = {"dot": Dot(), SCALED: ScaledDot(), "cosine": Cosine(), "cosine × 10": Cosine(10.0)}
+# scores that own their parameters, by query width, key width and hidden width
+LEARNED: dict[str, Callable[[int, int, int], torch_nn.Module]] = {
+    "general": lambda d_query, d_key, hidden: nn.General(d_query, d_key),
+    "additive": lambda d_query, d_key, hidden: nn.Additive(d_query, hidden, d_key),
+    "additive + bias": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="tanh"),
+    "MLP of [q; k]": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="relu"),
+}
+WATCHED = 64  # sets that are watched during training
 
 
 @dataclass(frozen=True)
@@ -83,18 +97,6 @@ def best_loss(problem: MatchingProblem, given: MatchingExamples) -> float:
     return float(cross_entropy(problem.best(given).flatten(0, 1), given.shown.flatten()))
 
 
-SCALED = "scaled dot"
-# scores without parameters of their own: they compare what projections make of queries and keys
-PRODUCTS: dict[str, Score] = {"dot": Dot(), SCALED: ScaledDot(), "cosine": Cosine(), "cosine × 10": Cosine(10.0)}
-# scores that own their parameters, by query width, key width and hidden width
-LEARNED: dict[str, Callable[[int, int, int], torch_nn.Module]] = {
-    "general": lambda d_query, d_key, hidden: nn.General(d_query, d_key),
-    "additive": lambda d_query, d_key, hidden: nn.Additive(d_query, hidden, d_key),
-    "additive + bias": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="tanh"),
-    "MLP of [q; k]": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="relu"),
-}
-
-
 class Matcher(torch_nn.Module):
     """Weights over the keys. Products stand behind W_Q and W_K, learned scores see queries and keys as they are.
 
@@ -132,9 +134,6 @@ def _projection(given: int, width: int) -> torch_nn.Linear:
     made = torch_nn.Linear(given, width, bias=False)
     torch_nn.init.xavier_uniform_(made.weight)
     return made
-
-
-WATCHED = 64  # sets that are watched during training
 
 
 @dataclass(frozen=True)

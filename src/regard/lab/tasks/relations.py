@@ -1,4 +1,4 @@
-"""Texts of items: each has a type and holds a payload, and each wants the payload of the item it is related to."""
+"""Relations: items with a type and a payload, each wanting the payload of another; an attention layer fetches it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +14,9 @@ from regard.lab.setting import Setting
 from regard.lab.training import Task
 
 NOWHERE = -100  # what `cross_entropy` leaves out
+READINGS = ("linear", "each", "mixed")
+WATCHED = 256  # texts that are watched during training
+QUESTIONS = ("previous", "first", "twin")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +85,10 @@ def places(texts: ItemTexts, relation: str) -> Tensor:
 
 def wanted(texts: ItemTexts, question: str, payloads: int) -> Tensor:
     """The right answers, (row, place): the payload of a relation, or of `this+that` the sum modulo `payloads`."""
-    found = [places(texts, relation) for relation in question.split("+")]
-    total = sum(texts.payloads.gather(1, each.clamp(min=0)) for each in found)
-    known = torch.stack(found).amin(0) >= 0
+    sources = [places(texts, relation) for relation in question.split("+")]
+    total = sum(texts.payloads.gather(1, each.clamp(min=0)) for each in sources)
+    known = torch.stack(sources).amin(0) >= 0
     return torch.where(known, torch.as_tensor(total) % payloads, NOWHERE)
-
-
-READINGS = ("linear", "each", "mixed")
 
 
 class Relater(torch_nn.Module):
@@ -137,9 +137,6 @@ class Relater(torch_nn.Module):
         x = self.norm(x)
         answers: Tensor = self.reading(x + self.attention(x)).unflatten(-1, self.shape)
         return answers
-
-
-WATCHED = 256  # texts that are watched during training
 
 
 @dataclass(frozen=True)
@@ -206,9 +203,6 @@ class Relating(Task):
         return self.texts(WATCHED, torch.Generator().manual_seed(self.seed + 1))
 
 
-QUESTIONS = ("previous", "first", "twin")
-
-
 def three_questions(setting: Setting, seed: int, heads: int, joined: bool = True) -> Relating:
     """Eight items, two of each type, that want the payload of the item before, of the first, and of their twin."""
     return Relating(
@@ -234,8 +228,8 @@ def three_questions(setting: Setting, seed: int, heads: int, joined: bool = True
 def right(task: Relating, model: torch_nn.Module, texts: ItemTexts) -> dict[str, float]:
     """The share of right answers to each question, over all places that want one."""
     with torch.no_grad():
-        found = model(*texts.inputs).argmax(-1)
+        predicted = model(*texts.inputs).argmax(-1)
     answers = task.answers(texts)
     known = answers != NOWHERE
-    hits = ((found == answers) & known).double().sum((0, 1)) / known.sum((0, 1))
+    hits = ((predicted == answers) & known).double().sum((0, 1)) / known.sum((0, 1))
     return dict(zip(task.questions, hits.tolist(), strict=True))

@@ -2,7 +2,7 @@
 
 Draws are self-attention of 20 random tokens with scores ÷ √d_k, whose variance is 1: what a layer at initialization
 has. Learned scores spread more or less, and τ acts on them as a change of that spread. The uses are tried on small
-trained models (`regard.lab.temperature`).
+trained models (`temperature/uses.py`).
 """
 
 import math
@@ -78,7 +78,7 @@ def run(setting: Setting) -> Report:
         for count in chunks(repetitions)
     ]
     every = sorted({*TEMPERATURES, *COLDEST})
-    found = {tau: measure(draws, tau) for tau in setting.each("τ =", every)}
+    by_tau = {tau: measure(draws, tau) for tau in setting.each("τ =", every)}
     seeds = setting.seeds(setting.choose(full=4, quick=2), generator)
     new = uses.examples(setting, setting.choose(full=400, quick=100))
     runs = [uses.use_run(setting, seed, new) for seed in seeds]
@@ -86,16 +86,16 @@ def run(setting: Setting) -> Report:
         "temperature",
         "How does temperature move attention between a single key and all keys alike, and what is it good for?",
         (
-            main_table(found),
-            limit_table(found),
+            main_table(by_tau),
+            limit_table(by_tau),
             uses.training_table(runs),
             uses.asking_table(runs),
             uses.student_table(runs),
         ),
-        (Panel((keys_curve(found), peak_curve(found))), *uses.pictures(runs)),
-        f"{finding(found)} {uses.finding(runs)}",
+        (Panel((keys_curve(by_tau), peak_curve(by_tau))), *uses.pictures(runs)),
+        f"{finding(by_tau)} {uses.finding(runs)}",
         (
-            Compared(f"{CONCEPTS}, section 4, Temperature effects", claims(found)),
+            Compared(f"{CONCEPTS}, section 4, Temperature effects", claims(by_tau)),
             Compared(f"{CONCEPTS}, section 4, When to use temperature", uses.claims(runs)),
         ),
         setting.record(repetitions, trainings=len(runs), steps=runs[0].trained[1.0].task.steps),
@@ -104,14 +104,14 @@ def run(setting: Setting) -> Report:
 
 def measure(draws: list[tuple[Tensor, Tensor]], tau: float) -> TemperatureDraws:
     """The same draws at this temperature, and how far they are from hard attention."""
-    found = []
+    parts = []
     for query, key in draws:
         value = torch.eye(KEYS, dtype=query.dtype).expand(len(query), 1, -1, -1)
         soft, seen = attend_statistics(query, key, value, "entropy", "peak", temperature=tau)
         apart = (soft - weights(query, key, normalizer=Hard(), engine="tiled")).abs().sum(-1) / 2
         rows = (seen["entropy"], seen["entropy"].exp(), seen["peak"], apart)
-        found.append([each.mean((1, 2)) for each in rows])
-    return TemperatureDraws(*(torch.cat(part) for part in zip(*found, strict=True)))
+        parts.append([each.mean((1, 2)) for each in rows])
+    return TemperatureDraws(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def names(tau: float) -> str:
@@ -119,45 +119,45 @@ def names(tau: float) -> str:
     return " / ".join(regime.name for regime in REGIMES if regime.covers(tau))
 
 
-def main_table(found: ByTemperature) -> Table:
+def main_table(by_tau: ByTemperature) -> Table:
     """Entropy, effective keys and peak at each temperature."""
     rows = [
-        (f"{tau:g}", names(tau), mean(found[tau].entropy), mean(found[tau].effective), mean(found[tau].peak))
+        (f"{tau:g}", names(tau), mean(by_tau[tau].entropy), mean(by_tau[tau].effective), mean(by_tau[tau].peak))
         for tau in TEMPERATURES
     ]
     title = f"{KEYS} keys, d_k = {WIDTH}, scores ÷ √d_k ÷ τ; mean and 95% interval"
     return Table(("τ", "regime", "entropy (nats)", "keys e^H", "peak"), rows, title)
 
 
-def limit_table(found: ByTemperature) -> Table:
+def limit_table(by_tau: ByTemperature) -> Table:
     """Toward τ = 0, where softmax becomes hard attention."""
-    rows = [(f"{tau:g}", mean(found[tau].hard), mean(found[tau].effective)) for tau in COLDEST]
+    rows = [(f"{tau:g}", mean(by_tau[tau].hard), mean(by_tau[tau].effective)) for tau in COLDEST]
     columns = ("τ", "share of weight misplaced", "keys e^H")
     return Table(columns, rows, "Distance to hard attention, normalizer=Hard()")
 
 
-def keys_curve(found: ByTemperature) -> Picture:
+def keys_curve(by_tau: ByTemperature) -> Picture:
     """Effective number of keys against τ."""
-    line = curve("", TEMPERATURES, [mean(found[tau].effective) for tau in TEMPERATURES])
+    line = curve("", TEMPERATURES, [mean(by_tau[tau].effective) for tau in TEMPERATURES])
     return Lines([line], "τ", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
 
 
-def peak_curve(found: ByTemperature) -> Picture:
+def peak_curve(by_tau: ByTemperature) -> Picture:
     """The largest weight against τ, down to the limit."""
-    every = sorted(found)
-    peak = curve("largest weight", every, [mean(found[tau].peak) for tau in every])
-    apart = curve("distance to hard", every, [mean(found[tau].hard) for tau in every])
+    every = sorted(by_tau)
+    peak = curve("largest weight", every, [mean(by_tau[tau].peak) for tau in every])
+    apart = curve("distance to hard", every, [mean(by_tau[tau].hard) for tau in every])
     return Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True)
 
 
-def claims(found: ByTemperature) -> tuple[Claim, ...]:
+def claims(by_tau: ByTemperature) -> tuple[Claim, ...]:
     """Each named regime, tested at every temperature it covers."""
-    return tuple(_claim(regime, found) for regime in REGIMES)
+    return tuple(_claim(regime, by_tau) for regime in REGIMES)
 
 
-def _claim(regime: TemperatureRegime, found: ByTemperature) -> Claim:
+def _claim(regime: TemperatureRegime, by_tau: ByTemperature) -> Claim:
     taus = [tau for tau in TEMPERATURES if regime.covers(tau)]
-    peaks, keys = ([mean(each).mean for each in column] for column in _columns(found, taus))
+    peaks, keys = ([mean(each).mean for each in column] for column in _columns(by_tau, taus))
     held = [tau for tau, peak, used in zip(taus, peaks, keys, strict=True) if regime.test(peak, used)]
     where = "everywhere" if held == taus else f"at τ = {', '.join(f'{tau:g}' for tau in held)}" if held else "nowhere"
     word = "confirmed" if held == taus else "partly" if held else "corrected"
@@ -169,8 +169,8 @@ def _claim(regime: TemperatureRegime, found: ByTemperature) -> Claim:
     )
 
 
-def _columns(found: ByTemperature, taus: list[float]) -> tuple[list[Tensor], list[Tensor]]:
-    return [found[tau].peak for tau in taus], [found[tau].effective for tau in taus]
+def _columns(by_tau: ByTemperature, taus: list[float]) -> tuple[list[Tensor], list[Tensor]]:
+    return [by_tau[tau].peak for tau in taus], [by_tau[tau].effective for tau in taus]
 
 
 def _span(numbers: list[float], form: str) -> str:
@@ -178,14 +178,14 @@ def _span(numbers: list[float], form: str) -> str:
     return ends[0] if len(numbers) == 1 else f"{ends[0]}–{ends[1]}"
 
 
-def finding(found: ByTemperature) -> str:
+def finding(by_tau: ByTemperature) -> str:
     """One sentence, from the numbers."""
     low, high = TEMPERATURES[0], TEMPERATURES[-1]
-    keys = {tau: mean(found[tau].effective).mean for tau in (low, 0.5, 1.0, high)}
-    one_hot = mean(found[0.5].peak).mean >= ONE_HOT
+    keys = {tau: mean(by_tau[tau].effective).mean for tau in (low, 0.5, 1.0, high)}
+    one_hot = mean(by_tau[0.5].peak).mean >= ONE_HOT
     return (
         f"From τ = {low:g} to {high:g} a query goes from {keys[low]:.1f} to {keys[high]:.1f} of {KEYS} keys in use; "
         f"τ = 0.5 still uses {keys[0.5]:.1f}{'' if one_hot else ', which is not one-hot'}, and at τ = {COLDEST[-1]:g} "
-        f"all but {mean(found[COLDEST[-1]].hard).mean:.1%} of the weight is where hard attention puts it "
+        f"all but {mean(by_tau[COLDEST[-1]].hard).mean:.1%} of the weight is where hard attention puts it "
         f"(unscaled scores of width {WIDTH} are scaled ones at τ = {1 / math.sqrt(WIDTH):g})."
     )

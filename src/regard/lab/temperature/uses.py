@@ -1,4 +1,8 @@
-"""The uses of temperatures that the seed names, as tables, pictures and claims about trained models."""
+"""The uses of temperatures that the seed names: models trained with, asked at, and taught by temperatures.
+
+The weights of the one attention are the model's answer (`lab/tasks/matching.py`), so its temperature is also that of
+the output: claims about sampling and distillation are about the output's softmax. The best answer is known.
+"""
 
 import copy
 from collections.abc import Callable
@@ -20,6 +24,7 @@ LABELS = 0.0
 SOFT = (LABELS, 1.0, 2.0, 4.0)  # what students learn from
 DRAWN = 10  # answers drawn from one distribution
 WIDTH, KEYS, NOISE, TEACHING = 16, 16, 1.5, 4
+ALIKE = 0.05  # losses in nats that differ by less are called the same
 
 
 @dataclass(frozen=True)
@@ -139,9 +144,6 @@ def keys_in_use(weights: Tensor) -> float:
 def _model(trained: Trained) -> Matcher:
     assert isinstance(trained.model, Matcher)
     return trained.model
-
-
-ALIKE = 0.05  # losses in nats that differ by less are called the same
 
 
 def _of(runs: list[TemperatureTraining], pick: Callable[[TemperatureTraining], AnswerScores], name: str) -> Estimate:

@@ -1,7 +1,7 @@
 """translation: an encoder and a decoder learn English to French, and their cross-attention finds which words belong
 together.
 
-The sentences come from a grammar (`regard.lab.translation`), which knows the right alignment; the models see sentence
+The sentences come from a grammar (`translation/grammar.py`), which knows the right alignment; the models see sentence
 pairs only. Every run has its own weights, its own training sentences and its own unseen test sentences.
 """
 
@@ -70,27 +70,27 @@ def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions, tested = setting.choose(full=3, quick=2), setting.choose(full=500, quick=100)
     seeds = setting.seeds(repetitions)
-    found: Runs = {score: [] for score in SCORES}
+    runs_by_score: Runs = {score: [] for score in SCORES}
     for seed in seeds:
         unseen = grammar.sentences(tested, seed, unseen=True)
         for score in SCORES:
-            found[score].append(measured(train(training_task(setting, score, seed)), unseen))
+            runs_by_score[score].append(measured(train(training_task(setting, score, seed)), unseen))
     plain = untrained(setting, seeds, tested)
     return Report(
         "translation",
         "Does a model that only ever sees sentence pairs find out which words belong together?",
-        (main_table(found, plain), cat_table(found), pair_table(found)),
-        (cat_picture(found), other_picture(found), curves(found)),
-        finding(found, plain),
-        (Compared(f"{MINI_COURSE}, Exercise 2 and Impact of attention scores", claims(found, plain)),),
+        (main_table(runs_by_score, plain), cat_table(runs_by_score), pair_table(runs_by_score)),
+        (cat_picture(runs_by_score), other_picture(runs_by_score), curves(runs_by_score)),
+        finding(runs_by_score, plain),
+        (Compared(f"{MINI_COURSE}, Exercise 2 and Impact of attention scores", claims(runs_by_score, plain)),),
         setting.record(
             repetitions,
-            steps=found[SCALED][0].trained.task.steps,
+            steps=runs_by_score[SCALED][0].trained.task.steps,
             training_sentences=training_task(setting, SCALED, 0).sentences,
             test_sentences=tested,
             sentences_of_the_grammar=f"{grammar.possible():,}",
         ),
-        timing(found),
+        timing(runs_by_score),
     )
 
 
@@ -143,41 +143,41 @@ def untrained(setting: Setting, seeds: list[int], tested: int) -> Baselines:
     return Baselines(*torch.tensor(rows, dtype=torch.float64).T)
 
 
-def main_table(found: Runs, plain: Baselines) -> Table:
+def main_table(runs_by_score: Runs, plain: Baselines) -> Table:
     """Translations and alignments of unseen sentences."""
     rows: list[tuple[Cell, ...]] = [
         (
             f"trained, {score}",
             *(share([getattr(each, name) for each in runs]) for name in ("exact", "words", "error", "off")),
         )
-        for score, runs in found.items()
+        for score, runs in runs_by_score.items()
     ]
     words = (plain.exact, plain.words, plain.diagonal, plain.diagonal_off)
     rows.append(("word by word, word t to word t", *map(share, words)))
     rows.append((f"not trained, {SCALED}", "", "", share(plain.untrained), share(plain.untrained_off)))
     columns = ("model", "sentences right", "words right", "alignment error", "off the sure word")
-    runs = len(found[SCALED])
+    runs = len(runs_by_score[SCALED])
     return Table(columns, rows, f"Unseen sentences; mean and 95% interval over {runs} trainings")
 
 
-def cat_table(found: Runs) -> Table:
+def cat_table(runs_by_score: Runs) -> Table:
     """Each word of the seed's sentence: the weight on its English word."""
     pair = grammar.cat()
     english, french = grammar.labels(pair)
     rows: list[tuple[Cell, ...]] = []
     for place, source in sorted(pair.sure):
-        weights = [share([float(each.cat[place, source]) for each in found[score]]) for score in SCORES]
-        right = [sum(int(each.cat[place].argmax()) == source for each in found[score]) for score in SCORES]
-        marks = " / ".join(f"{count} of {len(found[SCALED])}" for count in right)
+        weights = [share([float(each.cat[place, source]) for each in runs_by_score[score]]) for score in SCORES]
+        right = [sum(int(each.cat[place].argmax()) == source for each in runs_by_score[score]) for score in SCORES]
+        marks = " / ".join(f"{count} of {len(runs_by_score[SCALED])}" for count in right)
         rows.append((french[place], english[source], PRINTED.weights[place][source], *weights, marks))
     columns = ("French", "English", "the seed", *SCORES, "largest weight there")
     return Table(columns, rows, "The seed's sentence, which no model has seen: the weight on the right word")
 
 
-def pair_table(found: Runs) -> Table:
+def pair_table(runs_by_score: Runs) -> Table:
     """One English word that becomes two."""
     rows: list[tuple[Cell, ...]] = [
-        (name, *(share([each.shares[name] for each in found[score]]) for score in SCORES)) for name in TWO_WORDS
+        (name, *(share([each.shares[name] for each in runs_by_score[score]]) for score in SCORES)) for name in TWO_WORDS
     ]
     return Table(
         ("French word", *SCORES), rows, "Two French words for one: weight on the English verb, or on do(es) not; unseen"
@@ -190,54 +190,59 @@ def grid(table: Tensor, pair: Pair, title: str, note: str = "") -> Grid:
     return Grid(table.tolist(), french, english, title, note, limits=(0.0, 1.0))
 
 
-def cat_picture(found: Runs) -> Picture:
+def cat_picture(runs_by_score: Runs) -> Picture:
     """The printed map beside those of the first run."""
     printed = Grid(PRINTED.weights, PRINTED.rows, PRINTED.columns, "printed in the seed", limits=(0.0, 1.0))
-    trained = [grid(found[score][0].cat, grammar.cat(), f"trained, {score}") for score in SCORES]
+    trained = [grid(runs_by_score[score][0].cat, grammar.cat(), f"trained, {score}") for score in SCORES]
     return Panel((printed, *trained), "The cat sits on the mat: what each French word looks at")
 
 
-def other_picture(found: Runs) -> Picture:
+def other_picture(runs_by_score: Runs) -> Picture:
     """A harder unseen sentence, first run."""
     pair = grammar.friends().pair()
-    tables = [alignment_maps(found[score][0].trained.model, [pair])[0] for score in SCORES]
+    tables = [alignment_maps(runs_by_score[score][0].trained.model, [pair])[0] for score in SCORES]
     grids = [grid(table, pair, f"trained, {score}") for score, table in zip(SCORES, tables, strict=True)]
     return Panel(grids, "Unseen: adjectives change sides, not and the verb become two words each")
 
 
-def curves(found: Runs) -> Picture:
+def curves(runs_by_score: Runs) -> Picture:
     """Loss and alignment error during training."""
-    pictures = (_curve(found, "loss", "loss (nats)", True), _curve(found, "alignment error", "share", False))
-    return Panel(pictures, f"During training, mean and range of {len(found[SCALED])} runs")
+    pictures = (
+        _curve(runs_by_score, "loss", "loss (nats)", True),
+        _curve(runs_by_score, "alignment error", "share", False),
+    )
+    return Panel(pictures, f"During training, mean and range of {len(runs_by_score[SCALED])} runs")
 
 
-def _curve(found: Runs, name: str, label: str, log: bool) -> Lines:
-    lines = [during([each.trained for each in runs], name, score) for score, runs in found.items()]
+def _curve(runs_by_score: Runs, name: str, label: str, log: bool) -> Lines:
+    lines = [during([each.trained for each in runs], name, score) for score, runs in runs_by_score.items()]
     return Lines(lines, "step", label, name.capitalize(), log_y=log)
 
 
-def timing(found: Runs) -> Timing:
+def timing(runs_by_score: Runs) -> Timing:
     """How long the trainings took."""
-    return Timing((training_times("score", {score: [each.trained for each in runs] for score, runs in found.items()}),))
+    return Timing(
+        (training_times("score", {score: [each.trained for each in runs] for score, runs in runs_by_score.items()}),)
+    )
 
 
-def claims(found: Runs, plain: Baselines) -> tuple[Claim, ...]:
+def claims(runs_by_score: Runs, plain: Baselines) -> tuple[Claim, ...]:
     """The printed map, word by word, and what is said of it."""
     pair = grammar.cat()
     english, french = grammar.labels(pair)
     listed = []
     for place, source in sorted(pair.sure):
         largest = PRINTED.weights[place][source]
-        tables = [each.cat[place] for runs in found.values() for each in runs]
+        tables = [each.cat[place] for runs in runs_by_score.values() for each in runs]
         right = sum(int(table.argmax()) == source for table in tables)
         verdict = f"{confirmed(right == len(tables), 'partly')} in {right} of {len(tables)} models"
         weights = [float(table[source]) for table in tables]
         listed.append(Claim(f"{french[place]} looks at {english[source]}", largest, share(weights), verdict))
-    column = [float(each.cat[:, 2].sum()) for runs in found.values() for each in runs]
+    column = [float(each.cat[:, 2].sum()) for runs in runs_by_score.values() for each in runs]
     printed = float(PRINTED.tensor()[:, 2].sum())
     word = confirmed(min(column) > 1, "partly")
     listed.append(Claim("sits: its column sums to", printed, number(column), f"{word}: two words have it as source"))
-    errors = [each.error for runs in found.values() for each in runs]
+    errors = [each.error for runs in runs_by_score.values() for each in runs]
     better = max(errors) < float(plain.diagonal.min())
     verdict = "confirmed" if max(errors) <= GOOD else "partly" if better else "not confirmed"
     told = f"{verdict}: alignment error; words in order {share(plain.diagonal).mean:.2f}"
@@ -245,11 +250,11 @@ def claims(found: Runs, plain: Baselines) -> tuple[Claim, ...]:
     return tuple(listed)
 
 
-def finding(found: Runs, plain: Baselines) -> str:
+def finding(runs_by_score: Runs, plain: Baselines) -> str:
     """One sentence, from the numbers."""
-    error = {score: share([each.error for each in runs]).mean for score, runs in found.items()}
-    right = {score: share([each.exact for each in runs]).mean for score, runs in found.items()}
-    tables = [each.cat for runs in found.values() for each in runs]
+    error = {score: share([each.error for each in runs]).mean for score, runs in runs_by_score.items()}
+    right = {score: share([each.exact for each in runs]).mean for score, runs in runs_by_score.items()}
+    tables = [each.cat for runs in runs_by_score.values() for each in runs]
     pair = grammar.cat()
     cat = sum(set(enumerate(table.argmax(1).tolist())) == pair.sure for table in tables)
     return (

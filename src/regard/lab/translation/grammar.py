@@ -4,6 +4,10 @@ French is not English word by word: adjectives of color follow their noun, every
 le and ne elide before a vowel, "sits" takes two words (est assis), "not" stands on both sides of the verb (ne … pas),
 "does" alone is stress (does see: voit bien), and "looks at" or "in front of" shrink to one. Words are lower case; an
 elided word is a word of its own (l' arbre).
+
+Sentences are drawn at random. Held out from training is what happens between whom: a tenth of all combinations of
+subject, verb and other noun, so that a test sentence differs in more than an article or a color. At the end of the file
+are two example sentences that are never trained on, and the words as numbers for a model.
 """
 
 import random
@@ -33,6 +37,20 @@ from regard.lab.translation.lexicon import (
 )
 
 Link = tuple[int, int]  # places of a French word and of an English word
+ACTING = ANIMALS + PERSONS
+SINGULAR, PLURAL = ([place for place, forms in enumerate(DETERMINERS) if forms[column]] for column in (1, -1))
+SHOWN = "cat sits mat"  # the seed's sentence; kept from training whatever its number, colors and articles
+EVERY = 10  # one of so many combinations is held out
+DESCRIBED, STAYS = 0.35, 0.6  # how often
+THE = [forms[0] for forms in DETERMINERS].index("the")
+_NOUN = {noun.english[0]: noun for noun in ANIMALS + PERSONS + PLACES}
+_VERB = {verb.english[0]: verb for verb in STAYING}
+_PREPOSITION = {where[0]: where for where in WHERE}
+PAD, START, END = 0, 1, 2
+SPECIAL = ("·", "<start>", "<end>")
+_NOUNS = ANIMALS + PERSONS + PLACES
+_ADJECTIVES = BEFORE + COLORS + MANNERS
+_VERBS = STAYING + ACTING_ON
 
 
 @dataclass(frozen=True)
@@ -176,12 +194,6 @@ class _Builder:
         return Pair(tuple(self._english), tuple(self._french), frozenset(self._sure), frozenset(self._possible))
 
 
-ACTING = ANIMALS + PERSONS
-SINGULAR, PLURAL = ([place for place, forms in enumerate(DETERMINERS) if forms[column]] for column in (1, -1))
-
-SHOWN = "cat sits mat"  # the seed's sentence; kept from training whatever its number, colors and articles
-EVERY = 10  # one of so many combinations is held out
-DESCRIBED, STAYS = 0.35, 0.6  # how often
 MOODS = {Mood.PLAIN: 0.5, Mood.DENIED: 0.3, Mood.STRESSED: 0.2}
 
 
@@ -210,12 +222,12 @@ def _noun_phrase(chance: random.Random, nouns: tuple[Noun, ...]) -> NounPhrase:
 def sentences(count: int, seed: int, *, unseen: bool) -> list[Pair]:
     """So many sentences, for the test (`unseen`) or for training."""
     chance = random.Random(f"{seed} {'unseen' if unseen else 'seen'}")
-    found: list[Pair] = []
-    while len(found) < count:
+    pairs: list[Pair] = []
+    while len(pairs) < count:
         sentence = draw(chance)
         if held_out(sentence) == unseen:
-            found.append(sentence.pair())
-    return found
+            pairs.append(sentence.pair())
+    return pairs
 
 
 def possible() -> int:
@@ -228,12 +240,6 @@ def possible() -> int:
 def _phrases(nouns: tuple[Noun, ...]) -> int:
     determiners = len(SINGULAR) + len(PLURAL)
     return sum(determiners * (len(BEFORE) + 1) * (len(AFTER[noun.kind]) + 1) for noun in nouns)
-
-
-THE = [forms[0] for forms in DETERMINERS].index("the")
-_NOUN = {noun.english[0]: noun for noun in ANIMALS + PERSONS + PLACES}
-_VERB = {verb.english[0]: verb for verb in STAYING}
-_PREPOSITION = {where[0]: where for where in WHERE}
 
 
 def cat() -> Pair:
@@ -259,18 +265,10 @@ def labels(pair: Pair) -> tuple[list[str], list[str]]:
     return english, french
 
 
-PAD, START, END = 0, 1, 2
-SPECIAL = ("·", "<start>", "<end>")
-
-
 def _listed(*words: str) -> tuple[str, ...]:
     """The words of all these strings, each once, in order."""
     return (*SPECIAL, *dict.fromkeys(" ".join(words).split()))
 
-
-_NOUNS = ANIMALS + PERSONS + PLACES
-_ADJECTIVES = BEFORE + COLORS + MANNERS
-_VERBS = STAYING + ACTING_ON
 
 ENGLISH = _listed(
     "an do does not",
@@ -281,6 +279,7 @@ ENGLISH = _listed(
     *(english for english, _ in WHERE),
 )
 
+
 FRENCH = _listed(
     "ne n' pas bien",
     *(word for forms in DETERMINERS for word in forms[1:]),
@@ -290,7 +289,10 @@ FRENCH = _listed(
     *(french for _, french in WHERE),
 )
 
+
 _ENGLISH_PLACES = {word: place for place, word in enumerate(ENGLISH)}
+
+
 _FRENCH_PLACES = {word: place for place, word in enumerate(FRENCH)}
 
 

@@ -26,6 +26,9 @@ from regard.spec.masks import Lengths
 
 LONGEST = 20  # words that a translation may have
 CROSS = "decoder.blocks.0.cross"
+TWO_WORDS = ("est, sont", "assis, couché, debout …", "se", "cache, repose …", "ne, n'", "pas")
+SCALED, ADDITIVE = "scaled dot", "additive"
+WATCHED = 40  # unseen sentences whose alignment is watched during training
 
 
 def translations(model: torch_nn.Module, pairs: list[Pair]) -> list[tuple[str, ...]]:
@@ -58,28 +61,28 @@ def error_rate(pairs: list[Pair], weights: list[Tensor]) -> float:
     """
     hits = links = 0
     for pair, table in zip(pairs, weights, strict=True):
-        found = set(enumerate(table.argmax(1).tolist()))
-        hits += len(found & pair.sure) + len(found & pair.possible)
-        links += len(found) + len(pair.sure)
+        aligned = set(enumerate(table.argmax(1).tolist()))
+        hits += len(aligned & pair.sure) + len(aligned & pair.possible)
+        links += len(aligned) + len(pair.sure)
     return 1 - hits / links
 
 
 def off_sure_word(pairs: list[Pair], weights: list[Tensor]) -> float:
     """The share of French words whose largest weight is not on the word of their sure link."""
-    found = [set(enumerate(table.argmax(1).tolist())) for table in weights]
-    right = sum(len(links & pair.sure) for pair, links in zip(pairs, found, strict=True))
-    return 1 - right / sum(map(len, found))
+    aligned = [set(enumerate(table.argmax(1).tolist())) for table in weights]
+    right = sum(len(links & pair.sure) for pair, links in zip(pairs, aligned, strict=True))
+    return 1 - right / sum(map(len, aligned))
 
 
-def sentences_right(pairs: list[Pair], found: list[tuple[str, ...]]) -> float:
+def sentences_right(pairs: list[Pair], translated: list[tuple[str, ...]]) -> float:
     """The share of sentences that are right to the last word."""
-    return sum(pair.french == words for pair, words in zip(pairs, found, strict=True)) / len(pairs)
+    return sum(pair.french == words for pair, words in zip(pairs, translated, strict=True)) / len(pairs)
 
 
-def words_right(pairs: list[Pair], found: list[tuple[str, ...]]) -> float:
+def words_right(pairs: list[Pair], translated: list[tuple[str, ...]]) -> float:
     """The share of words that stand where they should; missing and surplus words count as wrong."""
-    right = sum(sum(map(str.__eq__, pair.french, words)) for pair, words in zip(pairs, found, strict=True))
-    return right / sum(max(len(pair.french), len(words)) for pair, words in zip(pairs, found, strict=True))
+    right = sum(sum(map(str.__eq__, pair.french, words)) for pair, words in zip(pairs, translated, strict=True))
+    return right / sum(max(len(pair.french), len(words)) for pair, words in zip(pairs, translated, strict=True))
 
 
 def word_by_word(training: list[Pair], pairs: list[Pair]) -> list[tuple[str, ...]]:
@@ -101,18 +104,15 @@ def diagonal_maps(pairs: list[Pair]) -> list[Tensor]:
     ]
 
 
-TWO_WORDS = ("est, sont", "assis, couché, debout …", "se", "cache, repose …", "ne, n'", "pas")
-
-
 def two_word_shares(pairs: list[Pair], weights: list[Tensor]) -> dict[str, float]:
     """Where an English expression became two French words: the mean weight of either on it (does not, or a verb)."""
-    found: dict[str, list[float]] = {name: [] for name in TWO_WORDS}
+    weights_by_kind: dict[str, list[float]] = {name: [] for name in TWO_WORDS}
     for pair, table in zip(pairs, weights, strict=True):
         for place in range(len(pair.french)):
             if (name := _kind(pair, place)) is not None:
                 linked = [english for french, english in pair.possible if french == place]
-                found[name].append(float(table[place, linked].sum()))
-    return {name: sum(each) / len(each) if each else float("nan") for name, each in found.items()}
+                weights_by_kind[name].append(float(table[place, linked].sum()))
+    return {name: sum(each) / len(each) if each else float("nan") for name, each in weights_by_kind.items()}
 
 
 def _kind(pair: Pair, place: int) -> str | None:
@@ -131,10 +131,6 @@ def _kind(pair: Pair, place: int) -> str | None:
     if twins & {"est", "sont"}:
         return TWO_WORDS[1]
     return TWO_WORDS[3] if "se" in twins else None
-
-
-SCALED, ADDITIVE = "scaled dot", "additive"
-WATCHED = 40  # unseen sentences whose alignment is watched during training
 
 
 @dataclass(frozen=True)

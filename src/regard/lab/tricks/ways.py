@@ -1,4 +1,7 @@
-"""Ways to compute the same attention: the formula as written, in chunks, and block by block. Each is weighed."""
+"""Ways to compute the same attention: as the formula is written, in chunks, and block by block; their memory and work.
+
+Then generation with a KV cache and without: the same tokens, counted.
+"""
 
 import math
 from collections.abc import Callable
@@ -17,11 +20,10 @@ from regard.nn import KVCache, LanguageModel, MultiHeadAttention, Rotary, genera
 
 WIDTH = 64
 CHUNK = 64  # queries in a chunk
-
 NAIVE, CHUNKS, AGAIN, TILED, NATIVE = "naive", "chunks", "chunks, again", "flash (tiled)", "flash (native)"
 ENGINES = {TILED: "tiled", NATIVE: "native"}
-
 Way = Callable[[Tensor, Tensor, Tensor], Tensor]
+VOCABULARY, LAYERS, MODEL_WIDTH, HEADS = 64, 2, 64, 4
 
 
 def naive(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -49,8 +51,8 @@ def _ours(engine: str, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def ways() -> dict[str, Way]:
     """By name; the native engine where it was built."""
-    found: dict[str, Way] = {NAIVE: naive, CHUNKS: chunked, TILED: partial(_ours, "tiled")}
-    return found if library() is None else found | {NATIVE: partial(_ours, "native")}
+    by_name: dict[str, Way] = {NAIVE: naive, CHUNKS: chunked, TILED: partial(_ours, "tiled")}
+    return by_name if library() is None else by_name | {NATIVE: partial(_ours, "native")}
 
 
 def forward_bytes(name: str, length: int) -> int:
@@ -110,9 +112,6 @@ def training(name: str, length: int) -> tuple[int, int]:
 
     with torch.enable_grad():
         return peak_bytes(work), operations(work)
-
-
-VOCABULARY, LAYERS, MODEL_WIDTH, HEADS = 64, 2, 64, 4
 
 
 @dataclass(frozen=True)
@@ -181,10 +180,10 @@ class GenerationCount:
 
 def generated(of: LanguageModel, count: int) -> GenerationCount:
     """Both ways from a text of one token."""
-    prompt, cache, found = torch.zeros(1, 1, dtype=torch.long), KVCache(capacity=count), []
-    anew = operations(lambda: found.append(without(of, prompt, count)))
-    kept = operations(lambda: found.append(generate(of, prompt, count, cache=cache)))
-    return GenerationCount(anew, kept, cache.nbytes, torch.equal(*found))
+    prompt, cache, outputs = torch.zeros(1, 1, dtype=torch.long), KVCache(capacity=count), []
+    anew = operations(lambda: outputs.append(without(of, prompt, count)))
+    cached = operations(lambda: outputs.append(generate(of, prompt, count, cache=cache)))
+    return GenerationCount(anew, cached, cache.nbytes, torch.equal(*outputs))
 
 
 def projections(before: int) -> float:

@@ -1,7 +1,7 @@
-"""Scenes: what stands in the cells of a picture, the words for it, and which patch belongs to which word.
+"""Pictures of colored shapes on a grid, one cell to a patch, and the words for what stands where.
 
-Some combinations never come in training. A model that does well on these has learned colors, shapes and places, not
-pictures.
+Pictures are drawn with noise, so that none comes twice. Some combinations never come in training: a model that does
+well on these has learned colors, shapes and places, not pictures.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,12 @@ NAMES = tuple(f"{color} {shape}" for color in COLORS for shape in SHAPES)
 THINGS = len(NAMES)
 EMPTY = -1
 NOISE, DIMMEST = 0.1, 0.6
+START = "<start>"
+VOCABULARY = (START, *COLORS, *SHAPES)
+PAIRS = 5  # pairs of things in a picture of twins
+NAMED = 3  # things in a picture that has a caption
+ASKED = 6  # things in a picture that words ask for
+APART = 4  # one combination in so many is kept for the test
 
 
 def things() -> Tensor:
@@ -62,8 +68,8 @@ def recognized(pictures: Tensor) -> Tensor:
     """(batch, cell): the thing, or `EMPTY`, whose drawing is nearest to each patch."""
     patches = cut(pictures).flatten(2)
     known = torch.cat([things() * (1 + DIMMEST) / 2, torch.zeros(1, 3, CELL, CELL)]).flatten(1)
-    found = torch.cdist(patches, known.expand(len(patches), -1, -1)).argmin(-1)
-    return torch.where(found == THINGS, EMPTY, found)
+    nearest = torch.cdist(patches, known.expand(len(patches), -1, -1)).argmin(-1)
+    return torch.where(nearest == THINGS, EMPTY, nearest)
 
 
 def placed(batch: int, count: int, generator: torch.Generator) -> Tensor:
@@ -74,14 +80,6 @@ def placed(batch: int, count: int, generator: torch.Generator) -> Tensor:
 def different(batch: int, count: int, generator: torch.Generator) -> Tensor:
     """(batch, count): different things, drawn at random."""
     return torch.rand(batch, THINGS, generator=generator).argsort(1)[:, :count]
-
-
-START = "<start>"
-VOCABULARY = (START, *COLORS, *SHAPES)
-PAIRS = 5  # pairs of things in a picture of twins
-NAMED = 3  # things in a picture that has a caption
-ASKED = 6  # things in a picture that words ask for
-APART = 4  # one combination in so many is kept for the test
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""What trained models make of pictures they have never seen, and where they look meanwhile."""
+"""Three models and their tasks: patches attend to patches, words to patches, and patches to words.
+
+They find twins, write captions, and remove noise where words say what is behind it. Below the tasks: what trained
+models make of pictures they have never seen, and where they look.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +35,9 @@ from regard.lab.vision.scenes import (
 )
 
 PLACE = 1.0  # how large vectors of places begin where a picture may be mere noise
+LEAST = 0.5  # of the noise: with less, a picture needs no words
+CONTRAST = 2.0  # of pictures that are mixed with noise of variance 1
+STEPS = 8  # from noise to a picture
 
 
 def alike(model: torch_nn.Module) -> None:
@@ -51,8 +58,8 @@ class Patches(torch_nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Patches, row by row."""
-        found: Tensor = self.places(self.look(pictures).flatten(2).transpose(1, 2))
-        return found
+        patches: Tensor = self.places(self.look(pictures).flatten(2).transpose(1, 2))
+        return patches
 
 
 class Twins(torch_nn.Module):
@@ -67,8 +74,8 @@ class Twins(torch_nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Every patch attends to every patch."""
-        found: Tensor = self.head(self.encoder(self.patches(pictures)))
-        return found
+        logits: Tensor = self.head(self.encoder(self.patches(pictures)))
+        return logits
 
 
 class Captioner(torch_nn.Module):
@@ -83,8 +90,8 @@ class Captioner(torch_nn.Module):
 
     def forward(self, pictures: Tensor, words: Tensor) -> Tensor:
         """Every word attends to the words before it, and to the patches."""
-        found: Tensor = self.head(self.decoder(self.embedding(words), self.patches(pictures)))
-        return found
+        logits: Tensor = self.head(self.decoder(self.embedding(words), self.patches(pictures)))
+        return logits
 
 
 class Denoiser(torch_nn.Module):
@@ -109,10 +116,6 @@ class Denoiser(torch_nn.Module):
         text = self.embedding(words) + self.patches.places.weight[where]
         x = self.block(self.patches(noisy) + self.level(level.view(-1, 1, 1)), text)
         return whole(self.paint(self.norm(x)).unflatten(-1, (3, CELL, CELL)))
-
-
-LEAST = 0.5  # of the noise: with less, a picture needs no words
-CONTRAST = 2.0  # of pictures that are mixed with noise of variance 1
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,6 @@ class Denoising(Looking):
         return mse_loss(model(noisy, level, scene.words, scene.about), clean)
 
 
-STEPS = 8  # from noise to a picture
 LAYERS: dict[type[torch_nn.Module], str] = {Twins: "encoder.*", Captioner: "decoder.*.cross", Denoiser: "block.cross"}
 
 
@@ -236,7 +238,7 @@ def captions(model: torch_nn.Module, count: int, generator: torch.Generator) -> 
     there = weights.gather(-1, scene.about[:, None, :, None].expand(-1, weights.shape[1], -1, 1))[..., 0].double()
     # colors and shapes may be read by different heads
     kinds = [_best(there[..., word::2].mean(-1)) for word in (0, 1)]
-    weight = torch.stack([found for found, _ in kinds]).mean(0)
+    weight = torch.stack([of_kind for of_kind, _ in kinds]).mean(0)
     guess, uniform = 1 / len(COLORS), 1 / CELLS  # there are as many shapes as colors
     shown = (weights, pictures, scene.cells, scene.words, scene.about)
     return PictureResults(right, without, weight, guess, uniform, *shown, tuple(head for _, head in kinds))
@@ -278,9 +280,9 @@ def made(model: torch_nn.Module, noisy: Tensor, scene: WordedScene) -> Tensor:
     return noisy
 
 
-def _per(found: Tensor, asked: Tensor) -> Tensor:
+def _per(values: Tensor, asked: Tensor) -> Tensor:
     """The mean of each picture over what was asked of it."""
-    return (found.double() * asked).sum(-1) / asked.sum(-1)
+    return (values.double() * asked).sum(-1) / asked.sum(-1)
 
 
 def _both(model: torch_nn.Module, right: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,9 @@ from regard.lab.why.task import (
 )
 
 KEPT = (1, 4)  # marked tokens
+MOST = 10_000  # parameters
+RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
+GOOD = 0.9
 
 
 @dataclass(frozen=True)
@@ -71,126 +74,29 @@ def octaves(length: int) -> list[int]:
     return [2**power for power in range((length - 1).bit_length())]
 
 
-def of(found: list[RecallResults], kind: str, kept: int) -> RecallResults:
+def of(results: list[RecallResults], kind: str, kept: int) -> RecallResults:
     """One of them."""
-    return next(each for each in found if (each.kind, each.kept) == (kind, kept))
-
-
-def main_table(found: list[RecallResults], length: int) -> Table:
-    """Right answers near and far."""
-    edges = (1, REACH // 2 + 1, REACH + 1)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each.kind,
-            each.kept,
-            each.accuracy(),
-            each.accuracy(edges[0], edges[1]),
-            each.accuracy(edges[1], edges[2]),
-            each.accuracy(edges[2]),
-        )
-        for each in found
-    ]
-    trainings = len(found[0].trained)
-    what = f"{trainings} trainings" if trainings > 1 else "the sequences of one training"
-    columns = (
-        "model",
-        "to keep",
-        "right",
-        f"1 to {REACH // 2} back",
-        f"{REACH // 2 + 1} to {REACH}",
-        f"{REACH + 1} or more",
-    )
-    title = f"Trained and asked at {length} tokens (guessing: {1 / SYMBOLS:.3f}); mean and 95% interval over {what}"
-    return Table(columns, rows, title)
-
-
-def length_table(found: list[RecallResults], length: int) -> Table:
-    """Right answers at other lengths."""
-    rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.kept, *(over_trainings(each.others[other]) for other in lengths(length))) for each in found
-    ]
-    columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
-    return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
-
-
-def way_table(found: list[RecallResults], length: int) -> Table:
-    """How far each sees, and over how many steps."""
-    formula = {
-        "attention": ("all", "1"),
-        "convolution": (f"layers × (kernel − 1) = {REACH}", f"distance / {KERNEL - 1}, at most {LAYERS}"),
-        "recurrence": ("all, through one state", "distance"),
-    }
-    rows: list[tuple[Cell, ...]] = [
-        (
-            kind,
-            parameters(of(found, kind, 1).trained[0].model),
-            of(found, kind, 1).reach,
-            *formula[kind],
-            *chains(found, kind, length),
-        )
-        for kind in KINDS
-    ]
-    columns = (
-        "model",
-        "parameters",
-        "reach here",
-        "reach",
-        "steps on the way",
-        f"chain at {length}",
-        f"at {2 * length}",
-    )
-    title = (
-        "Reach: how far back gradients are not 0. Chain: the longest row of operations each of which waits for the one "
-        "before"
-    )
-    return Table(columns, rows, title)
-
-
-def chains(found: list[RecallResults], kind: str, length: int) -> tuple[int, int]:
-    """The longest chains at the trained length and at its double."""
-    model = of(found, kind, 1).trained[0].model
-    assert isinstance(model, Recaller)
-    first, second = (chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
-    return first, second
-
-
-def distance_picture(found: list[RecallResults], length: int) -> Picture:
-    """Right answers against the distance."""
-    parts = []
-    starts = octaves(length)
-    for kept in KEPT:
-        lines = [
-            curve(kind, starts, [of(found, kind, kept).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
-        ]
-        lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
-        title = "one token to keep" if kept == 1 else f"{kept} tokens to keep"
-        parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
-    return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
-
-
-MOST = 10_000  # parameters
-RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
-GOOD = 0.9
+    return next(each for each in results if (each.kind, each.kept) == (kind, kept))
 
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions, length = setting.choose(full=3, quick=1), setting.choose(full=64, quick=24)
     seeds = setting.seeds(repetitions)
-    found = [asked(setting, kind, kept, seeds, length) for kept in KEPT for kind in KINDS]
+    results = [asked(setting, kind, kept, seeds, length) for kept in KEPT for kind in KINDS]
     return Report(
         "why",
         "What can attention reach that a convolution and a recurrent net of the same size cannot, and what has to wait "
         "for what?",
-        (main_table(found, length), length_table(found, length), way_table(found, length)),
-        (distance_picture(found, length),),
-        finding(found, length),
+        (main_table(results, length), length_table(results, length), way_table(results, length)),
+        (distance_picture(results, length),),
+        finding(results, length),
         (
-            Compared(f"{RESULTS}, The core problem", core_claims(setting, found, length)),
-            Compared(f"{MINI_COURSE}, What is attention?", course_claims(found, length)),
+            Compared(f"{RESULTS}, The core problem", core_claims(setting, results, length)),
+            Compared(f"{MINI_COURSE}, What is attention?", course_claims(results, length)),
         ),
         setting.record(repetitions, trained_length=length, symbols=SYMBOLS),
-        timing(setting, found),
+        timing(setting, results),
     )
 
 
@@ -247,10 +153,102 @@ def asked(setting: Setting, kind: str, kept: int, seeds: list[int], length: int)
     )
 
 
-def core_claims(setting: Setting, found: list[RecallResults], length: int) -> tuple[Claim, ...]:
+def main_table(results: list[RecallResults], length: int) -> Table:
+    """Right answers near and far."""
+    edges = (1, REACH // 2 + 1, REACH + 1)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.kind,
+            each.kept,
+            each.accuracy(),
+            each.accuracy(edges[0], edges[1]),
+            each.accuracy(edges[1], edges[2]),
+            each.accuracy(edges[2]),
+        )
+        for each in results
+    ]
+    trainings = len(results[0].trained)
+    what = f"{trainings} trainings" if trainings > 1 else "the sequences of one training"
+    columns = (
+        "model",
+        "to keep",
+        "right",
+        f"1 to {REACH // 2} back",
+        f"{REACH // 2 + 1} to {REACH}",
+        f"{REACH + 1} or more",
+    )
+    title = f"Trained and asked at {length} tokens (guessing: {1 / SYMBOLS:.3f}); mean and 95% interval over {what}"
+    return Table(columns, rows, title)
+
+
+def length_table(results: list[RecallResults], length: int) -> Table:
+    """Right answers at other lengths."""
+    rows: list[tuple[Cell, ...]] = [
+        (each.kind, each.kept, *(over_trainings(each.others[other]) for other in lengths(length))) for each in results
+    ]
+    columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
+    return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
+
+
+def way_table(results: list[RecallResults], length: int) -> Table:
+    """How far each sees, and over how many steps."""
+    formula = {
+        "attention": ("all", "1"),
+        "convolution": (f"layers × (kernel − 1) = {REACH}", f"distance / {KERNEL - 1}, at most {LAYERS}"),
+        "recurrence": ("all, through one state", "distance"),
+    }
+    rows: list[tuple[Cell, ...]] = [
+        (
+            kind,
+            parameters(of(results, kind, 1).trained[0].model),
+            of(results, kind, 1).reach,
+            *formula[kind],
+            *chains(results, kind, length),
+        )
+        for kind in KINDS
+    ]
+    columns = (
+        "model",
+        "parameters",
+        "reach here",
+        "reach",
+        "steps on the way",
+        f"chain at {length}",
+        f"at {2 * length}",
+    )
+    title = (
+        "Reach: how far back gradients are not 0. Chain: the longest row of operations each of which waits for the one "
+        "before"
+    )
+    return Table(columns, rows, title)
+
+
+def chains(results: list[RecallResults], kind: str, length: int) -> tuple[int, int]:
+    """The longest chains at the trained length and at its double."""
+    model = of(results, kind, 1).trained[0].model
+    assert isinstance(model, Recaller)
+    first, second = (chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
+    return first, second
+
+
+def distance_picture(results: list[RecallResults], length: int) -> Picture:
+    """Right answers against the distance."""
+    parts = []
+    starts = octaves(length)
+    for kept in KEPT:
+        lines = [
+            curve(kind, starts, [of(results, kind, kept).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
+        ]
+        lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
+        title = "one token to keep" if kept == 1 else f"{kept} tokens to keep"
+        parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
+    return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
+
+
+def core_claims(setting: Setting, results: list[RecallResults], length: int) -> tuple[Claim, ...]:
     """Fixed operations, and what attention does instead."""
     generator = setting.generator()
-    bodies = {kind: of(found, kind, KEPT[0]).trained[0].model for kind in KINDS}
+    bodies = {kind: of(results, kind, KEPT[0]).trained[0].model for kind in KINDS}
     convolution, recurrence = bodies["convolution"].body, bodies["recurrence"].body
     assert isinstance(convolution, Convolving)
     assert isinstance(recurrence, Recurring)
@@ -261,7 +259,7 @@ def core_claims(setting: Setting, found: list[RecallResults], length: int) -> tu
 
     filters = slid(convolution, sequence("convolution"), 7)
     steps = stepped(recurrence, sequence("recurrence"))
-    attention = of(found, "attention", KEPT[-1])
+    attention = of(results, "attention", KEPT[-1])
     begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
     sure = confirmed(learned.low > begun.high, "not shown")
     return (
@@ -286,14 +284,14 @@ def _same(error: float, what: str) -> str:
     return f"{confirmed(error < 1e-4, 'corrected')}: {what}; largest difference"
 
 
-def course_claims(found: list[RecallResults], length: int) -> tuple[Claim, ...]:
+def course_claims(results: list[RecallResults], length: int) -> tuple[Claim, ...]:
     """Long range, and in parallel."""
-    far = {kind: of(found, kind, KEPT[-1]).accuracy(REACH + 1) for kind in KINDS}
+    far = {kind: of(results, kind, KEPT[-1]).accuracy(REACH + 1) for kind in KINDS}
     least = min(far["attention"].low, 1.0)
     ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
     long = "confirmed" if far["attention"].mean >= GOOD else "partly"
     others = ", ".join(f"{kind} {far[kind].mean:.2f}" for kind in KINDS if kind != "attention")
-    grown = {kind: chains(found, kind, length) for kind in KINDS}
+    grown = {kind: chains(results, kind, length) for kind in KINDS}
     still = grown["attention"][0] == grown["attention"][1]
     waits = grown["recurrence"][1] > 1.5 * grown["recurrence"][0]
     parallel = confirmed(still and waits, "corrected")
@@ -306,7 +304,7 @@ def course_claims(found: list[RecallResults], length: int) -> tuple[Claim, ...]:
     )
 
 
-def timing(setting: Setting, found: list[RecallResults]) -> Timing:
+def timing(setting: Setting, results: list[RecallResults]) -> Timing:
     """A pass over longer and longer sequences, and the trainings."""
     sizes = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024))
     width = 32
@@ -317,7 +315,7 @@ def timing(setting: Setting, found: list[RecallResults]) -> Timing:
     passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, f"One pass, width {width}, best of several")
     taken = [
         (each.kind, each.kept, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
-        for each in found
+        for each in results
     ]
     trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
     lines = [Line(kind, sizes, [1e3 * each for each in best[kind]]) for kind in KINDS]
@@ -325,17 +323,17 @@ def timing(setting: Setting, found: list[RecallResults]) -> Timing:
     return Timing((passed, trained), (picture,))
 
 
-def finding(found: list[RecallResults], length: int) -> str:
+def finding(results: list[RecallResults], length: int) -> str:
     """One sentence, from the numbers."""
 
     def told(kept: int) -> str:
-        return ", ".join(f"{kind} {of(found, kind, kept).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
+        return ", ".join(f"{kind} {of(results, kind, kept).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
 
-    attention = of(found, "attention", KEPT[-1])
+    attention = of(results, "attention", KEPT[-1])
     return (
         f"Asked for one token more than {REACH} back, the models are right in these shares: {told(KEPT[0])}; with "
         f"{KEPT[-1]} tokens to keep: {told(KEPT[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
-        f"{of(found, 'convolution', KEPT[0]).reach} tokens back and no further; the recurrent net sees all, but "
+        f"{of(results, 'convolution', KEPT[0]).reach} tokens back and no further; the recurrent net sees all, but "
         f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
         f"which after training has {over_trainings(attention.focus).mean:.2f} of the weight (before: "
         f"{over_trainings(attention.before).mean:.2f})."

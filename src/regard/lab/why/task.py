@@ -1,4 +1,8 @@
-"""What a model answers, how far back it sees, where it looks, and how long it takes."""
+"""Attention, convolution and recurrence on one task: some tokens bear marks, the last token asks for one of them.
+
+All three have the same input and output. Below the task: what a model answers, how far back it sees, where it looks,
+and how long it takes.
+"""
 
 import math
 import time
@@ -21,6 +25,7 @@ from regard.lab.training import Task
 HEADS, D_K = 4, 8  # of attention
 LAYERS, KERNEL = 4, 5  # of the convolution
 REACH = LAYERS * (KERNEL - 1)  # how far back it sees
+SYMBOLS = 8
 
 
 class Attending(torch_nn.Module):
@@ -32,8 +37,8 @@ class Attending(torch_nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Every token looks at all before it, at once."""
-        found: Tensor = self.block(x)
-        return found
+        out: Tensor = self.block(x)
+        return out
 
 
 class Convolving(torch_nn.Module):
@@ -61,8 +66,8 @@ class Recurring(torch_nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Every token waits for the one before it."""
-        found: Tensor = self.unit(x)[0]
-        return found
+        out: Tensor = self.unit(x)[0]
+        return out
 
 
 KINDS: dict[str, type[torch_nn.Module]] = {"attention": Attending, "convolution": Convolving, "recurrence": Recurring}
@@ -95,8 +100,8 @@ class Recaller(torch_nn.Module):
 
     def said(self, x: Tensor) -> Tensor:
         """The answer to embedded tokens."""
-        found: Tensor = self.head(self.norm(self.body(x)[:, -1]))
-        return found
+        logits: Tensor = self.head(self.norm(self.body(x)[:, -1]))
+        return logits
 
 
 @cache
@@ -107,9 +112,6 @@ def fitted(kind: str, symbols: int, kept: int, most: int) -> int:
         while parameters(Recaller(kind, symbols, kept, width + 1)) <= whole("most", most, 1):
             width += 1
     return width
-
-
-SYMBOLS = 8
 
 
 @dataclass(frozen=True)
@@ -167,15 +169,15 @@ class MarkRecall(Task):
 @torch.no_grad()
 def right_answers(model: torch_nn.Module, asked: RecallQuestions) -> Tensor:
     """Of each sequence, 1 if the answer is right and 0 if not."""
-    found: Tensor = (model(asked.symbols, asked.marks).argmax(-1) == asked.answer).double()
-    return found
+    right: Tensor = (model(asked.symbols, asked.marks).argmax(-1) == asked.answer).double()
+    return right
 
 
 def reach(model: Recaller, asked: RecallQuestions) -> int:
     """How far back a token can stand that has any influence on the answer: where gradients are not 0."""
     x = model.embedded(asked.symbols, asked.marks).detach().requires_grad_()
-    (found,) = torch.autograd.grad(model.said(x).square().sum(), x)
-    felt = found.abs().amax((0, 2)) > 0
+    (gradient,) = torch.autograd.grad(model.said(x).square().sum(), x)
+    felt = gradient.abs().amax((0, 2)) > 0
     return asked.symbols.shape[1] - 1 - int(felt.nonzero()[0])
 
 
