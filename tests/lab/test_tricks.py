@@ -106,7 +106,7 @@ def test_errors_are_those_of_float32(quick: Quick) -> None:
 
 
 def test_the_stopwatch_judges_the_speed() -> None:
-    assert experiment.said([1.5, 2.0, 3.9, 5.0]).rows[0][2:] == (
+    assert experiment.speed_table([1.5, 2.0, 3.9, 5.0]).rows[0][2:] == (
         "1.5× to 5.0×",
         "partly: within 2–4× at 2 of 4 lengths",
     )

@@ -22,14 +22,14 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-@pytest.mark.parametrize("kept", [1, 4])
-def test_the_answer_is_under_the_mark_that_is_asked_for(kept: int) -> None:
-    asked = drawn(500, 30, kept, _generator())
+@pytest.mark.parametrize("marked", [1, 4])
+def test_the_answer_is_under_the_mark_that_is_asked_for(marked: int) -> None:
+    asked = drawn(500, 30, marked, _generator())
     for symbols, marks, answer, distance in zip(
         asked.symbols.tolist(), asked.marks.tolist(), asked.answer.tolist(), asked.distance.tolist(), strict=True
     ):
-        assert sorted(mark for mark in marks[:-1] if mark) == list(range(1, kept + 1))
-        at = marks.index(marks[-1] - kept)
+        assert sorted(mark for mark in marks[:-1] if mark) == list(range(1, marked + 1))
+        at = marks.index(marks[-1] - marked)
         assert symbols[at] == answer
         assert 29 - at == distance
     far = asked.distance.double()
@@ -94,8 +94,8 @@ def test_questions_about_a_distance_are_counted_apart() -> None:
 def test_quick_models_show_the_difference(quick: Quick) -> None:
     rows = {(row[0], row[1]): row for row in quick("why").tables[0].rows}
 
-    def far(kind: str, kept: int) -> float:
-        cell = rows[kind, kept][5]
+    def far(kind: str, marked: int) -> float:
+        cell = rows[kind, marked][5]
         assert isinstance(cell, Estimate)
         return cell.mean
 

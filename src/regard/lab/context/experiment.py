@@ -117,9 +117,9 @@ def drawn(count: int, each: int, generator: torch.Generator) -> tuple[SenseSente
     """So many words, and so many sentences of each of their senses, in the order of the list."""
     every = sentences()
     named = words(every)
-    kept = {named[place] for place in torch.randperm(len(named), generator=generator)[:count].tolist()}
+    selected = {named[place] for place in torch.randperm(len(named), generator=generator)[:count].tolist()}
     chosen: list[SenseSentence] = []
-    for key in dict.fromkeys((one.word, one.sense) for one in every if one.word in kept):
+    for key in dict.fromkeys((one.word, one.sense) for one in every if one.word in selected):
         of = [one for one in every if (one.word, one.sense) == key]
         chosen += [of[place] for place in sorted(torch.randperm(len(of), generator=generator)[:each].tolist())]
     return tuple(chosen)
@@ -250,8 +250,8 @@ def from_the_word(reading: Reading, weight: Tensor) -> Picture:
     word, rows, same = max(groups(reading), key=lambda group: float(on_cues[group[1]].mean()))
     bars = []
     for members in dict.fromkeys(tuple(row.tolist()) for row in same):
-        kept = rows[[place for place, inside in enumerate(members) if inside]]
-        shown = int(kept[on_cues[kept].argmax()])
+        of_sense = rows[[place for place, inside in enumerate(members) if inside]]
+        shown = int(of_sense[on_cues[of_sense].argmax()])
         length = int(reading.lengths[shown])
         labels = [
             f"*{token}*" if cue else token

@@ -143,10 +143,10 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
         cues[row, _tokens(encoding, list(each.cues))] = True
         others[row, 1 : int(lengths[row]) - 1] = True  # all but [CLS] and [SEP]
         others[row, _tokens(encoding, [each.at])] = False
-    kept: list[Tensor] = []
+    states: list[Tensor] = []
     stack = encoder.model.encoder
-    hooks = [block.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])) for block in stack.blocks]
-    hooks.append(stack.register_forward_hook(lambda _, __, output: kept.append(output)))
+    hooks = [block.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0])) for block in stack.blocks]
+    hooks.append(stack.register_forward_hook(lambda _, __, output: states.append(output)))
     try:
         attention = capture(encoder, ids, lengths)
     finally:
@@ -163,7 +163,7 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
         at,
         cues,
         others & ~cues,
-        torch.stack(kept),
+        torch.stack(states),
         weights,
     )
 

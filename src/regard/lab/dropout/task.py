@@ -30,10 +30,10 @@ def drawn(
     Words are numbered topic by topic; the last `common` belong to none.
     """
     subject = torch.randint(topics, (rows,), generator=generator)
-    told = subject.unsqueeze(1) * own + torch.randint(own, (rows, length), generator=generator)
+    topical = subject.unsqueeze(1) * own + torch.randint(own, (rows, length), generator=generator)
     other = torch.randint(topics * own + common, (rows, length), generator=generator)
     chosen = torch.rand(rows, length, generator=generator) < hint
-    return TopicTexts(torch.where(chosen, told, other), subject)
+    return TopicTexts(torch.where(chosen, topical, other), subject)
 
 
 class Reader(torch_nn.Module):

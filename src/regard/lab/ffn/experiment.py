@@ -190,10 +190,10 @@ def learned_table(results: PartResults) -> Table:
     ]
     bits = results.runs[0].task
     assert isinstance(bits, Bits)
-    told = "; ".join(f"{question}: {what}" for question, what in ASKED.items())
+    questions = "; ".join(f"{question}: {what}" for question, what in ASKED.items())
     title = (
         f"Share of right answers on new texts, tokens of {bits.bits} bits (guessing: 0.5; where the marked one alone "
-        f"knows, 0.56). {told}"
+        f"knows, 0.56). {questions}"
     )
     return Table(("question", *KINDS), rows, title)
 

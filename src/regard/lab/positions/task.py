@@ -123,8 +123,8 @@ class PositionRecall(Task):
 def right(model: torch_nn.Module, tokens: Tensor, back: int, last: int) -> float:
     """The share of the last tokens of each text that name the right one."""
     with torch.no_grad():
-        told = model(tokens)[:, back:].argmax(-1) == tokens[:, :-back]
-    return float(told[:, -last:].double().mean())
+        right = model(tokens)[:, back:].argmax(-1) == tokens[:, :-back]
+    return float(right[:, -last:].double().mean())
 
 
 def profile(model: torch_nn.Module, tokens: Tensor, reach: int) -> Tensor:

@@ -78,17 +78,9 @@ def cost_table() -> Table:
     for each in EXAMPLES:
         summary, pairs = each.summary, each.queries * each.keys
         between = summary.flops["scores"] + summary.flops["values"]
-        rows.append(
-            (
-                each.name,
-                f"{each.queries} × {each.keys}",
-                pairs,
-                pairs / each.queries**2,
-                summary.total_parameters,
-                summary.total_flops / 1e9,
-                between / summary.total_flops,
-            )
-        )
+        size, work = f"{each.queries} × {each.keys}", summary.total_flops
+        more = pairs / each.queries**2
+        rows.append((each.name, size, pairs, more, summary.total_parameters, work / 1e9, between / work))
     columns = ("example", "n × m", "pairs", "÷ n²", "parameters", "GFLOPs", "on pairs")
     return Table(columns, rows, "One layer of each at the sizes of the literature, computed")
 
@@ -136,17 +128,10 @@ def map_table(runs: list[SelfCrossRun]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for place in measure.PLACES:
         tables = [each.maps[place.name] for each in runs]
-        rows.append(
-            (
-                place.name,
-                place.asks,
-                place.looked_at,
-                " × ".join(map(str, runs[0].cat[place.name].shape)),
-                share([measure.square(each) for each in tables]),
-                number([measure.keys_in_use(each) for each in tables]),
-                share([measure.same_place(each) for each in tables]),
-            )
-        )
+        size, square = _size_of(runs[0].cat[place.name]), share([measure.square(each) for each in tables])
+        used = number([measure.keys_in_use(each) for each in tables])
+        own = share([measure.same_place(each) for each in tables])
+        rows.append((place.name, place.asks, place.looked_at, size, square, used, own))
     columns = ("attention", "Q from", "K, V from", "cat map", "square maps", "keys in use", "weight on its place")
     return Table(columns, rows, f"Trained here, unseen sentences; mean and 95% interval over {len(runs)} trainings")
 
@@ -165,6 +150,10 @@ def law_table(draws: list[RandomLayer]) -> Table:
         f"random layers; X has {QUERIES} tokens, Y {KEYS}, and in self-attention Y is X"
     )
     return Table(("done", "self", "cross"), rows, title)
+
+
+def _size_of(table: Tensor) -> str:
+    return " × ".join(map(str, table.shape))
 
 
 def _size(apart: Tensor) -> str:
@@ -229,37 +218,19 @@ def claims(runs: list[SelfCrossRun], draws: list[RandomLayer]) -> tuple[Claim, .
     """The table of the seed, and its examples."""
     independent = next(law for law in LAWS if law.done == "another token of X changed")
     equal, removed = (name for name, _ in measure.CHANGES)
-    shapes = {place.name: runs[0].cat[place.name].shape for place in measure.PLACES}
-    cross = shapes[measure.CROSS.name]
+    encoder, cross = (runs[0].cat[place.name] for place in (measure.ENCODER, measure.CROSS))
     within, between = (_lost(runs, f"{place.name}: {removed}") for place in (measure.ENCODER, measure.CROSS))
     flat = _lost(runs, f"{measure.CROSS.name}: {equal}")
     other = _lost(runs, measure.OTHER)
     own_moves, other_stays = (holds(independent, draws, own) for own in (True, False))
+    lengths = len(grammar.cat().french), len(grammar.cat().english)
+    within_x = "another token of X changes the output" if own_moves else "no change"
+    between_x = "tokens of X do not meet" if other_stays else "tokens of X meet"
     return (
-        Claim(
-            "self: Q, K and V from X",
-            "n × n",
-            " × ".join(map(str, shapes[measure.ENCODER.name])),
-            confirmed(shapes[measure.ENCODER.name][0] == shapes[measure.ENCODER.name][1]),
-        ),
-        Claim(
-            "cross: K and V from Y",
-            "n × m",
-            " × ".join(map(str, cross)),
-            confirmed(tuple(cross) == (len(grammar.cat().french), len(grammar.cat().english))),
-        ),
-        Claim(
-            "self: within-sequence patterns",
-            "tokens of X meet",
-            "another token of X changes the output" if own_moves else "no change",
-            confirmed(own_moves),
-        ),
-        Claim(
-            "cross: between-sequence patterns",
-            "X meets Y",
-            "tokens of X do not meet" if other_stays else "tokens of X meet",
-            confirmed(other_stays),
-        ),
+        Claim("self: Q, K and V from X", "n × n", _size_of(encoder), confirmed(encoder.shape[0] == encoder.shape[1])),
+        Claim("cross: K and V from Y", "n × m", _size_of(cross), confirmed(tuple(cross.shape) == lengths)),
+        Claim("self: within-sequence patterns", "tokens of X meet", within_x, confirmed(own_moves)),
+        Claim("cross: between-sequence patterns", "X meets Y", between_x, confirmed(other_stays)),
         Claim("encoder looks at itself", "used", within, f"{above_zero(within)}: words lost without it"),
         Claim("decoder looks at the encoder", "used", between, f"{above_zero(between)}: words lost without it"),
         Claim("what is looked at matters", "yes", flat, f"{above_zero(flat)}: words lost with equal weights"),

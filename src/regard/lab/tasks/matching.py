@@ -202,11 +202,11 @@ class Distilling(Matching):
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Of the few examples."""
-        given, told = self._lesson
+        given, target = self._lesson
         if not self.soft:
             return loss(model(given.query, given.key), given.shown)
-        said = model(given.query, given.key, self.soft)
-        surprise: Tensor = -(told * said.log()).sum(-1).mean()
+        output = model(given.query, given.key, self.soft)
+        surprise: Tensor = -(target * output.log()).sum(-1).mean()
         return surprise * self.soft**2
 
     @cached_property

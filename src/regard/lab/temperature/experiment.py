@@ -81,7 +81,7 @@ def run(setting: Setting) -> Report:
     by_tau = {tau: measure(draws, tau) for tau in setting.each("τ =", every)}
     seeds = setting.seeds(setting.choose(full=4, quick=2), generator)
     new = uses.examples(setting, setting.choose(full=400, quick=100))
-    runs = [uses.use_run(setting, seed, new) for seed in seeds]
+    runs = [uses.measured(setting, seed, new) for seed in seeds]
     return Report(
         "temperature",
         "How does temperature move attention between a single key and all keys alike, and what is it good for?",

@@ -40,7 +40,7 @@ class AnswerScores:
 @dataclass(frozen=True)
 class TemperatureTraining:
     """One seed. `moved` is how far the outputs of the model of τ = 1 are from those of one with another τ and a W_Q
-    that makes up for it; `told` are the keys in use in what each student learns from."""
+    that makes up for it; `target_keys` are the keys in use in what each student learns from."""
 
     trained: dict[float, Trained]
     after: dict[float, AnswerScores]
@@ -48,7 +48,7 @@ class TemperatureTraining:
     moved: dict[float, float]
     asked: dict[float, AnswerScores]
     students: dict[float, AnswerScores]
-    told: dict[float, float]
+    target_keys: dict[float, float]
     best: AnswerScores
 
 
@@ -86,8 +86,8 @@ def examples(setting: Setting, sets: int) -> MatchingExamples:
     return matching(setting, setting.seed, 1.0).problem.draw(sets, setting.generator())
 
 
-def use_run(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTraining:
-    """Train, ask and teach."""
+def measured(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTraining:
+    """Train with every temperature, ask at every temperature, and teach students."""
     tasks = {tau: matching(setting, seed, tau) for tau in TRAINED}
     trained = {tau: train(task) for tau, task in tasks.items()}
     problem = tasks[1.0].problem
@@ -97,7 +97,7 @@ def use_run(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTr
     students = {soft: _model(train(student(setting, seed, soft))) for soft in SOFT}
     best = problem.best(new).softmax(-1)
     with torch.no_grad():
-        told = {soft: teacher(lesson.query, lesson.key, soft) for soft in SOFT if soft}
+        targets = {soft: teacher(lesson.query, lesson.key, soft) for soft in SOFT if soft}
         return TemperatureTraining(
             trained,
             {tau: answer(model(new.query, new.key), new) for tau, model in models.items()},
@@ -105,7 +105,7 @@ def use_run(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTr
             {tau: moved_by(teacher, new, tau) for tau in ASKED},
             {tau: answer(teacher(new.query, new.key, tau), new) for tau in ASKED},
             {soft: answer(model(new.query, new.key), new) for soft, model in students.items()},
-            {LABELS: 1.0} | {soft: keys_in_use(weights) for soft, weights in told.items()},
+            {LABELS: 1.0} | {soft: keys_in_use(weights) for soft, weights in targets.items()},
             AnswerScores(best_loss(problem, new), *_shares(best, new)),
         )
 
@@ -178,17 +178,10 @@ def moved(runs: list[TemperatureTraining]) -> float:
 
 def training_table(runs: list[TemperatureTraining]) -> Table:
     """Trained with τ."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            f"{tau:g}",
-            after(runs, tau),
-            after(runs, tau, "right"),
-            gain(runs, tau),
-            gain(runs, tau).mean / tau,
-            _size(max(each.moved[tau] for each in runs)),
-        )
-        for tau in TRAINED
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for tau in TRAINED:
+        factor, moves = gain(runs, tau), _size(max(each.moved[tau] for each in runs))
+        rows.append((f"{tau:g}", after(runs, tau), after(runs, tau, "right"), factor, factor.mean / tau, moves))
     best = [_of(runs, lambda each: each.best, name) for name in ("loss", "right")]
     rows.append(("best possible", *best, "τ", 1.0, ""))
     title = (
@@ -211,21 +204,13 @@ def asking_table(runs: list[TemperatureTraining]) -> Table:
     return Table(columns, rows, "The model trained with τ = 1, asked at another τ")
 
 
-def _named(soft: float) -> str:
-    return "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
-
-
 def student_table(runs: list[TemperatureTraining]) -> Table:
     """Students by what they learn from."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            _named(soft),
-            number([each.told[soft] for each in runs]),
-            taught(runs, soft, "loss"),
-            taught(runs, soft, "right"),
-        )
-        for soft in SOFT
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for soft in SOFT:
+        name = "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
+        keys = number([each.target_keys[soft] for each in runs])
+        rows.append((name, keys, taught(runs, soft, "loss"), taught(runs, soft, "right")))
     rows.append(("(the teacher)", "", asked(runs, 1.0, "loss"), asked(runs, 1.0, "right")))
     title = f"Students that see {TEACHING * KEYS} examples, over and over; asked new ones"
     return Table(("learns from", "keys in a target", "loss", "right"), rows, title)
@@ -234,28 +219,17 @@ def student_table(runs: list[TemperatureTraining]) -> Table:
 def pictures(runs: list[TemperatureTraining]) -> tuple[Picture, ...]:
     """Training, asking and teaching."""
     losses = [during([each.trained[tau] for each in runs], "new examples", f"τ = {tau:g}") for tau in TRAINED]
-    gains = [
-        curve("learned", TRAINED, [gain(runs, tau) for tau in TRAINED]),
-        Line("best", TRAINED, TRAINED),
-    ]
-    training = Panel(
-        (
-            Lines(losses, "step", "loss (nats)", "New examples"),
-            Lines(gains, "τ of the training", "gain", "W_Q and W_K make up for τ"),
-        ),
-        f"Trained with τ, mean and range of {len(runs)} runs",
-    )
-    asking = Panel(
-        (
-            Lines([_curve(runs, "loss")], "τ", "loss (nats)", "Trained with τ = 1, asked at τ: loss", log_x=True),
-            Lines([_curve(runs, "right"), _curve(runs, "weight")], "τ", "share", "The right key", log_x=True),
-        )
-    )
+    gains = [curve("learned", TRAINED, [gain(runs, tau) for tau in TRAINED]), Line("best", TRAINED, TRAINED)]
+    new = Lines(losses, "step", "loss (nats)", "New examples")
+    factors = Lines(gains, "τ of the training", "gain", "W_Q and W_K make up for τ")
+    training = Panel((new, factors), f"Trained with τ, mean and range of {len(runs)} runs")
+    loss = Lines([_curve(runs, "loss")], "τ", "loss (nats)", "Trained with τ = 1, asked at τ: loss", log_x=True)
+    key = Lines([_curve(runs, "right"), _curve(runs, "weight")], "τ", "share", "The right key", log_x=True)
     sampling = Lines([_curve(runs, "different")], "τ", "keys", f"Different keys in {DRAWN} draws", log_x=True)
     series = {"right, new examples": [taught(runs, soft, "right").mean for soft in SOFT]}
     labels = ["answers" if soft == LABELS else f"τ = {soft:g}" for soft in SOFT]
     students = Bars(labels, series, "share", f"Students of {TEACHING * KEYS} examples")
-    return training, asking, Panel((sampling, students))
+    return training, Panel((loss, key)), Panel((sampling, students))
 
 
 def _curve(runs: list[TemperatureTraining], name: str) -> Line:
@@ -266,7 +240,7 @@ def _curve(runs: list[TemperatureTraining], name: str) -> Line:
 def claims(runs: list[TemperatureTraining]) -> tuple[Claim, ...]:
     """When to use which temperature."""
     losses = [after(runs, tau).mean for tau in TRAINED]
-    alike = max(losses) - min(losses) < ALIKE
+    matters = "corrected: any τ will do" if max(losses) - min(losses) < ALIKE else "confirmed: τ matters"
     ratio = gain(runs, TRAINED[-1]).mean / gain(runs, TRAINED[0]).mean
     cost = asked(runs, 0.7, "loss").mean - asked(runs, 1.0, "loss").mean
     same = asked(runs, 0.7, "right") == asked(runs, 1.0, "right")
@@ -275,31 +249,20 @@ def claims(runs: list[TemperatureTraining]) -> tuple[Claim, ...]:
     hot = [asked(runs, tau, "different").mean for tau in (2.0, 5.0)]
     better = number([each.students[1.0].loss - each.students[2.0].loss for each in runs])
     scores = [taught(runs, soft, "right").mean for soft in (LABELS, 1.0, 2.0)]
+    answers = f"{'the same' if same else 'other'} answers, {'too sure' if cost > 0 else 'better'}"
+    focused, undone = (
+        f"{confirmed(not same or cost <= 0, 'partly')}: {answers}",
+        f"outputs differ by {_size(moved(runs))}",
+    )
     return (
-        Claim(
-            "training",
-            "1.0",
-            f"loss {_row(losses)} at {_row(TRAINED, 'g')}",
-            "corrected: any τ will do" if alike else "confirmed: τ matters",
-        ),
+        Claim("training", "1.0", f"loss {_row(losses)} at {_row(TRAINED, 'g')}", matters),
         Claim("Warm as regularization", "1.0–2.0", f"gain × {ratio:.1f} for τ × 4", _undone(ratio)),
-        Claim(
-            "inference, focused",
-            "0.7–1.0",
-            f"{cost:+.3f} nats at 0.7",
-            f"{'partly' if same and cost > 0 else 'confirmed'}: {'the same' if same else 'other'} answers, "
-            f"{'too sure' if cost > 0 else 'better'}",
-        ),
+        Claim("inference, focused", "0.7–1.0", f"{cost:+.3f} nats at 0.7", focused),
         Claim("Cold for precise retrieval", "0.5–1.0", f"weight on it {_row(weight)}", _rises(weight)),
         Claim("sampling, diverse", "1.0–1.5", f"{_row(keys, '.1f')} keys in {DRAWN}", _rises(keys)),
         Claim("Hot for exploration", "2.0+", f"{_row(hot, '.1f')} keys in {DRAWN}", _rises(hot)),
         Claim("distillation", "2.0+", f"right {_row(scores)}", f"{_sure(better)}: answers, τ = 1, τ = 2"),
-        Claim(
-            "τ at inference, not in training",
-            "in most",
-            f"outputs differ by {_size(moved(runs))}",
-            "confirmed: τ · W_Q undoes τ",
-        ),
+        Claim("τ at inference, not in training", "in most", undone, "confirmed: τ · W_Q undoes τ"),
     )
 
 

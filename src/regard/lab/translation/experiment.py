@@ -245,8 +245,8 @@ def claims(runs_by_score: Runs, plain: Baselines) -> tuple[Claim, ...]:
     errors = [each.error for runs in runs_by_score.values() for each in runs]
     better = max(errors) < float(plain.diagonal.min())
     verdict = "confirmed" if max(errors) <= GOOD else "partly" if better else "not confirmed"
-    told = f"{verdict}: alignment error; words in order {share(plain.diagonal).mean:.2f}"
-    listed.append(Claim("attention aligns words implicitly", "yes", share(errors), told))
+    note = f"{verdict}: alignment error; words in order {share(plain.diagonal).mean:.2f}"
+    listed.append(Claim("attention aligns words implicitly", "yes", share(errors), note))
     return tuple(listed)
 
 

@@ -244,12 +244,12 @@ def clock(setting: Setting, flash: str) -> Timing:
     generation, curves = generation_clock(setting)
     ratios = [times[NAIVE] / times[flash] for times in forward.values()]
     return Timing(
-        (table, training_clock(setting), generation, said(ratios)),
+        (table, training_clock(setting), generation, speed_table(ratios)),
         (Panel((Lines(lines, "n", "ms", "Measured time, forward", log_x=True, log_y=True), curves)),),
     )
 
 
-def said(ratios: list[float]) -> Table:
+def speed_table(ratios: list[float]) -> Table:
     """What is said of the speed, beside what the stopwatch says."""
     inside = sum(2 <= ratio <= 4 for ratio in ratios)
     word = "confirmed" if inside == len(ratios) else "partly" if max(ratios) > 1 else "not confirmed"

@@ -175,8 +175,8 @@ def caption_picture(seen: PictureResults) -> Picture:
     """A picture, and where the words for the shapes of its caption look."""
     words = spoken(seen.words[0])[1:]
     tiles = [laid_over(seen.weights[0, seen.heads[-1], number], seen.picture[0]) for number in range(1, 2 * SHOWN, 2)]
-    told = ", ".join(f"“{word}”" for word in words[1 : 2 * SHOWN : 2])
-    note = f"Left: the picture. Then weights of the step that writes {told}, on the patches."
+    named = ", ".join(f"“{word}”" for word in words[1 : 2 * SHOWN : 2])
+    note = f"Left: the picture. Then weights of the step that writes {named}, on the patches."
     return mosaic([brightness(seen.picture[0]), *tiles], f"Trained: where “{' '.join(words)}” looks", note)
 
 
@@ -185,8 +185,8 @@ def noise_picture(seen: PictureResults) -> Picture:
     words, made = spoken(seen.words[0]), seen.picture[0] / seen.picture[0].max()
     numbers = range(1, 2 * SHOWN, 2)
     tiles = [laid_over(seen.weights[0, seen.heads[0], :, number], made) for number in numbers]
-    told = ", ".join(f"“{words[number]}” for {place(int(seen.about[0, number]))}" for number in numbers)
-    note = f"Left: the picture. Then the weight that each patch, still noise, gives to {told}."
+    named = ", ".join(f"“{words[number]}” for {place(int(seen.about[0, number]))}" for number in numbers)
+    note = f"Left: the picture. Then the weight that each patch, still noise, gives to {named}."
     return mosaic([brightness(made), *tiles], "Trained: a picture made from noise and words", note)
 
 

@@ -160,5 +160,5 @@ def _sets(unseen: bool) -> Tensor:
 def _at_place(unseen: bool) -> Tensor:
     """(cell, thing): what may stand in a cell. One shape of each color is kept for the test, another in each cell."""
     thing = torch.arange(THINGS)
-    kept = [(thing + thing // len(SHAPES) + cell) % APART == 0 for cell in range(CELLS)]
-    return torch.stack([thing[of == unseen] for of in kept])
+    held_out = [(thing + thing // len(SHAPES) + cell) % APART == 0 for cell in range(CELLS)]
+    return torch.stack([thing[of == unseen] for of in held_out])

@@ -35,7 +35,7 @@ from regard.lab.why.task import (
     stepped,
 )
 
-KEPT = (1, 4)  # marked tokens
+MARKED = (1, 4)  # marked tokens
 MOST = 10_000  # parameters
 RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
 GOOD = 0.9
@@ -49,7 +49,7 @@ class RecallResults:
     """
 
     kind: str
-    kept: int
+    marked: int
     trained: list[Trained]
     right: list[Tensor]
     distance: list[Tensor]
@@ -60,8 +60,8 @@ class RecallResults:
 
     def accuracy(self, low: int = 1, high: int = 2**62) -> Estimate:
         """Of the questions about distances from `low` to below `high`: over trainings, or the questions of one."""
-        kept = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
-        return over_trainings(kept)
+        answers = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
+        return over_trainings(answers)
 
 
 def lengths(trained: int) -> tuple[int, ...]:
@@ -74,16 +74,16 @@ def octaves(length: int) -> list[int]:
     return [2**power for power in range((length - 1).bit_length())]
 
 
-def of(results: list[RecallResults], kind: str, kept: int) -> RecallResults:
+def of(results: list[RecallResults], kind: str, marked: int) -> RecallResults:
     """One of them."""
-    return next(each for each in results if (each.kind, each.kept) == (kind, kept))
+    return next(each for each in results if (each.kind, each.marked) == (kind, marked))
 
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions, length = setting.choose(full=3, quick=1), setting.choose(full=64, quick=24)
     seeds = setting.seeds(repetitions)
-    results = [asked(setting, kind, kept, seeds, length) for kept in KEPT for kind in KINDS]
+    results = [asked(setting, kind, marked, seeds, length) for marked in MARKED for kind in KINDS]
     return Report(
         "why",
         "What can attention reach that a convolution and a recurrent net of the same size cannot, and what has to wait "
@@ -100,7 +100,7 @@ def run(setting: Setting) -> Report:
     )
 
 
-def training_task(setting: Setting, kind: str, kept: int, seed: int, length: int) -> MarkRecall:
+def training_task(setting: Setting, kind: str, marked: int, seed: int, length: int) -> MarkRecall:
     """What is trained: shorter if quick."""
     return MarkRecall(
         seed=seed,
@@ -110,22 +110,22 @@ def training_task(setting: Setting, kind: str, kept: int, seed: int, length: int
         looks=10,
         kind=kind,
         length=length,
-        kept=kept,
+        marked=marked,
         most=MOST,
         batch=setting.choose(full=32, quick=24),
     )
 
 
-def asked(setting: Setting, kind: str, kept: int, seeds: list[int], length: int) -> RecallResults:
+def asked(setting: Setting, kind: str, marked: int, seeds: list[int], length: int) -> RecallResults:
     """Train, and ask."""
     count = setting.choose(full=2000, quick=400)
-    trained = [train(training_task(setting, kind, kept, seed, length)) for seed in seeds]
+    trained = [train(training_task(setting, kind, marked, seed, length)) for seed in seeds]
     models = [each.model for each in trained]
     generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
-    questions = [drawn(count, length, kept, generator) for generator in generators]
+    questions = [drawn(count, length, marked, generator) for generator in generators]
     others = {
         other: [
-            right_answers(model, drawn(count // 4, other, kept, generator))
+            right_answers(model, drawn(count // 4, other, marked, generator))
             for model, generator in zip(models, generators, strict=True)
         ]
         for other in lengths(length)
@@ -142,12 +142,12 @@ def asked(setting: Setting, kind: str, kept: int, seeds: list[int], length: int)
     assert isinstance(model, Recaller)
     return RecallResults(
         kind,
-        kept,
+        marked,
         trained,
         [right_answers(model, each) for model, each in zip(models, questions, strict=True)],
         [each.distance for each in questions],
         others,
-        reach(model, drawn(64, length, kept, torch.Generator().manual_seed(seeds[0] + 2))),
+        reach(model, drawn(64, length, marked, torch.Generator().manual_seed(seeds[0] + 2))),
         looks,
         before,
     )
@@ -159,7 +159,7 @@ def main_table(results: list[RecallResults], length: int) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             each.kind,
-            each.kept,
+            each.marked,
             each.accuracy(),
             each.accuracy(edges[0], edges[1]),
             each.accuracy(edges[1], edges[2]),
@@ -184,7 +184,7 @@ def main_table(results: list[RecallResults], length: int) -> Table:
 def length_table(results: list[RecallResults], length: int) -> Table:
     """Right answers at other lengths."""
     rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.kept, *(over_trainings(each.others[other]) for other in lengths(length))) for each in results
+        (each.kind, each.marked, *(over_trainings(each.others[other]) for other in lengths(length))) for each in results
     ]
     columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
     return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
@@ -235,12 +235,12 @@ def distance_picture(results: list[RecallResults], length: int) -> Picture:
     """Right answers against the distance."""
     parts = []
     starts = octaves(length)
-    for kept in KEPT:
+    for marked in MARKED:
         lines = [
-            curve(kind, starts, [of(results, kind, kept).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
+            curve(kind, starts, [of(results, kind, marked).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
         ]
         lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
-        title = "one token to keep" if kept == 1 else f"{kept} tokens to keep"
+        title = "one token to keep" if marked == 1 else f"{marked} tokens to keep"
         parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
     return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
 
@@ -248,18 +248,18 @@ def distance_picture(results: list[RecallResults], length: int) -> Picture:
 def core_claims(setting: Setting, results: list[RecallResults], length: int) -> tuple[Claim, ...]:
     """Fixed operations, and what attention does instead."""
     generator = setting.generator()
-    bodies = {kind: of(results, kind, KEPT[0]).trained[0].model for kind in KINDS}
+    bodies = {kind: of(results, kind, MARKED[0]).trained[0].model for kind in KINDS}
     convolution, recurrence = bodies["convolution"].body, bodies["recurrence"].body
     assert isinstance(convolution, Convolving)
     assert isinstance(recurrence, Recurring)
 
     def sequence(kind: str) -> Tensor:
-        width = fitted(kind, SYMBOLS, KEPT[0], MOST)
+        width = fitted(kind, SYMBOLS, MARKED[0], MOST)
         return torch.randn(4, 3 * REACH, width, generator=generator)
 
     filters = slid(convolution, sequence("convolution"), 7)
     steps = stepped(recurrence, sequence("recurrence"))
-    attention = of(results, "attention", KEPT[-1])
+    attention = of(results, "attention", MARKED[-1])
     begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
     sure = confirmed(learned.low > begun.high, "not shown")
     return (
@@ -286,7 +286,7 @@ def _same(error: float, what: str) -> str:
 
 def course_claims(results: list[RecallResults], length: int) -> tuple[Claim, ...]:
     """Long range, and in parallel."""
-    far = {kind: of(results, kind, KEPT[-1]).accuracy(REACH + 1) for kind in KINDS}
+    far = {kind: of(results, kind, MARKED[-1]).accuracy(REACH + 1) for kind in KINDS}
     least = min(far["attention"].low, 1.0)
     ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
     long = "confirmed" if far["attention"].mean >= GOOD else "partly"
@@ -295,11 +295,14 @@ def course_claims(results: list[RecallResults], length: int) -> tuple[Claim, ...
     still = grown["attention"][0] == grown["attention"][1]
     waits = grown["recurrence"][1] > 1.5 * grown["recurrence"][0]
     parallel = confirmed(still and waits, "corrected")
-    told = f"{parallel}: recurrence {grown['recurrence'][0]} and {grown['recurrence'][1]}"
+    verdict = f"{parallel}: recurrence {grown['recurrence'][0]} and {grown['recurrence'][1]}"
     return (
         Claim("long-range", "captured", far["attention"], f"{long}{', alone' if ahead else ''}: {others}"),
         Claim(
-            f"parallel, chain at {length}, {2 * length}", "unlike RNNs", "{} and {}".format(*grown["attention"]), told
+            f"parallel, chain at {length}, {2 * length}",
+            "unlike RNNs",
+            "{} and {}".format(*grown["attention"]),
+            verdict,
         ),
     )
 
@@ -314,7 +317,7 @@ def timing(setting: Setting, results: list[RecallResults]) -> Timing:
     ]
     passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, f"One pass, width {width}, best of several")
     taken = [
-        (each.kind, each.kept, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
+        (each.kind, each.marked, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
         for each in results
     ]
     trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
@@ -326,14 +329,14 @@ def timing(setting: Setting, results: list[RecallResults]) -> Timing:
 def finding(results: list[RecallResults], length: int) -> str:
     """One sentence, from the numbers."""
 
-    def told(kept: int) -> str:
-        return ", ".join(f"{kind} {of(results, kind, kept).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
+    def shares(marked: int) -> str:
+        return ", ".join(f"{kind} {of(results, kind, marked).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
 
-    attention = of(results, "attention", KEPT[-1])
+    attention = of(results, "attention", MARKED[-1])
     return (
-        f"Asked for one token more than {REACH} back, the models are right in these shares: {told(KEPT[0])}; with "
-        f"{KEPT[-1]} tokens to keep: {told(KEPT[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
-        f"{of(results, 'convolution', KEPT[0]).reach} tokens back and no further; the recurrent net sees all, but "
+        f"Asked for one token more than {REACH} back, the models are right in these shares: {shares(MARKED[0])}; with "
+        f"{MARKED[-1]} tokens to keep: {shares(MARKED[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
+        f"{of(results, 'convolution', MARKED[0]).reach} tokens back and no further; the recurrent net sees all, but "
         f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
         f"which after training has {over_trainings(attention.focus).mean:.2f} of the weight (before: "
         f"{over_trainings(attention.before).mean:.2f})."

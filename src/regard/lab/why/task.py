@@ -76,11 +76,11 @@ KINDS: dict[str, type[torch_nn.Module]] = {"attention": Attending, "convolution"
 class Recaller(torch_nn.Module):
     """Symbols and marks, one of the three, and what it says at the last token: logits (batch, symbol)."""
 
-    def __init__(self, kind: str, symbols: int, kept: int, width: int) -> None:
+    def __init__(self, kind: str, symbols: int, marked: int, width: int) -> None:
         super().__init__()
-        self.kept = kept
-        self.tokens = torch_nn.Embedding(symbols * (kept + 1), width)
-        self.marks = torch_nn.Embedding(kept + 1, width)
+        self.marked = marked
+        self.tokens = torch_nn.Embedding(symbols * (marked + 1), width)
+        self.marks = torch_nn.Embedding(marked + 1, width)
         self.question = torch_nn.Parameter(torch.randn(width))
         self.body = KINDS[kind](width)
         self.norm = torch_nn.LayerNorm(width)
@@ -92,9 +92,9 @@ class Recaller(torch_nn.Module):
 
     def embedded(self, symbols: Tensor, marks: Tensor) -> Tensor:
         """(batch, length, width): a vector for the symbol as it is marked, one for the mark, one for a question."""
-        asks = marks > self.kept
+        asks = marks > self.marked
         borne = torch.where(asks, 0, marks)
-        named = torch.where(asks, marks - self.kept, marks)
+        named = torch.where(asks, marks - self.marked, marks)
         x: Tensor = self.tokens(symbols + self.head.out_features * borne) + self.marks(named)
         return x + asks.unsqueeze(-1) * self.question
 
@@ -105,11 +105,11 @@ class Recaller(torch_nn.Module):
 
 
 @cache
-def fitted(kind: str, symbols: int, kept: int, most: int) -> int:
+def fitted(kind: str, symbols: int, marked: int, most: int) -> int:
     """The largest width whose model has no more parameters than this."""
     width = 1
     with torch.random.fork_rng(devices=[]):
-        while parameters(Recaller(kind, symbols, kept, width + 1)) <= whole("most", most, 1):
+        while parameters(Recaller(kind, symbols, marked, width + 1)) <= whole("most", most, 1):
             width += 1
     return width
 
@@ -118,7 +118,7 @@ def fitted(kind: str, symbols: int, kept: int, most: int) -> int:
 class RecallQuestions:
     """Symbols and marks (batch, length), and of each row the answer and how far back it stands.
 
-    Mark 0 is none, 1 to k are those of the tokens to be kept, k + 1 to 2k ask for one of these.
+    Mark 0 is none, 1 to k are those of the tokens to keep, k + 1 to 2k ask for one of these.
     """
 
     symbols: Tensor
@@ -127,17 +127,17 @@ class RecallQuestions:
     distance: Tensor
 
 
-def drawn(batch: int, length: int, kept: int, generator: torch.Generator) -> RecallQuestions:
+def drawn(batch: int, length: int, marked: int, generator: torch.Generator) -> RecallQuestions:
     """Random sequences. Near and far are asked for alike: every doubling of the distance comes as often."""
     symbols = torch.randint(SYMBOLS, (batch, length), generator=generator)
     far = (torch.rand(batch, generator=generator) * math.log(length)).exp().long()
     distance = far.clamp(1, length - 1)
     at = length - 1 - distance
     order = torch.rand(batch, length - 1, generator=generator).scatter(1, at[:, None], -1.0)
-    places = order.argsort(1)[:, :kept]  # the first is the one that is asked for
-    named = torch.rand(batch, kept, generator=generator).argsort(1) + 1
+    places = order.argsort(1)[:, :marked]  # the first is the one that is asked for
+    named = torch.rand(batch, marked, generator=generator).argsort(1) + 1
     marks = torch.zeros_like(symbols).scatter(1, places, named)
-    marks[:, -1] = kept + named[:, 0]
+    marks[:, -1] = marked + named[:, 0]
     return RecallQuestions(symbols, marks, symbols.gather(1, at[:, None])[:, 0], distance)
 
 
@@ -147,22 +147,22 @@ class MarkRecall(Task):
 
     kind: str
     length: int
-    kept: int
+    marked: int
     most: int
     batch: int
 
     @property
     def name(self) -> str:
-        """The kind, how many are kept, and the seed."""
-        return f"why {self.kind} {self.kept} {self.seed}"
+        """The kind, how many tokens are marked, and the seed."""
+        return f"why {self.kind} {self.marked} {self.seed}"
 
     def model(self) -> torch_nn.Module:
         """The model."""
-        return Recaller(self.kind, SYMBOLS, self.kept, fitted(self.kind, SYMBOLS, self.kept, self.most))
+        return Recaller(self.kind, SYMBOLS, self.marked, fitted(self.kind, SYMBOLS, self.marked, self.most))
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Of the answers."""
-        asked = drawn(self.batch, self.length, self.kept, generator)
+        asked = drawn(self.batch, self.length, self.marked, generator)
         return cross_entropy(model(asked.symbols, asked.marks), asked.answer)
 
 
