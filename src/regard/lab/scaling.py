@@ -117,17 +117,10 @@ def score_gradients(by_width: ByWidth) -> Table:
 
 def query_gradients(by_width: ByWidth) -> Table:
     """What reaches the query: unscaled, the mean hides what happens to most."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            width,
-            *(
-                mean(part)
-                for name in (NONE, ROOT)
-                for part in (by_width[width][name].query, by_width[width][name].query_mean)
-            ),
-        )
-        for width in WIDTHS
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for width in WIDTHS:
+        one, other = by_width[width][NONE], by_width[width][ROOT]
+        rows.append((width, *map(mean, (one.query, one.query_mean, other.query, other.query_mean))))
     columns = ("d_k", f"{NONE}, median", f"{NONE}, mean", f"{ROOT}, median", f"{ROOT}, mean")
     return Table(columns, rows, "Norm of ∂out/∂query, for the median and the mean of the 20 queries")
 
@@ -188,10 +181,8 @@ def _spread(by_width: ByWidth) -> Claim:
 
 def _one_hot(by_width: ByWidth) -> Claim:
     share = mean(by_width[DRAWN][NONE].one_hot)
-    word = confirmed(share.mean > 0.9, "corrected")
-    return Claim(
-        f"d_k = {DRAWN}: one key takes all", "~100 %", share, f"{word}: share of queries with a weight ≥ {ONE_HOT}"
-    )
+    verdict = f"{confirmed(share.mean > 0.9, 'corrected')}: share of queries with a weight ≥ {ONE_HOT}"
+    return Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, verdict)
 
 
 def _vanishing(by_width: ByWidth) -> tuple[Claim, ...]:

@@ -53,12 +53,15 @@ class SaturationDraws:
     saturated: Tensor
 
 
+ByWidth = dict[int, dict[str, SaturationDraws]]  # by width and scaling
+
+
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions = setting.choose(full=200, quick=20)
     generator = setting.generator()
     scores: dict[int, DotProducts] = {}
-    rows: dict[int, dict[str, SaturationDraws]] = {}
+    rows: ByWidth = {}
     for width in setting.each("d =", WIDTHS):
         scores[width] = sampled(generator, width, repetitions)
         rows[width] = {name: attended(generator, width, name, repetitions) for name in SCALINGS}
@@ -108,7 +111,7 @@ def score_table(scores: dict[int, DotProducts]) -> Table:
     return Table(columns, rows, "Dot products of standard normal vectors, mean and 95% interval")
 
 
-def saturation_table(rows: dict[int, dict[str, SaturationDraws]]) -> Table:
+def saturation_table(rows: ByWidth) -> Table:
     """What softmax makes of them."""
     listed: list[tuple[Cell, ...]] = [
         (width, *(mean(draws[name].effective) for name in SCALINGS), mean(draws[NONE].saturated))
@@ -134,13 +137,13 @@ def _divided(estimate: Estimate, by: float) -> Estimate:
     return Estimate(estimate.mean / by, estimate.low / by, estimate.high / by)
 
 
-def key_curves(rows: dict[int, dict[str, SaturationDraws]]) -> Picture:
+def key_curves(rows: ByWidth) -> Picture:
     """How many keys a query really uses."""
     lines = [curve(name, WIDTHS, [mean(rows[width][name].effective) for width in WIDTHS]) for name in SCALINGS]
     return Lines(lines, "d", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
 
 
-def concept_claims(scores: dict[int, DotProducts], rows: dict[int, dict[str, SaturationDraws]]) -> tuple[Claim, ...]:
+def concept_claims(scores: dict[int, DotProducts], rows: ByWidth) -> tuple[Claim, ...]:
     """The table of dimensions, ranges and behaviors."""
     listed: list[Claim] = []
     for width in WIDTHS:
@@ -167,23 +170,16 @@ def _covered(variances: Tensor, width: int) -> str:
     return f"{word}, ratio {wide.mean / width:.4f}"
 
 
-def chapter_claims(
-    scores: dict[int, DotProducts], rows: dict[int, dict[str, SaturationDraws]], loud: DotProducts
-) -> tuple[Claim, ...]:
+def chapter_claims(scores: dict[int, DotProducts], rows: ByWidth, loud: DotProducts) -> tuple[Claim, ...]:
     """The two rows of the other document, and the condition it leaves out."""
     variance = mean(loud.variance)
-    needed = not variance.low <= 64 <= variance.high
+    independence = confirmed(variance.low <= 64 <= variance.high, "corrected: only of unit variance, here 4")
     return (
         Claim("range, d = 64", "±16", mean(scores[64].high), _ranged(mean(scores[64].inside).mean)),
         _behavior(64, "works OK", rows[64][NONE]),
         Claim("range, d = 512", "±45", mean(scores[512].high), _ranged(mean(scores[512].inside).mean)),
         _behavior(512, "saturates", rows[512][NONE]),
-        Claim(
-            "independence gives Var = d",
-            "64 at d = 64",
-            variance,
-            "corrected: only of unit variance, here 4" if needed else "confirmed",
-        ),
+        Claim("independence gives Var = d", "64 at d = 64", variance, independence),
     )
 
 
@@ -195,7 +191,7 @@ def _behavior(width: int, words: str, rows: SaturationDraws) -> Claim:
     return Claim(f"keys in use, d = {width}", words, mean(rows.effective), verdict)
 
 
-def finding(scores: dict[int, DotProducts], rows: dict[int, dict[str, SaturationDraws]]) -> str:
+def finding(scores: dict[int, DotProducts], rows: ByWidth) -> str:
     """One sentence, from the numbers."""
     off = max(abs(mean(draws.variance).mean / width - 1) for width, draws in scores.items())
     at_64 = mean(rows[64][NONE].saturated).mean

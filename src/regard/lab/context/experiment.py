@@ -284,14 +284,12 @@ def impact_claims(results: ContextResults) -> tuple[Claim, ...]:
     deaf, r = share(results.changed[DEAF].accuracy), results.agreement()
     context = confirmed(accuracy.low > base, "not shown")
     through = confirmed(mean(results.changed[AS_IS].accuracy - results.changed[DEAF].accuracy).low > 0, "not shown")
-    cues = confirmed(apart.low > 0, "not shown")
+    cues, others = confirmed(apart.low > 0, "not shown"), f"without others {other.mean:.2f}"
     insight = "not confirmed" if r < 0.3 else "partly" if r < 0.8 else "confirmed"
     return (
         Claim("contextualization", "yes", accuracy, f"{context}: neighbor has the sense; chance {base:.2f}"),
         Claim("… by attention", "yes", deaf, f"{through}: the same without attention"),
-        Claim(
-            "disambiguation", "by relevant words", blind, f"{cues}: lost without them; without others {other.mean:.2f}"
-        ),
+        Claim("disambiguation", "by relevant words", blind, f"{cues}: lost without them; {others}"),
         Claim("interpretability", "yes", r, f"{insight}: correlation of a head's weight on cues and use"),
     )
 

@@ -17,7 +17,7 @@ from regard.inspection.records import Cell, Estimate, Grid, Lines, Panel, Pictur
 from regard.lab.induction.task import Inducing, RepeatScores, repeated, seen
 from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, during, number, share
+from regard.lab.statistics import curve, during, number, parameters, share
 from regard.lab.training import Trained, train
 from regard.progress import report
 
@@ -192,18 +192,12 @@ def far_picture(run: InductionRun) -> Picture:
 
 def training_picture(runs: list[InductionRun]) -> Picture:
     """Losses and scores during training."""
-    losses = Lines(
-        [during([each.trained for each in runs], name) for name in ("first half", "second half")],
-        "step",
-        "loss (nats)",
-        "Loss",
-    )
-    scores = Lines(
-        [during([each.trained for each in runs], name) for name in ("induction", "previous")],
-        "step",
-        "weight",
-        "Best head of either kind",
-    )
+    lines = {
+        name: during([each.trained for each in runs], name)
+        for name in ("first half", "second half", "induction", "previous")
+    }
+    losses = Lines([lines["first half"], lines["second half"]], "step", "loss (nats)", "Loss")
+    scores = Lines([lines["induction"], lines["previous"]], "step", "weight", "Best head of either kind")
     return Panel((losses, scores), f"During training, mean and range of {len(runs)} runs")
 
 
@@ -221,9 +215,9 @@ def length_picture(runs: list[InductionRun]) -> Picture:
 
 def timing(runs: list[InductionRun]) -> Timing:
     """How long the trainings took."""
-    parameters = sum(parameter.numel() for parameter in runs[0].trained.model.parameters())
     seconds = number([each.trained.record["seconds"] for each in runs])
-    return Timing((Table(("parameters", "seconds"), [(parameters, seconds)], "Training, one thread"),))
+    size = parameters(runs[0].trained.model)
+    return Timing((Table(("parameters", "seconds"), [(size, seconds)], "Training, one thread"),))
 
 
 def head_claims(runs: list[InductionRun]) -> tuple[Claim, ...]:
@@ -231,15 +225,11 @@ def head_claims(runs: list[InductionRun]) -> tuple[Claim, ...]:
     length = trained_length(runs)
     adjacent, like = previous(runs, length), induction(runs, length)
     unlike = share([float(each.at[length].previous[1].max()) for each in runs])
+    different = f"{confirmed(unlike.high < adjacent.low, 'partly')}: layer 2 gives so little to the previous token"
     return (
         Claim("a head for adjacent words", "yes", adjacent, f"{_verdict(adjacent, 0.5)}: weight on the previous token"),
         Claim("a head for like words", "yes", like, f"{_verdict(like, STRONG)}: weight on what followed the same"),
-        Claim(
-            "heads learn different patterns",
-            "yes",
-            unlike,
-            f"{confirmed(unlike.high < adjacent.low, 'partly')}: layer 2 gives so little to the previous token",
-        ),
+        Claim("heads learn different patterns", "yes", unlike, different),
     )
 
 

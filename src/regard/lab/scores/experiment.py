@@ -94,63 +94,29 @@ def claims(setting: Setting, by_score: TrainedScores, odd: float) -> tuple[Claim
     counts = {name: parameters(made(generator, WIDTH)) for name, made in SCORES.items()}
     refused = [name for name, score in BARE.items() if refusal(score)]
     takes = [name for name in ("additive", "general", "MLP of [q; k]") if not refusal(_wide(name))]
-    flexible, project = by_score["additive", OTHER], by_score["scaled dot", OTHER]
+    flexible, project, cosine = (by_score[name, OTHER] for name in ("additive", "scaled dot", "cosine"))
+    free = counts["dot"] + counts["scaled dot"]
+    learned, projected = (learns(by_score, name, OTHER) for name in ("additive", "scaled dot"))
+    needs_bias = odd < 1e-6 and flexible.right.mean < 2 * GUESSING
+    odd_here = f"s(−q, −k) = −s(q, k){f' to {odd:.0e}' if odd else ''}"
+    odd_verdict = f"not said: it {'needs a bias' if needs_bias else 'learned all the same'}"
+    flat = cosine.loss.mean > 2 * cosine.best_loss
+    bounded = f"partly: loss, best {cosine.best_loss:.2f}; too flat" if flat else "confirmed"
+    compared = f"scaled {project.right.mean:.2f}, general {by_score['general', OTHER].right.mean:.2f}"
+    refuse = f"{len(refused)} of {len(BARE)} refuse"
+    recommended = [f"{confirmed(holds, 'corrected')}: share right" for holds in (learned, projected)]
     return (
         _power("additive: FLOPs a pair", "O(d²)", order["additive"][0], 2),
         _power("dot, scaled: FLOPs a pair", "O(d)", order["scaled dot"][0], 1),
         _power("additive: parameters", "O(d²)", order["additive"][1], 2),
-        Claim(
-            "dot, scaled: parameters",
-            "none",
-            counts["dot"] + counts["scaled dot"],
-            "confirmed" if not counts["dot"] + counts["scaled dot"] else "not confirmed",
-        ),
-        Claim(
-            "dot, scaled, cosine: one width",
-            "must",
-            f"{len(refused)} of {len(BARE)} refuse",
-            confirmed(len(refused) == len(BARE)),
-        ),
-        Claim(
-            "additive: any widths",
-            "may",
-            f"taken by {', '.join(takes)}",
-            "confirmed" if "additive" in takes else "not confirmed",
-        ),
-        Claim(
-            "different widths: additive",
-            "recommended",
-            flexible.right,
-            f"{confirmed(learns(by_score, 'additive', OTHER), 'corrected')}: share right",
-        ),
-        Claim(
-            "additive: odd in (q, k)",
-            "not said",
-            f"s(−q, −k) = −s(q, k) to {odd:.0e}" if odd else "s(−q, −k) = −s(q, k)",
-            "not said: it needs a bias"
-            if odd < 1e-6 and flexible.right.mean < 2 * GUESSING
-            else "not said: it learned all the same",
-        ),
-        Claim(
-            "different widths: project first",
-            "recommended",
-            project.right,
-            f"{confirmed(learns(by_score, 'scaled dot', OTHER), 'corrected')}: share right",
-        ),
-        Claim(
-            "cosine: bounded, interpretable",
-            "recommended",
-            by_score["cosine", OTHER].loss,
-            f"partly: loss, best {by_score['cosine', OTHER].best_loss:.2f}; too flat"
-            if by_score["cosine", OTHER].loss.mean > 2 * by_score["cosine", OTHER].best_loss
-            else "confirmed",
-        ),
-        Claim(
-            "W_Q, W_K handle compatibility",
-            "yes",
-            f"scaled {project.right.mean:.2f}, general {by_score['general', OTHER].right.mean:.2f}",
-            "confirmed" if learns(by_score, "scaled dot", OTHER) else "not confirmed",
-        ),
+        Claim("dot, scaled: parameters", "none", free, confirmed(not free)),
+        Claim("dot, scaled, cosine: one width", "must", refuse, confirmed(len(refused) == len(BARE))),
+        Claim("additive: any widths", "may", f"taken by {', '.join(takes)}", confirmed("additive" in takes)),
+        Claim("different widths: additive", "recommended", flexible.right, recommended[0]),
+        Claim("additive: odd in (q, k)", "not said", odd_here, odd_verdict),
+        Claim("different widths: project first", "recommended", project.right, recommended[1]),
+        Claim("cosine: bounded, interpretable", "recommended", cosine.loss, bounded),
+        Claim("W_Q, W_K handle compatibility", "yes", compared, confirmed(projected)),
     )
 
 

@@ -52,6 +52,9 @@ class TemperatureTraining:
     best: AnswerScores
 
 
+Runs = list[TemperatureTraining]  # by seed
+
+
 def matching(setting: Setting, seed: int, tau: float) -> Matching:
     """What is trained with a temperature."""
     return Matching(
@@ -146,37 +149,37 @@ def _model(trained: Trained) -> Matcher:
     return trained.model
 
 
-def _of(runs: list[TemperatureTraining], pick: Callable[[TemperatureTraining], AnswerScores], name: str) -> Estimate:
+def _of(runs: Runs, pick: Callable[[TemperatureTraining], AnswerScores], name: str) -> Estimate:
     values = [float(getattr(pick(each), name)) for each in runs]
     return share(values) if name in ("right", "weight") else number(values)
 
 
-def after(runs: list[TemperatureTraining], tau: float, name: str = "loss") -> Estimate:
+def after(runs: Runs, tau: float, name: str = "loss") -> Estimate:
     """Of models trained with τ."""
     return _of(runs, lambda each: each.after[tau], name)
 
 
-def asked(runs: list[TemperatureTraining], tau: float, name: str) -> Estimate:
+def asked(runs: Runs, tau: float, name: str) -> Estimate:
     """Of the model of τ = 1, asked at τ."""
     return _of(runs, lambda each: each.asked[tau], name)
 
 
-def taught(runs: list[TemperatureTraining], soft: float, name: str) -> Estimate:
+def taught(runs: Runs, soft: float, name: str) -> Estimate:
     """Of the student of a temperature."""
     return _of(runs, lambda each: each.students[soft], name)
 
 
-def gain(runs: list[TemperatureTraining], tau: float) -> Estimate:
+def gain(runs: Runs, tau: float) -> Estimate:
     """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
     return number([each.gain[tau] / best_gain() for each in runs])
 
 
-def moved(runs: list[TemperatureTraining]) -> float:
+def moved(runs: Runs) -> float:
     """The largest difference of outputs after τ went into W_Q."""
     return max(difference for each in runs for difference in each.moved.values())
 
 
-def training_table(runs: list[TemperatureTraining]) -> Table:
+def training_table(runs: Runs) -> Table:
     """Trained with τ."""
     rows: list[tuple[Cell, ...]] = []
     for tau in TRAINED:
@@ -196,7 +199,7 @@ def _size(difference: float) -> str:
     return f"{difference:.0e}" if difference else "0"
 
 
-def asking_table(runs: list[TemperatureTraining]) -> Table:
+def asking_table(runs: Runs) -> Table:
     """The model of τ = 1, asked at τ."""
     names = ("loss", "right", "weight", "different")
     rows: list[tuple[Cell, ...]] = [(f"{tau:g}", *(asked(runs, tau, name) for name in names)) for tau in ASKED]
@@ -204,7 +207,7 @@ def asking_table(runs: list[TemperatureTraining]) -> Table:
     return Table(columns, rows, "The model trained with τ = 1, asked at another τ")
 
 
-def student_table(runs: list[TemperatureTraining]) -> Table:
+def student_table(runs: Runs) -> Table:
     """Students by what they learn from."""
     rows: list[tuple[Cell, ...]] = []
     for soft in SOFT:
@@ -216,7 +219,7 @@ def student_table(runs: list[TemperatureTraining]) -> Table:
     return Table(("learns from", "keys in a target", "loss", "right"), rows, title)
 
 
-def pictures(runs: list[TemperatureTraining]) -> tuple[Picture, ...]:
+def pictures(runs: Runs) -> tuple[Picture, ...]:
     """Training, asking and teaching."""
     losses = [during([each.trained[tau] for each in runs], "new examples", f"τ = {tau:g}") for tau in TRAINED]
     gains = [curve("learned", TRAINED, [gain(runs, tau) for tau in TRAINED]), Line("best", TRAINED, TRAINED)]
@@ -232,12 +235,12 @@ def pictures(runs: list[TemperatureTraining]) -> tuple[Picture, ...]:
     return training, Panel((loss, key)), Panel((sampling, students))
 
 
-def _curve(runs: list[TemperatureTraining], name: str) -> Line:
+def _curve(runs: Runs, name: str) -> Line:
     names = {"right": "largest weight", "weight": "weight on it"}
     return curve(names.get(name, ""), ASKED, [asked(runs, tau, name) for tau in ASKED])
 
 
-def claims(runs: list[TemperatureTraining]) -> tuple[Claim, ...]:
+def claims(runs: Runs) -> tuple[Claim, ...]:
     """When to use which temperature."""
     losses = [after(runs, tau).mean for tau in TRAINED]
     matters = "corrected: any τ will do" if max(losses) - min(losses) < ALIKE else "confirmed: τ matters"
@@ -283,7 +286,7 @@ def _sure(difference: Estimate) -> str:
     return "confirmed" if difference.low > 0 else "not shown" if difference.mean > 0 else "not confirmed"
 
 
-def finding(runs: list[TemperatureTraining]) -> str:
+def finding(runs: Runs) -> str:
     """Two sentences, from the numbers."""
     losses, gains = ([each(runs, tau).mean for tau in TRAINED] for each in (after, gain))
     best = min(ASKED, key=lambda tau: asked(runs, tau, "loss").mean)

@@ -212,11 +212,9 @@ def claims(runs: list[VisionRun]) -> tuple[Claim, ...]:
     )
     listed = []
     for (name, what), each in zip(says, runs, strict=True):
-        sure = each.weight.low > each.seen[0].uniform and each.gain.low > 0
-        verdict = confirmed(sure, "not shown")
-        listed.append(
-            Claim(name, what, each.weight, f"{verdict}: weight on the right one, uniform {each.seen[0].uniform:.2f}")
-        )
+        uniform = each.seen[0].uniform
+        verdict = confirmed(each.weight.low > uniform and each.gain.low > 0, "not shown")
+        listed.append(Claim(name, what, each.weight, f"{verdict}: weight on the right one, uniform {uniform:.2f}"))
     smallest = min(float(each.weights.min()) for each in runs[0].seen)
     all_pairs = "confirmed" if smallest > 0 else "corrected: rounded to 0"
     listed.append(Claim("ViT: all patches", "to all", smallest, f"{all_pairs}: the smallest weight of any pair"))
