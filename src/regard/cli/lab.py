@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.name == ALL:
         return _all(args)
-    lab.known(args.name)
+    lab.check_name(args.name)
     if args.out is not None:
         _made(args.out)
     try:

@@ -38,7 +38,7 @@ EXPERIMENTS = {
     "dimensions": "what d_model, d_k, d_v and h are in known models, and what more heads change",
 }
 
-# these hold a stopwatch and want the machine for themselves
+# these measure times and run alone on the machine
 TIMED = ("patterns", "scores", "tricks", "ffn", "why", "dimensions")
 
 
@@ -49,7 +49,7 @@ def names() -> tuple[str, ...]:
 
 def run(name: str, *, quick: bool = False, seed: int = 0, progress: PlainCallback | None = None) -> Report:
     """Run one experiment. `quick` takes seconds and gives wider intervals; one seed, one set of numbers."""
-    known(name)
+    check_name(name)
     setting = Setting(quick, seed)
     with _torch_defaults(), reporting_to_user(progress, "", "steps"):
         report: Report = importlib.import_module(f"regard.lab.{name.replace('-', '_')}").run(setting)
@@ -68,7 +68,7 @@ def _torch_defaults() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-def known(name: str) -> None:
+def check_name(name: str) -> None:
     """Refuse a name that no experiment has."""
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
