@@ -3,12 +3,11 @@
 import base64
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import Browser
 
 from regard.map.jobs import Stop
 from regard.map.viewer import PAGE
-from regard.pages.assets import Asset, assets, bundle
+from regard.pages.assets import assets, bundle
 
 if TYPE_CHECKING:
     from tests.map.browser.conftest import Served
@@ -68,9 +67,3 @@ def test_the_widget_draws_over_the_comm(browser: Browser, small: "Served") -> No
     assert page.evaluate("window.heard.length") == 0
     assert errors == []
     page.close()
-
-
-def test_a_form_that_cannot_be_bundled_is_refused() -> None:
-    files = {**assets(PAGE), "widget.js": Asset(b'import whole from "./dom.js";\n', "text/javascript")}
-    with pytest.raises(ValueError, match=r"widget.js has a form that cannot be bundled: import whole"):
-        bundle(files, "widget.js")
