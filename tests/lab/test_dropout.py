@@ -13,7 +13,7 @@ from regard.lab.dropout import experiment
 from regard.lab.dropout.experiment import HEADS, DroppedWeights, ReaderScores, dropped, hidden, read
 from regard.lab.dropout.task import Reader, TopicTexts, drawn, right
 from regard.lab.report import Report
-from regard.plot.figure import note_lines
+from regard.plot.figure import grid_layout
 
 Quick = Callable[[str], Report]
 
@@ -84,7 +84,7 @@ def test_the_picture_leaves_dropped_pairs_blank(quick: Quick) -> None:
     ]
     blank = sum(other is None for _, other in pairs)
     assert 8 < blank < 32
-    assert note_lines(after) == ["hatched: dropped"]
+    assert grid_layout(after).note == ["hatched: dropped"]
     assert all(other is None or other == pytest.approx((one or 0) / 0.7) for one, other in pairs)
 
 

@@ -24,7 +24,7 @@ LEVELS = Levels(N, N)
 
 @pytest.fixture(autouse=True)
 def _small_row_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyramid, "STRIP", 128)
+    monkeypatch.setattr(pyramid, "ROW_BLOCK", 128)
 
 
 def head(seed: int = 0, **spec: Any) -> AttentionMatrix:

@@ -186,7 +186,7 @@ def test_coarse_levels_come_from_one_pass(monkeypatch: pytest.MonkeyPatch, name:
     monkeypatch.setattr("regard.map.levels.FINE", 1)
     monkeypatch.setattr("regard.map.levels.BASE", 2)
     monkeypatch.setattr(pyramid, "BASE", 2)
-    monkeypatch.setattr(pyramid, "STRIP", 256)
+    monkeypatch.setattr(pyramid, "ROW_BLOCK", 256)
     spec, seen = case(name, n, m)
     check(spec, n, m, seen)
 

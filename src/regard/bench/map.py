@@ -27,7 +27,7 @@ from regard.inspection.matrix import matrix
 from regard.inspection.records import Cell, Table
 from regard.map.jobs import Stop
 from regard.map.levels import BASE, TILE, Levels
-from regard.map.pyramid import STRIP, Build
+from regard.map.pyramid import ROW_BLOCK, Build
 from regard.map.serve import listening
 from regard.map.viewer import Viewer
 from regard.map.views import CaptureView
@@ -271,7 +271,7 @@ def table(figures: Figures) -> Table:
 
 def record(figures: Figures, machine: object) -> dict[str, Any]:
     """Everything, in what JSON can hold."""
-    own = {"base": BASE, "strip": STRIP}
+    own = {"base": BASE, "strip": ROW_BLOCK}
     return {"machine": asdict(machine), "map": asdict(figures) | own}  # type: ignore[call-overload]
 
 

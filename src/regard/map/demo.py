@@ -1,4 +1,4 @@
-"""Demo: heads whose structure is known, made as queries and keys, so that the weights have it and nothing is stored.
+"""A demo: heads of known structure, made as queries and keys, so that no weight is stored.
 
 Every number depends on the length alone. With n queries and keys, causal:
 
@@ -64,13 +64,13 @@ def view(n: int) -> CaptureView:
 def tokens(n: int) -> list[str]:
     """A text of common words, with delimiters, and the needle's key by its name."""
     draw, words = torch.Generator().manual_seed(1), TEXT.split()
-    found = [words[number] for number in torch.randint(len(words), (n,), generator=draw, device="cpu").tolist()]
-    found[::COLUMN] = ["."] * len(found[::COLUMN])
+    text = [words[number] for number in torch.randint(len(words), (n,), generator=draw, device="cpu").tolist()]
+    text[::COLUMN] = ["."] * len(text[::COLUMN])
     for start in documents(n):
-        found[start] = "<s>"
+        text[start] = "<s>"
     row, column = needle(n)
-    found[row], found[column] = "needle?", "needle"
-    return found
+    text[row], text[column] = "needle?", "needle"
+    return text
 
 
 def fill(name: str, query: Tensor, key: Tensor) -> None:

@@ -71,9 +71,9 @@ class GenericHeadView:
     def _count(self, rows: slice) -> Tensor:
         if not isinstance(self._source, Computed):
             return torch.full((rows.stop - rows.start,), self.keys, device="cpu", dtype=torch.int64)
-        asked = self._source.request
-        bias = asked.bias if asked.bias is not None and asked.bias.hides else None
-        return seen_keys(asked.mask, asked.plane, rows, bias).flatten(0, 1)[self._head].clone()
+        request = self._source.request
+        bias = request.bias if request.bias is not None and request.bias.hides else None
+        return seen_keys(request.mask, request.plane, rows, bias).flatten(0, 1)[self._head].clone()
 
     def hull(self, rows: slice, columns: slice) -> slice:
         """The part of the columns that any of these rows may see."""
@@ -83,16 +83,16 @@ class GenericHeadView:
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
-        found = self._source.tile(rows, columns)[self._head].detach().cpu()
+        weights = self._source.tile(rows, columns)[self._head].detach().cpu()
         if not isinstance(self._source, Computed):
-            return found
-        asked = self._source.request
-        plane = asked.plane
-        bias = asked.bias if asked.bias is not None and asked.bias.hides else None
-        seen = look(asked.mask, plane, rows, columns, bias)
-        size = (plane.batch, plane.kv_heads, plane.group, *found.shape)
-        shown = seen.expand(size).reshape(-1, *found.shape)[self._head].cpu()
-        return torch.where(shown, found, -1.0)
+            return weights
+        request = self._source.request
+        plane = request.plane
+        bias = request.bias if request.bias is not None and request.bias.hides else None
+        seen = look(request.mask, plane, rows, columns, bias)
+        size = (plane.batch, plane.kv_heads, plane.group, *weights.shape)
+        shown = seen.expand(size).reshape(-1, *weights.shape)[self._head].cpu()
+        return torch.where(shown, weights, -1.0)
 
     def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
@@ -164,12 +164,12 @@ def source_fingerprint(source: Source, head: int) -> str | None:
     """Of any head; None if a function has a part in it."""
     if not isinstance(source, Computed):
         return _fingerprint((head,), source.weights[head])  # type: ignore[attr-defined]
-    asked = source.request
-    parts = (asked.score, asked.mask, asked.bias, asked.normalizer, asked.temperature)
+    request = source.request
+    parts = (request.score, request.mask, request.bias, request.normalizer, request.temperature)
     if not all(storable(part) for part in parts):
         return None
-    numbers = (head, asked.plane.key_start, asked.plane.starts.tolist())
-    return _fingerprint(numbers, *parts, asked.query, asked.key)
+    numbers = (head, request.plane.key_start, request.plane.starts.tolist())
+    return _fingerprint(numbers, *parts, request.query, request.key)
 
 
 def _fingerprint(*parts: Any) -> str:

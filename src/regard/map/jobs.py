@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-RUNNING, WAITING = 4, 16  # jobs that run and that wait; more are told to try again
+RUNNING, WAITING = 4, 16  # jobs that run and that wait; more get status 429
 
 
 class RequestError(Exception):

@@ -1,4 +1,4 @@
-"""Levels: how a matrix is cut into tiles, and how a weight becomes one byte.
+"""Levels: how a matrix is split into tiles, and how a weight becomes one byte.
 
 Level 0 holds everything in one tile; each further level halves the side of a cell, down to one weight per cell. A byte
 stands for log2(weight × keys that the row sees): 0 is an even look at all of them, whatever their number.
@@ -113,8 +113,8 @@ class Levels:
         np.fmax(np.rint(steps, out=steps), 1, out=steps)  # what is not a number becomes 1 too
         np.minimum(steps, 255, out=steps)
         steps[pairs == 0] = 0
-        found: Bytes = steps.astype(np.uint8)
-        return found
+        coded: Bytes = steps.astype(np.uint8)
+        return coded
 
 
 def padded(cells: Bytes) -> Bytes:

@@ -73,7 +73,7 @@ class NativeHeadView:
         return hull(self._call.native.mask, self._call.native.plane, rows, columns)
 
     def ready(self, rows: slice) -> None:
-        """Find the state of these rows, if it is not there yet; a pass over all their keys."""
+        """Compute the state of these rows, if it is not there yet; a pass over all their keys."""
         blocks = slice(rows.start // ROW_BLOCK, -(-rows.stop // ROW_BLOCK))
         if bool(self._ready_blocks[blocks].all()):
             return
@@ -94,11 +94,11 @@ class NativeHeadView:
             if part.native.plane.keys:
                 self._state[..., rows] = forward_rows(part.native, part.inputs)["state"]
             if part.native.bias_hides:
-                self._counts[rows] = self._looked(rows)
+                self._counts[rows] = self._counted(rows)
             else:
                 self._counts[rows] = seen_keys(self._call.native.mask, self._call.native.plane, rows)[0, 0]
 
-    def _looked(self, rows: slice) -> Tensor:
+    def _counted(self, rows: slice) -> Tensor:
         """Keys that a bias of −inf does not hide."""
         step = max(1, CELLS // self.keys)
         parts = (slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step))
@@ -145,16 +145,16 @@ class NativeHeadView:
         return whole
 
     def lines(self, rows: Sequence[int]) -> Tensor:
-        """The weights of whole rows, (row, key), −1 where a pair is hidden; nothing of it is kept."""
-        found = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype, device="cpu")
+        """The weights of whole rows, (row, key), −1 where a pair is hidden; the result is not cached."""
+        weights = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype, device="cpu")
         for own, alone in self._alone(rows):
             plane = alone.call.native.plane
             size = (slice(0, plane.queries), slice(0, plane.keys))
-            found[own, : plane.keys] = tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
-        return found
+            weights[own, : plane.keys] = tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
+        return weights
 
     def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
-        """The same of single rows, each a row of cells; nothing of it is kept."""
+        """The same of single rows, each a row of cells; the result is not cached."""
         whole = blank((len(rows), -(-(columns.stop - columns.start) // side)))
         for own, alone in self._alone(rows):
             state = alone.state.clone()
@@ -164,8 +164,8 @@ class NativeHeadView:
                 part = alone.call.rectangle(slice(0, plane.queries), across)
                 cells = (plane.queries, max(1, (across.stop - across.start) // side))
                 given = visited(part.native, part.inputs, state, Wanted(grid=cells))
-                found = PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
-                put(whole, found, own.start, (across.start - columns.start) // side)
+                cells_of_part = PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+                put(whole, cells_of_part, own.start, (across.start - columns.start) // side)
         return whole
 
     def _alone(self, rows: Sequence[int]) -> Iterator[tuple[slice, "_Alone"]]:
@@ -191,9 +191,9 @@ class NativeHeadView:
         """Of a rectangle that is a whole number of cells down and across, or less than one."""
         state = self._relative(rows)
         if side == 1:
-            found = self._tile(rows, columns, state)
-            seen = found >= 0
-            relative = found.clamp_(min=0)
+            weights = self._tile(rows, columns, state)
+            seen = weights >= 0
+            relative = weights.clamp_(min=0)
             return PooledGrid(relative, relative, seen)
         part = self._call.rectangle(rows, columns)
         cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
@@ -203,8 +203,8 @@ class NativeHeadView:
 
 def _even(axis: slice, side: int) -> list[slice]:
     """The whole cells of an axis, and what is left at its end."""
-    cut = axis.start + (axis.stop - axis.start) // side * side
-    return [part for part in (slice(axis.start, cut), slice(cut, axis.stop)) if part.start < part.stop]
+    middle = axis.start + (axis.stop - axis.start) // side * side
+    return [part for part in (slice(axis.start, middle), slice(middle, axis.stop)) if part.start < part.stop]
 
 
 class _Alone(NamedTuple):

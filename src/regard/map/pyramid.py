@@ -20,10 +20,10 @@ from regard.map.head_view import HeadView, stacked
 from regard.map.levels import BASE, Bytes, Levels
 from regard.map.tile_cache import TileCache
 
-STRIP = 2048  # rows of one step, a power of two times BASE
+ROW_BLOCK = 2048  # rows of one step, a power of two times BASE
 HeadKey = tuple[int, int, int]  # layer, batch row, head
-PATIENCE = 3.0  # seconds after which a pyramid that nobody asks for gives way to another
-BEGUN, KEPT, HELD = 2, 64, 8  # pyramids that are begun, open, and open without a file
+PATIENCE = 3.0  # seconds after which a pyramid that is not requested gives way to another
+BEGUN, KEPT, HELD = 2, 64, 8  # most pyramids that are begun, ready, and ready without a file
 
 _threads: "weakref.WeakSet[PyramidBuilder]" = weakref.WeakSet()  # those whose thread was started
 
@@ -50,32 +50,32 @@ class Build:
     """The pass: `step` until `done` is `total`, then `planes`."""
 
     def __init__(self, head_view: HeadView, levels: Levels, name: str | None = None) -> None:
-        """`name`: under which it will be kept."""
+        """`name`: its name in the tile cache."""
         self._head_view, self.levels, self.name = head_view, levels, name
-        self.done, self.total = 0, -(-levels.queries // STRIP)
+        self.done, self.total = 0, -(-levels.queries // ROW_BLOCK)
         self.planes: dict[str, Bytes] = {name: np.zeros(size, np.uint8) for name, size in levels.coarse_shapes.items()}
-        self._tops: list[PooledGrid] = []  # of each strip, in cells as high as the strip
+        self._tops: list[PooledGrid] = []  # of each row block, in cells as high as the block
 
     def step(self) -> None:
-        """One more strip."""
-        first = self.done * STRIP
-        rows = slice(first, min(self.levels.queries, first + STRIP))
+        """Process one more row block."""
+        first = self.done * ROW_BLOCK
+        rows = slice(first, min(self.levels.queries, first + ROW_BLOCK))
         grid = self._head_view.grid(rows, slice(0, self.levels.keys), BASE)
         for side in self.levels.coarse_sides:
             if side > BASE:
                 grid = grid.halved()
             self._write(side, first // side, grid)
-            if side == STRIP:
+            if side == ROW_BLOCK:
                 break
         self._tops.append(grid)
         self.done += 1
-        if self.done == self.total and self.levels.coarse_sides[-1] > STRIP:
+        if self.done == self.total and self.levels.coarse_sides[-1] > ROW_BLOCK:
             self._finish()
 
     def _finish(self) -> None:
         grid = stacked(self._tops)
         for side in self.levels.coarse_sides:
-            if side > STRIP:
+            if side > ROW_BLOCK:
                 grid = grid.halved()
                 self._write(side, 0, grid)
 
@@ -86,13 +86,13 @@ class Build:
 
 
 class PyramidBuilder:
-    """Pyramids by head: the one that was asked for last comes first, but one that is still asked for is finished."""
+    """Pyramids by head: the one requested last comes first, but one that is still requested is finished."""
 
     def __init__(
         self, find: Callable[[HeadKey], tuple[HeadView, Levels]], tile_cache: TileCache | None, busy: Callable[[], bool]
     ) -> None:
         self._find, self._tile_cache, self._busy = find, tile_cache, busy
-        self._asked: OrderedDict[HeadKey, float] = OrderedDict()
+        self._requested: OrderedDict[HeadKey, float] = OrderedDict()
         self._builds: OrderedDict[HeadKey, Build] = OrderedDict()
         self._ready: OrderedDict[HeadKey, Planes] = OrderedDict()
         self._failed: dict[HeadKey, str] = {}
@@ -114,8 +114,8 @@ class PyramidBuilder:
                 return {"state": "exact", "done": 1, "total": 1}
             if key in self._failed:
                 return {"state": "failed", "done": 0, "total": 1, "error": self._failed[key]}
-            self._asked[key] = time.monotonic()
-            self._asked.move_to_end(key)
+            self._requested[key] = time.monotonic()
+            self._requested.move_to_end(key)
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="regard-map-builder", daemon=True)
                 self._thread.start()
@@ -139,38 +139,37 @@ class PyramidBuilder:
         while (now := self._next(now)) is not None:
             try:
                 self._advance(now)
-            except Exception as error:  # told to whoever asks; the other heads go on
+            except Exception as error:  # reported by `progress`; the other heads go on
                 with self._change:
                     self._failed[now] = f"{type(error).__name__}: {error}"[:200]
                     self._builds.pop(now, None)
-                    self._asked.pop(now, None)
+                    self._requested.pop(now, None)
 
     def _next(self, now: HeadKey | None) -> HeadKey | None:
         """The head to go on with; None at the end."""
         with self._change:
-            while not self._asked and not self._closed:
+            while not self._requested and not self._closed:
                 self._change.wait()
             if self._closed:
                 return None
-            if now is not None and now in self._asked and time.monotonic() - self._asked[now] < PATIENCE:
+            if now is not None and now in self._requested and time.monotonic() - self._requested[now] < PATIENCE:
                 return now
-            return next(reversed(self._asked))
+            return next(reversed(self._requested))
 
     def _advance(self, key: HeadKey) -> None:
         build = self._builds.get(key)
         if build is None:
             head_view, levels = self._find(key)
             name = head_view.fingerprint() if self._tile_cache is not None else None
-            found = self._tile_cache.get(name, levels) if self._tile_cache is not None and name is not None else None
-            if found is not None:
-                self._keep(key, found)
+            if self._tile_cache is not None and name is not None and (stored := self._tile_cache.get(name, levels)):
+                self._keep(key, stored)
                 return
             build = Build(head_view, levels, name)
             with self._change:
                 self._builds[key] = build
                 while len(self._builds) > BEGUN:
                     self._builds.popitem(last=False)
-        self._let_others()
+        self._yield_to_requests()
         build.step()
         if build.done == build.total:
             self._keep(key, self._stored(build))
@@ -189,15 +188,15 @@ class PyramidBuilder:
         with self._change:
             self._ready[key] = planes
             self._builds.pop(key, None)
-            self._asked.pop(key, None)
+            self._requested.pop(key, None)
             held = [each for each, own in self._ready.items() if isinstance(own, MemoryPlanes)]
             for each in held[: max(0, len(held) - HELD)]:
                 del self._ready[each]
             while len(self._ready) > KEPT:
                 self._ready.popitem(last=False)
 
-    def _let_others(self) -> None:
-        """Wait a little while questions are being answered."""
+    def _yield_to_requests(self) -> None:
+        """Wait a little while requests are being answered."""
         until = time.monotonic() + 0.5
         while self._busy() and time.monotonic() < until and not self._closed:
             time.sleep(0.01)

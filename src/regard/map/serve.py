@@ -38,7 +38,7 @@ def serve(
         running = server_module.MapServer(view, sock)
         named = (f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number)
         place = "".join(f"#{text}" for text in ["&".join(named)] if text)
-        with ended_by_signals(running.stop):  # Ctrl-C is the way to end it, as soon as the address is known
+        with ended_by_signals(running.stop):  # from when the address is printed
             announce(running.address + place)
             if open_browser or (open_browser is None and sys.stdout.isatty()):
                 webbrowser.open(running.entry + place)
@@ -77,7 +77,7 @@ def listening(port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((HOST, port))
-        sock.listen()  # now, so that who is told the address can connect at once
+        sock.listen()  # now, so that the printed address answers at once
     except OSError as error:
         sock.close()
         raise OSError(f"port {port} cannot be used ({error.strerror}); leave it out, and a free one is taken") from None

@@ -1,4 +1,4 @@
-"""The map as a page on this machine, for whoever has the address that is printed."""
+"""The map as a page on this machine, for those who have the printed address."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def application(
     async def computed(request: Request, name: str, body: object) -> Answer:
         future, stop = pool.start(partial(viewer.answer, name, body))
         answered = asyncio.wrap_future(future)
-        answered.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to look
+        answered.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client may have gone
         left = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({answered, left}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -79,10 +79,10 @@ def application(
 
     routes = [Route(path, file, methods=["GET"]) for path in files]
     routes += [Route(f"/api/{name}", api, methods=["POST"]) for name in viewer.names]
-    known = frozenset(
+    existing = frozenset(
         [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in viewer.names)],
     )
-    return Guard(Starlette(routes=routes), token, port, known, entry_token)
+    return Guard(Starlette(routes=routes), token, port, existing, entry_token)
 
 
 async def _body(request: Request) -> object:
@@ -152,7 +152,7 @@ def _error(text: str, status: int) -> Response:
 
 
 class Connection(H11Protocol):
-    """HTTP as uvicorn speaks it, with an end to all waiting; every answer has our headers."""
+    """uvicorn's HTTP protocol with a time limit on every wait; every answer has our headers."""
 
     _patience: asyncio.TimerHandle | None = None
 
@@ -179,7 +179,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close; whoever has not read the answer by now never will."""
+        """Close, and abort if the answer was not read by now."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()

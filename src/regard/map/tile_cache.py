@@ -1,4 +1,4 @@
-"""TileCache: where pyramids are kept between visits: one file for each head, named after its content."""
+"""The tile cache: pyramids on disk between visits, one file for each head, named after its content."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from regard.map.levels import Bytes, Levels
 
 FORMAT = "regard map 1"
 CHUNK = 1 << 20
-MOST = 4 << 30  # bytes that a tile_cache keeps; the oldest files go first
+MOST = 4 << 30  # bytes that a tile cache holds; the oldest files go first
 
 
 def usual() -> Path:
@@ -36,8 +36,8 @@ class StoredPlanes:
 
     def read(self, name: str, rows: slice, columns: slice) -> Bytes:
         """Some cells."""
-        found: Bytes = self._file.get_slice(name)[rows, columns]
-        return found
+        cells: Bytes = self._file.get_slice(name)[rows, columns]
+        return cells
 
 
 class TileCache:
@@ -86,23 +86,23 @@ class TileCache:
 
 
 def _kind(file: Any, name: str) -> tuple[str, tuple[int, ...]]:
-    found = file.get_slice(name)
-    return found.get_dtype(), tuple(found.get_shape())
+    part = file.get_slice(name)
+    return part.get_dtype(), tuple(part.get_shape())
 
 
 def _digest(arrays: Mapping[str, Bytes]) -> str:
     """Of the planes as the file has them, one after the other."""
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
-        found.update(arrays[name].data)
-    return found.hexdigest()
+        digest.update(arrays[name].data)
+    return digest.hexdigest()
 
 
 def _digest_of_file(path: Path) -> str:
-    """The same of the bytes behind the file's head; read piece by piece, so that they do not stay in memory."""
-    found = hashlib.blake2b(digest_size=16)
+    """The same of the bytes behind the file's head; read chunk by chunk, so that they do not stay in memory."""
+    digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         file.seek(8 + int.from_bytes(file.read(8), "little"))
-        while piece := file.read(CHUNK):
-            found.update(piece)
-    return found.hexdigest()
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

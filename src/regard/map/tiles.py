@@ -1,4 +1,4 @@
-"""Tiles: rectangles of a head as bytes, computed as few larger rectangles; the last ones are kept in memory."""
+"""Tiles: rectangles of a head as bytes, computed as few larger rectangles; the last ones are cached in memory."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from regard.map.preview import preview_grid
 from regard.map.pyramid import HeadKey, Planes
 
 EMPTY, ESTIMATE = 1, 2
-KEPT = 64 << 20  # bytes of tiles
+CACHED = 64 << 20  # bytes of tiles
 
 
 class Tile(NamedTuple):
@@ -32,10 +32,10 @@ class Band(NamedTuple):
 
 
 class Tiles:
-    """Tiles of all heads; the last that were looked at are kept."""
+    """Tiles of all heads; the last that were requested are cached."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[HeadKey, Place, bool], Tile] = OrderedDict()
+        self._cache: OrderedDict[tuple[HeadKey, Place, bool], Tile] = OrderedDict()
         self._lock, self._previewing = threading.Lock(), threading.Lock()
 
     def take(
@@ -48,27 +48,27 @@ class Tiles:
         stop: Stop,
     ) -> dict[Place, Tile]:
         """All these tiles of a head; `planes` are its coarse levels, if they are ready."""
-        found: dict[Place, Tile] = {}
+        tiles: dict[Place, Tile] = {}
         for place in dict.fromkeys(places):
             coarse = place.z < levels.exact_from
             if _empty(head_view, levels, place):
-                found[place] = Tile(EMPTY)
+                tiles[place] = Tile(EMPTY)
             elif coarse and planes is not None:
-                found[place] = _read(planes, levels, place)
-            elif (kept := self._cached(key, place, coarse)) is not None:
-                found[place] = kept
-        missing = [place for place in dict.fromkeys(places) if place not in found]
+                tiles[place] = _read(planes, levels, place)
+            elif (cached := self._cached(key, place, coarse)) is not None:
+                tiles[place] = cached
+        missing = [place for place in dict.fromkeys(places) if place not in tiles]
         for band in bands(missing):
             stop.check()
             coarse = band.z < levels.exact_from
-            found |= (
+            tiles |= (
                 self._shared_preview(key, head_view, levels, band, stop)
                 if coarse
                 else _computed(head_view, levels, band)
             )
             for x in range(band.first, band.past):
-                self._keep(key, Place(band.z, band.y, x), coarse, found[Place(band.z, band.y, x)])
-        return found
+                self._keep(key, Place(band.z, band.y, x), coarse, tiles[Place(band.z, band.y, x)])
+        return tiles
 
     def _shared_preview(
         self, key: HeadKey, head_view: HeadView, levels: Levels, band: Band, stop: Stop
@@ -88,27 +88,27 @@ class Tiles:
     def forget(self) -> None:
         """Drop all cached tiles."""
         with self._lock:
-            self._kept.clear()
+            self._cache.clear()
 
     @staticmethod
     def _preview(head_view: HeadView, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
-        """All tiles of a row, since every row that is looked at needs all of its keys."""
+        """All tiles of a row, since every row that is computed needs all of its keys."""
         whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
         rows, _ = _bounds(levels, whole)
         return _split(levels.coded(preview_grid(head_view, rows, levels.side(band.z), stop)), whole, ESTIMATE)
 
     def _cached(self, key: HeadKey, place: Place, estimate: bool) -> Tile | None:
         with self._lock:
-            tile = self._kept.get((key, place, estimate))
+            tile = self._cache.get((key, place, estimate))
             if tile is not None:
-                self._kept.move_to_end((key, place, estimate))
+                self._cache.move_to_end((key, place, estimate))
             return tile
 
     def _keep(self, key: HeadKey, place: Place, estimate: bool, tile: Tile) -> None:
         with self._lock:
-            self._kept[key, place, estimate] = tile
-            while len(self._kept) * 2 * TILE * TILE > KEPT:
-                self._kept.popitem(last=False)
+            self._cache[key, place, estimate] = tile
+            while len(self._cache) * 2 * TILE * TILE > CACHED:
+                self._cache.popitem(last=False)
 
 
 def bands(places: Sequence[Place]) -> Iterator[Band]:
@@ -131,11 +131,11 @@ def _computed(head_view: HeadView, levels: Levels, band: Band) -> dict[Place, Ti
 
 def _split(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:
     """The cells of a band as its tiles."""
-    found = {}
+    tiles = {}
     for x in range(band.first, band.past):
         own = slice((x - band.first) * TILE, (x - band.first + 1) * TILE)
-        found[Place(band.z, band.y, x)] = Tile(flags, tuple(padded(part[:, own]).tobytes() for part in coded))
-    return found
+        tiles[Place(band.z, band.y, x)] = Tile(flags, tuple(padded(part[:, own]).tobytes() for part in coded))
+    return tiles
 
 
 def _read(planes: Planes, levels: Levels, place: Place) -> Tile:

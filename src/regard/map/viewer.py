@@ -21,12 +21,12 @@ from regard.map.views import CaptureView, LayerView
 
 PAGE = Path(__file__).with_name("page")  # its scripts and style
 Answer = dict[str, Any] | bytes
-TILES, TOKENS, BINS, FOUND, STRONGEST, LETTERS = 64, 4096, 4096, 1000, 64, 200  # most of each in one question
+TILES, TOKENS, BINS, FOUND, STRONGEST, LETTERS = 64, 4096, 4096, 1000, 64, 200  # most of each in one request
 AXES = ("query", "key")
 
 
 class Viewer:
-    """Every question by name: `answer(name, body, stop)`."""
+    """Every request by name: `answer(name, body, stop)`."""
 
     quick = frozenset({"info", "tokens", "progress"})  # answered without computing
 
@@ -57,7 +57,7 @@ class Viewer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be asked."""
+        """Of all requests."""
         return tuple(self._answers)
 
     def answer(self, name: str, body: object, stop: Stop) -> Answer:
@@ -79,11 +79,11 @@ class Viewer:
         return self._head_view(key), self.view.layers[key[0]].levels
 
     def forget(self) -> None:
-        """Let go of the tiles that are kept."""
+        """Drop the cached tiles."""
         self._tiles.forget()
 
     def close(self) -> None:
-        """End what goes on in the background."""
+        """Stop the background work."""
         self._builder.close()
 
     def _layer(self, body: RequestBody) -> tuple[int, LayerView]:
@@ -135,10 +135,10 @@ class Viewer:
         for place in places:
             if not layer.levels.holds(place):
                 raise RequestError("there is no such tile at these levels")
-        found = self._tiles.take(key, self._head_view(key), layer.levels, places, self._builder.get(key), stop)
+        tiles = self._tiles.take(key, self._head_view(key), layer.levels, places, self._builder.get(key), stop)
         parts = [b"RGT1", struct.pack("<I", len(places))]
         for place in places:
-            tile = found[place]
+            tile = tiles[place]
             parts.append(struct.pack("<BBHII", place.z, tile.flags, 0, place.y, place.x))
             parts += tile.planes
         return b"".join(parts)
@@ -208,16 +208,16 @@ class Viewer:
         size = body.number("size", preview.SIZES[0], preview.SIZES[-1], 32)
         if size not in preview.SIZES:
             raise RequestError(f"size must be one of {', '.join(map(str, preview.SIZES))}, got {size}")
-        found = []
+        thumbs = []
         for head in range(layer.heads):
             stop.check()
             key = (number, batch, head)
-            found.append(self._thumb(key, size, self._builder.get(key) is not None))
-        flags = bytes(0 if exact else 1 for exact, _ in found)
-        return b"".join([b"RGH1", struct.pack("<II", len(found), size), flags, *(cells for _, cells in found)])
+            thumbs.append(self._thumb(key, size, self._builder.get(key) is not None))
+        flags = bytes(0 if exact else 1 for exact, _ in thumbs)
+        return b"".join([b"RGH1", struct.pack("<II", len(thumbs), size), flags, *(cells for _, cells in thumbs)])
 
     def _thumbnail(self, key: HeadKey, size: int, ready: bool) -> tuple[bool, bytes]:
-        """One head; `ready` only tells what is kept from what must be looked at again."""
+        """One head; `ready` separates cached estimates from exact ones."""
         view = preview.overview(
             self._head_view(key), self.view.layers[key[0]].levels, size, self._builder.get(key), Stop()
         )
@@ -227,11 +227,11 @@ class Viewer:
         number, layer = self._layer(body)
         batch = body.number("batch", 0, layer.batch - 1, 0)
         if (number, batch) not in self._statistics:
-            found = profiles.statistics_of_all_rows(layer, batch, self.view.capture)
-            if found is None:
+            table = profiles.statistics_of_all_rows(layer, batch, self.view.capture)
+            if table is None:
                 head_views = [self._head_view((number, batch, head)) for head in range(layer.heads)]
-                found = profiles.statistics_of_some_rows(layer, batch, head_views, stop)
-            self._statistics[number, batch] = found
+                table = profiles.statistics_of_some_rows(layer, batch, head_views, stop)
+            self._statistics[number, batch] = table
         return self._statistics[number, batch]
 
 

@@ -106,7 +106,7 @@ class LayerView:
 
 @dataclass(frozen=True, eq=False)
 class CaptureView:
-    """Layers under one title. `folder` is where their coarse levels are kept, None the usual place."""
+    """Layers under one title. `folder` is where their coarse levels are stored, None the usual place."""
 
     layers: tuple[LayerView, ...]
     title: str = "attention"
@@ -140,12 +140,12 @@ class CaptureView:
 
 
 def _numbers(shown: Capture, name: str) -> tuple[str, ...] | None:
-    """The heads by their numbers in the model, where only some were kept."""
-    layer = shown[name]
+    """The heads by their numbers in the model, where only some were captured."""
+    matrix = shown[name]
     numbers = next(
-        tuple(kept.heads) for kept in shown._captured if kept.name == name and isinstance(kept, CapturedLayer)
+        tuple(layer.heads) for layer in shown._captured if layer.name == name and isinstance(layer, CapturedLayer)
     )
-    if numbers == tuple(range(len(numbers))) or len(numbers) != layer.shape[-3]:
+    if numbers == tuple(range(len(numbers))) or len(numbers) != matrix.shape[-3]:
         return None
     return tuple(f"head {number}" for number in numbers)
 

@@ -125,8 +125,8 @@ class Guard:
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in RAW_HEADERS}
-                kept = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
-                message["headers"] = [*kept, *RAW_HEADERS]
+                others = [(name, value) for name, value in message.get("headers", []) if name.lower() not in own]
+                message["headers"] = [*others, *RAW_HEADERS]
             await send(message)
 
         await self.app(scope, receive, marked)
@@ -154,7 +154,7 @@ class Guard:
         path, method = scope["path"], scope["method"]
         if scope.get("raw_path") not in (None, path.encode("utf-8", "replace")):
             return Refusal(404, "there is nothing here")  # an address that is written in another way than ours
-        allowed = sorted(known for at, known in self.routes if at == path)
+        allowed = sorted(allowed for at, allowed in self.routes if at == path)
         if not allowed:
             return Refusal(404, "there is nothing here")
         if method not in allowed:
@@ -165,13 +165,13 @@ class Guard:
         """API requests carry the token in a header, the page in a cookie, and the first call in its address."""
         if scope["path"].startswith("/api/"):
             words = headers.get(HEADER, [])
-            return None if len(words) == 1 and self.token.matches(words[0]) else _unknown()
+            return None if len(words) == 1 and self.token.matches(words[0]) else _no_token()
         if scope["path"] == "/" and scope["query_string"]:
             name, _, given = scope["query_string"].decode("latin-1").partition("=")
-            known = name == "token" and self.token.matches(given)
+            valid = name == "token" and self.token.matches(given)
             once = name == "once" and self.entry_token is not None and self.entry_token.take(given)
-            return None if known or once else _unknown()
-        return None if self.token.matches(self._cookie(headers)) else _unknown()
+            return None if valid or once else _no_token()
+        return None if self.token.matches(self._cookie(headers)) else _no_token()
 
     def _cookie(self, headers: dict[str, list[str]]) -> str:
         try:
@@ -188,5 +188,5 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _unknown() -> Refusal:
+def _no_token() -> Refusal:
     return Refusal(401, "open the address that regard printed: it holds the token")

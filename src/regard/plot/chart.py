@@ -55,8 +55,8 @@ class Axis:
 
     def ticks(self, count: int) -> list[float]:
         """About `count` round values inside the axis; its ends where there are none."""
-        found = self._powers(count) if self.log else self._multiples(count)
-        return found if len(found) > 1 else [self.low, self.high]
+        ticks = self._powers(count) if self.log else self._multiples(count)
+        return ticks if len(ticks) > 1 else [self.low, self.high]
 
     def labels(self, ticks: Iterable[float]) -> list[str]:
         """The ticks in digits, alike on a straight axis."""
@@ -93,8 +93,8 @@ class Axis:
 
 def axis_over(values: Iterable[float], log: bool) -> Axis:
     """The axis that reaches from the least to the greatest of the values it can hold."""
-    kept = [float(value) for value in values if math.isfinite(value) and (value > 0 or not log)]
-    low, high = min(kept, default=1.0), max(kept, default=1.0)
+    shown = [float(value) for value in values if math.isfinite(value) and (value > 0 or not log)]
+    low, high = min(shown, default=1.0), max(shown, default=1.0)
     if _place(low, log) < _place(high, log):
         return Axis(low, high, log)
     if log:

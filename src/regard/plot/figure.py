@@ -7,6 +7,7 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
@@ -41,63 +42,65 @@ _STEPS, _STILL = 20, 0.5  # most steps of the layout solver; pixels that count a
 _DECIMALS = 6  # of a position, as a share of the figure
 
 
-def cell_size(grid: Grid) -> float:
-    """The side of a cell: enough for a number, or for a label where cells have no number, unless there are many."""
-    cell = _PATTERN_CELL if grids.is_pattern(grid.values) else _CELL
-    return min(cell, _LONGEST_SIDE / max(*grids.shape(grid.values), 1))
+@dataclass(frozen=True)
+class GridLayout:
+    """Sizes of a heatmap, its title in lines that do not reach into the neighbors, and its note in lines."""
+
+    cell: float
+    sides: tuple[float, float]  # width and height of all cells
+    turned: bool  # whether the column labels are too long to stand side by side
+    title: list[str]
+    note: list[str]
+    size: tuple[float, float]
 
 
-def sides(grid: Grid) -> tuple[float, float]:
-    """Width and height of all cells."""
+def grid_layout(grid: Grid) -> GridLayout:
+    """Cells large enough for a number, or for a label where cells have no number, unless there are many.
+
+    The note says what hatching means unless it does already.
+    """
     rows, columns = grids.shape(grid.values)
-    return max(columns * cell_size(grid), 1.0), max(rows * cell_size(grid), 1.0)
-
-
-def labels_fit_across(grid: Grid) -> bool:
-    """Whether the column labels fit side by side without being turned."""
-    return _longest(grid.column_labels) <= cell_size(grid)
-
-
-def _longest(labels: Sequence[str]) -> float:
-    return LETTER * min(max((display_width(visible(label)) for label in labels), default=2), LONGEST_LABEL)
-
-
-def title_lines(picture: Grid | Lines | Bars) -> list[str]:
-    """The title in lines that do not reach into the neighbors."""
-    return wrap(visible(picture.title), int((_width(picture, part=True) - 0.3) / _TITLE_LETTER))
-
-
-def note_lines(grid: Grid) -> list[str]:
-    """The note in lines as wide as the cells and their labels, and what hatching means unless the note says it."""
+    pattern = grids.is_pattern(grid.values)
+    cell = min(_PATTERN_CELL if pattern else _CELL, _LONGEST_SIDE / max(rows, columns, 1))
+    sides = max(columns * cell, 1.0), max(rows * cell, 1.0)
+    row_label, column_label = (
+        LETTER * min(max((display_width(visible(label)) for label in labels), default=2), LONGEST_LABEL)
+        for labels in (grid.row_labels, grid.column_labels)
+    )
+    width = sides[0] + row_label + (0.4 if pattern else 0.4 + _SCALE)
+    title = wrap(visible(grid.title), int((width - 0.3) / _TITLE_LETTER))
     hidden = "hatched" not in grid.note and any(value is None for row in grid.values for value in row)
-    return [*wrap(visible(grid.note), int(_width(grid) / LETTER)), *["hatched: hidden"] * hidden]
+    note = [*wrap(visible(grid.note), int(width / LETTER)), *["hatched: hidden"] * hidden]
+    turned = column_label > cell
+    more = _TITLE_LINE * max(len(title) - 1, 0)
+    height = sides[1] + (column_label if turned else 0.2) + 0.45 + more + _NOTE_LINE * len(note)
+    return GridLayout(cell, sides, turned, title, note, (width, height))
 
 
-def _width(picture: Grid | Lines | Bars, *, part: bool = False) -> float:
-    match picture:
-        case Grid():
-            beside = 0.4 if grids.is_pattern(picture.values) else 0.4 + _SCALE
-            return sides(picture)[0] + _longest(picture.row_labels) + beside
-        case Bars():
-            count = len(picture.labels) * max(len(picture.series), 1)
-            width = (0.3 if count <= NUMBERED_BARS else 0.16) * count + 1.5
-            return min(max(width, _CHART_OF_PANEL), 12.0)
+def _chart_width(chart: Lines | Bars, *, part: bool = False) -> float:
+    if isinstance(chart, Bars):
+        count = len(chart.labels) * max(len(chart.series), 1)
+        width = (0.3 if count <= NUMBERED_BARS else 0.16) * count + 1.5
+        return min(max(width, _CHART_OF_PANEL), 12.0)
     return _CHART_OF_PANEL if part else _CHART
+
+
+def _title_lines(chart: Lines | Bars) -> list[str]:
+    return wrap(visible(chart.title), int((_chart_width(chart, part=True) - 0.3) / _TITLE_LETTER))
 
 
 def size(picture: Picture, *, part: bool = False) -> tuple[float, float]:
     """Width and height at which the picture can be read, alone or as part of a panel."""
-    if isinstance(picture, Panel):
-        rows = rows_of(picture)
-        height = sum(max(height for _, height in row) for row in rows)
-        return max(sum(width for width, _ in row) for row in rows), height + (0.4 if picture.title else 0.0)
-    width, more = _width(picture, part=part), _TITLE_LINE * max(len(title_lines(picture)) - 1, 0)
     match picture:
+        case Panel():
+            rows = rows_of(picture)
+            height = sum(max(height for _, height in row) for row in rows)
+            return max(sum(width for width, _ in row) for row in rows), height + (0.4 if picture.title else 0.0)
         case Grid():
-            above = 0.2 if labels_fit_across(picture) else _longest(picture.column_labels)
-            return width, sides(picture)[1] + above + 0.45 + more + _NOTE_LINE * len(note_lines(picture))
-        case Bars():
-            return width, _BARS + more
+            return grid_layout(picture).size
+    width, more = _chart_width(picture, part=part), _TITLE_LINE * max(len(_title_lines(picture)) - 1, 0)
+    if isinstance(picture, Bars):
+        return width, _BARS + more
     return width, (width - _AROUND_CHART[0]) * _CHART_ASPECT + _AROUND_CHART[1] + more
 
 
@@ -131,10 +134,12 @@ def need_matplotlib() -> None:
 
 def draw_frame(axes: "Axes", record: Lines | Bars) -> None:
     """Title, label and shape of the axes of a chart; a taller neighbor does not stretch it."""
-    axes.set_title("\n".join(title_lines(record)))
+    axes.set_title("\n".join(_title_lines(record)))
     axes.set_ylabel(visible(record.y_label))
     bars = isinstance(record, Bars)
-    axes.set_box_aspect((_BARS - _AROUND_CHART[1]) / (_width(record) - _AROUND_CHART[0]) if bars else _CHART_ASPECT)
+    axes.set_box_aspect(
+        (_BARS - _AROUND_CHART[1]) / (_chart_width(record) - _AROUND_CHART[0]) if bars else _CHART_ASPECT
+    )
     axes.set_anchor("N")
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -10,18 +10,7 @@ from regard.inspection.number import nonfinite, uniform
 from regard.inspection.records import Grid, Panel
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
-from regard.plot.figure import (
-    LONGEST_LABEL,
-    POINTS,
-    WIDEST,
-    cell_size,
-    constrained,
-    finish_texts,
-    labels_fit_across,
-    note_lines,
-    sides,
-    title_lines,
-)
+from regard.plot.figure import LONGEST_LABEL, POINTS, WIDEST, constrained, finish_texts, grid_layout
 from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on
 
 if TYPE_CHECKING:
@@ -61,9 +50,9 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     """
     values = grids.cells(grid)
     height, width = grids.shape(values)
-    axes = figure.subplots()
-    axes.set_title("\n".join(title_lines(grid)))
-    axes.set_xlabel("\n".join(note_lines(grid)), fontsize="small")
+    axes, layout = figure.subplots(), grid_layout(grid)
+    axes.set_title("\n".join(layout.title))
+    axes.set_xlabel("\n".join(layout.note), fontsize="small")
     axes.set_anchor("N")
     if not height or not width:
         axes.set_axis_off()
@@ -83,10 +72,10 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     axes.xaxis.set_label_position("bottom")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    font = min(cell_size(grid) * POINTS * 0.85, _SMALL)
+    font = min(layout.cell * POINTS * 0.85, _SMALL)
     _label(axes.xaxis, grid.column_labels, width, font)
     _label(axes.yaxis, grid.row_labels, height, font)
-    if not labels_fit_across(grid):
+    if layout.turned:
         # side by side, slanted lines of text stand closer than upright ones
         upright = 24 < len(grid.column_labels) <= _LABELED and not grids.are_positions(grid.column_labels)
         for text in axes.get_xticklabels():
@@ -95,7 +84,7 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     if not grids.is_pattern(values):
         _write_numbers(axes, values, limits)
         # an inset stays beside the cells wherever the layout puts them
-        across = sides(grid)[0]
+        across = layout.sides[0]
         scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
         figure.colorbar(image, cax=scale, label=grids.scale_label(limits)).outline.set_visible(False)
     if marks:

@@ -101,8 +101,8 @@ def overview(
     capture: Layers, *, how: str = "max", title: str = "", batch: int = 0, side: int | None = None
 ) -> Overview:
     """Every head of every layer in at most `side` × `side` cells, one layer after the other; hidden cells are blank."""
-    every = list(matrices(capture, batch))
-    count = sum(math.prod(matrix.shape[:-2]) for _, _, matrix, _ in every if matrix is not None)
+    captured = list(matrices(capture, batch))
+    count = sum(math.prod(matrix.shape[:-2]) for _, _, matrix, _ in captured if matrix is not None)
     if count > MOST_MAPS:
         raise ValueError(
             f"an overview holds at most {MOST_MAPS:,} heads, and this capture has {count:,}; save its layers one by "
@@ -113,7 +113,7 @@ def overview(
         LayerMaps(number, name, None, reason=reason)
         if matrix is None or not all(matrix.shape)
         else LayerMaps(number, name, pool(matrix, side, side, how=how), capture.numbers(number))
-        for number, name, matrix, reason in every
+        for number, name, matrix, reason in captured
     ]
     return Overview(layers, how, title, _note(layers, how))
 
@@ -183,7 +183,7 @@ class _Places:
 
 
 def bands_of(layers: int, heads: int) -> int:
-    """Into how many bands side by side the layers are cut, for a figure in the shape of a page."""
+    """Into how many bands side by side the layers are split, for a figure in the shape of a page."""
     return min(
         range(1, layers + 1), key=lambda bands: abs(math.log(bands * heads / math.ceil(layers / bands) / _WANTED))
     )

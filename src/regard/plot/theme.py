@@ -82,8 +82,8 @@ def color_depth(color: str, environment: Mapping[str, str] | None = None, stream
         try:
             return Depth(color)
         except ValueError:
-            known = ", ".join(["auto", *(each.value for each in Depth)])
-            raise ValueError(f"color is one of {known}; got {color!r}") from None
+            allowed = ", ".join(["auto", *(each.value for each in Depth)])
+            raise ValueError(f"color is one of {allowed}; got {color!r}") from None
     environment = os.environ if environment is None else environment
     stream = sys.stdout if stream is None else stream
     if not _encodes_shades(stream):
@@ -182,7 +182,7 @@ def shading(depth: Depth) -> str:
 
 
 FIRST = "DejaVu Sans"  # comes with matplotlib
-# where several fonts have a character, these are asked in this order; any other comes after them
+# where several fonts have a character, the first of these is used, then any other
 _PREFERRED = (
     *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC", "Noto Sans JP"),
     *("Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "Heiti TC", "Hiragino Sans"),
@@ -247,8 +247,8 @@ def _learn_new_fonts() -> bool:
     """Add fonts that were installed since matplotlib made its list; returns whether there were any."""
     from matplotlib.font_manager import fontManager
 
-    known = {entry.fname for entry in fontManager.ttflist}
-    new = [path for path in _installed() if path not in known and Path(path).is_file()]
+    listed = {entry.fname for entry in fontManager.ttflist}
+    new = [path for path in _installed() if path not in listed and Path(path).is_file()]
     for path in new:
         try:
             fontManager.addfont(path)

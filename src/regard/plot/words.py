@@ -133,21 +133,21 @@ def words(matrix: AttentionMatrix) -> AttentionMatrix:
     count = int(np.prod(lead)) * (len(rows) - 1) * (len(columns) - 1)
     if count > LIMIT:
         raise ValueError(f"this would build {count:,} weights between words, more than {LIMIT:,}; choose a head")
-    found = torch.zeros(*lead, len(rows) - 1, len(columns) - 1, dtype=matrix.dtype, device="cpu")
+    weights = torch.zeros(*lead, len(rows) - 1, len(columns) - 1, dtype=matrix.dtype, device="cpu")
     step = max(1, (1 << 22) // max(1, int(np.prod(lead)) * keys))
     first = 0
     while first < len(rows) - 1:
         last = max(first + 1, int(np.searchsorted(rows, rows[first] + step, "right")) - 1)
         block = matrix[..., rows[first] : rows[last], :].detach().cpu()
-        found[..., first:last, :] = merged(block, [edge - rows[first] for edge in rows[first : last + 1]], columns)
+        weights[..., first:last, :] = merged(block, [edge - rows[first] for edge in rows[first : last + 1]], columns)
         first = last
     return AttentionMatrix.from_weights(
-        found, down.texts if down is not None else None, right.texts if right is not None else None
+        weights, down.texts if down is not None else None, right.texts if right is not None else None
     )
 
 
-def _edges(found: Words | None, count: int) -> list[int]:
-    return list(range(count + 1)) if found is None else found.edges(count)
+def _edges(words: Words | None, count: int) -> list[int]:
+    return list(range(count + 1)) if words is None else words.edges(count)
 
 
 def merged(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
@@ -155,6 +155,6 @@ def merged(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tens
     down, right = (torch.as_tensor(np.diff(edges), device="cpu") for edges in (rows, columns))
     across = torch.zeros(*weights.shape[:-1], len(right), dtype=weights.dtype, device="cpu")
     across.index_add_(-1, torch.arange(len(right), device="cpu").repeat_interleave(right), weights)
-    found = torch.zeros(*weights.shape[:-2], len(down), len(right), dtype=weights.dtype, device="cpu")
-    found.index_add_(-2, torch.arange(len(down), device="cpu").repeat_interleave(down), across)
-    return found / down.unsqueeze(-1).to(weights.dtype)
+    result = torch.zeros(*weights.shape[:-2], len(down), len(right), dtype=weights.dtype, device="cpu")
+    result.index_add_(-2, torch.arange(len(down), device="cpu").repeat_interleave(down), across)
+    return result / down.unsqueeze(-1).to(weights.dtype)
