@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from regard import attend
-from regard.engine import schedule
+from regard.engine.tiled import tiles as tiling
 from regard.testing import (
     BIASES,
     MASKS,
@@ -117,16 +117,16 @@ def test_peak_bytes_of_nothing() -> None:
 
 
 def test_small_tiles_are_restored() -> None:
-    before = schedule.HEIGHT, schedule.SEGMENT
+    before = tiling.HEIGHT, tiling.SEGMENT
     with small_tiles(3, 5):
-        assert (schedule.HEIGHT, schedule.SEGMENT) == (3, 5)
+        assert (tiling.HEIGHT, tiling.SEGMENT) == (3, 5)
         with small_tiles():
-            assert (schedule.HEIGHT, schedule.SEGMENT) == (4, 8)
-        assert (schedule.HEIGHT, schedule.SEGMENT) == (3, 5)
-    assert before == (schedule.HEIGHT, schedule.SEGMENT)
+            assert (tiling.HEIGHT, tiling.SEGMENT) == (4, 8)
+        assert (tiling.HEIGHT, tiling.SEGMENT) == (3, 5)
+    assert before == (tiling.HEIGHT, tiling.SEGMENT)
     with pytest.raises(ZeroDivisionError), small_tiles(3, 5):
         _ = 1 // 0
-    assert before == (schedule.HEIGHT, schedule.SEGMENT)
+    assert before == (tiling.HEIGHT, tiling.SEGMENT)
 
 
 def test_small_tiles_make_many() -> None:
@@ -135,14 +135,14 @@ def test_small_tiles_make_many() -> None:
     def tiles() -> int:
         made = []
         with pytest.MonkeyPatch.context() as patch:
-            original = schedule.Schedule.tiles
+            original = tiling.Schedule.tiles
 
-            def counting(self: schedule.Schedule, *where: object) -> object:
+            def counting(self: tiling.Schedule, *where: object) -> object:
                 found = list(original(self, *where))  # type: ignore[arg-type]
                 made.extend(found)
                 return iter(found)
 
-            patch.setattr(schedule.Schedule, "tiles", counting)
+            patch.setattr(tiling.Schedule, "tiles", counting)
             attend(*inputs, **spec, engine="tiled")
         return len(made)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine import schedule
+from regard.engine.tiled import tiles
 from regard.spec import biases, masks, normalizers, scores
 from regard.spec.dropout import Dropout
 
@@ -263,12 +263,12 @@ def assert_within(actual: Tensor, plain: Tensor, truth: Tensor, what: str = "res
 @contextmanager
 def small_tiles(height: int = 4, segment: int = 8) -> Iterator[None]:
     """Cut small cases into many tiles."""
-    before = schedule.HEIGHT, schedule.SEGMENT
-    schedule.HEIGHT, schedule.SEGMENT = height, segment
+    before = tiles.HEIGHT, tiles.SEGMENT
+    tiles.HEIGHT, tiles.SEGMENT = height, segment
     try:
         yield
     finally:
-        schedule.HEIGHT, schedule.SEGMENT = before
+        tiles.HEIGHT, tiles.SEGMENT = before
 
 
 def allocations(work: Callable[[], object]) -> list[int]:

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from regard import Aux, Dropout, attend, biases, masks, normalizers, scores
-from regard.engine.native import function
+from regard.engine.native import autograd
 from regard.engine.native.engine import NAME
-from regard.engine.native.execute import execute
-from regard.engine.native.library import library
+from regard.engine.native.library import library, run_kernel
 from regard.engine.request import AUX
 from regard.spec.serialize import storable
 from regard.testing import Case, mechanisms
@@ -194,9 +193,9 @@ def test_backward_does_not_run_forward_again(spec: dict[str, Any], monkeypatch: 
 
     def counting(name: str, *rest: Any) -> int:
         counted.append(name)
-        return execute(name, *rest)
+        return run_kernel(name, *rest)
 
-    monkeypatch.setattr(function, "execute", counting)
+    monkeypatch.setattr(autograd, "run_kernel", counting)
     q, k, v = (torch.randn(1, 2, 5, 4, requires_grad=True) for _ in range(3))
     run = compiled(lambda *qkv: attend(*qkv, score=scores.Cosine(2.0), **spec))
     loss_of(named(run(q, k, v))).backward()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.engine import operator
-from regard.engine.outputs import names_in, resumed_names
+from regard.engine.operator import backward_names, names_in
 from regard.engine.request import AUX
 from regard.spec.serialize import Held, encoded
 from regard.testing import Case
@@ -44,7 +44,7 @@ def test_backward_passes_torchs_check(sample: tuple[Case, torch.dtype, str, str,
     names = ("out", *names_in(aux))
     grads = [torch.randn_like(found[0]), *(None for _ in names[1:])]
     named = dict(zip((*names, *names_in(keeps)), found, strict=True))
-    results = [named[name] for name in resumed_names(aux, keeps)]
+    results = [named[name] for name in backward_names(aux, keeps)]
     query, key, value, tensors, *rest = given
     inputs = [query, key, value, *tensors]
     needed = [tensor.is_floating_point() for tensor in inputs]

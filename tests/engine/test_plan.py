@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import Dropout, attend, biases, masks, normalizers, plan, scores
-from regard.engine.memory import Memory
+from regard.engine.memory import MemoryCounter
 from regard.engine.native.library import library
 from regard.engine.request import AUX
 from regard.engine.visible import visible_pairs
@@ -144,7 +144,7 @@ def held_natively(case: Case, dtype: torch.dtype, aux: tuple[str, ...]) -> int:
     found: list[int] = []
 
     def call() -> None:
-        with torch.no_grad(), Memory() as memory:
+        with torch.no_grad(), MemoryCounter() as memory:
             out, more = attend(*inputs, **spec, aux=aux, engine="native")
         outputs = [out, *(getattr(more, name) for name in aux)]
         core = library()

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.engine import autocast, fork
+from regard.engine import context, fork
+from regard.engine.context import active_transform, refuse_trace, refuse_vmap, tracing_state, transform_unsupported
 from regard.engine.request import Aux, Request, Result, Spec, request
-from regard.engine.transforms import refuse_trace, refuse_vmap, tracing, transformed, unanswered
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # name: the module with `supports(request)` and `run(request)`, loaded when it is first asked
 ENGINES = {
     "native": "regard.engine.native",
-    "tiled": "regard.engine.tiled",
-    "sdpa": "regard.engine.torch_sdpa",
+    "tiled": "regard.engine.tiled.engine",
+    "sdpa": "regard.engine.sdpa",
     "flex": "regard.engine.flex",
     "reference": "regard.engine.reference",
 }
@@ -81,7 +81,7 @@ def attend(
     >>> regard.attend(q, k, v, mask="causal").shape
     torch.Size([1, 8, 128, 64])
     """
-    compiling, casting = torch.compiler.is_compiling(), autocast.asked(query)
+    compiling, casting = torch.compiler.is_compiling(), context.autocast_enabled(query)
     if compiling or casting or not isinstance(engine, str):
         spec: Spec = {
             "score": score,
@@ -93,23 +93,23 @@ def attend(
             "query_start": query_start,
         }
         if casting:
-            inputs = [autocast.lowered(tensor) for tensor in (query, key, value)]
-            with autocast.off(query.device):
+            inputs = [context.to_autocast(tensor) for tensor in (query, key, value)]
+            with context.autocast_disabled(query.device):
                 return attend(*inputs, aux=aux, engine=engine, **spec)
         if not compiling and not isinstance(engine, str):
             return _sharded(query, key, value, aux, spec, engine)
-        from regard.engine.compiled import traced
+        from regard.engine.compile import attend_traced
 
-        return traced(query, key, value, dict(spec), aux, engine)
-    if tracing() is not None:
+        return attend_traced(query, key, value, dict(spec), aux, engine)
+    if tracing_state() is not None:
         refuse_trace()
-    around, seen = transformed(), None
+    around, seen = active_transform(), None
     if around is not None:
         refuse_vmap(around)
     elif aux == () and asked_engine(engine) in ("auto", "native"):
         parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
-        seen = _quick().key_of(query, key, value, parts, settings)
-        known: Tensor | None = None if seen is None else _quick().recalled(seen, query, key, value, score)
+        seen = _call_cache().cache_key(query, key, value, parts, settings)
+        known: Tensor | None = None if seen is None else _call_cache().cached_output(seen, query, key, value, score)
         if known is not None:
             return known
     if not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
@@ -131,7 +131,7 @@ def attend(
     chosen = choose(asked, engine)
     result: Result = module(chosen).run(asked)
     if seen is not None and chosen == "native":
-        _quick().remember(seen, asked, (query, key, value))
+        _call_cache().cache_call(seen, asked, (query, key, value))
     out = asked.shapes.unfold(result.out)
     if not asked.aux:
         return out
@@ -147,9 +147,9 @@ def _shapes_alone(
     query: Tensor, key: Tensor, value: Tensor, spec: tuple[object, ...], aux: tuple[str, ...] | str
 ) -> Tensor | tuple[Tensor, Aux]:
     """What meta and fake tensors get, as from torch's own operators: results with shapes and no numbers."""
-    from regard.engine.compiled import shaped
+    from regard.engine.compile import attend_shapes
 
-    return shaped(query, key, value, spec, aux)
+    return attend_shapes(query, key, value, spec, aux)
 
 
 def _sharded(
@@ -176,9 +176,9 @@ def module(name: str) -> ModuleType:
 
 
 @cache
-def _quick() -> ModuleType:
-    """The way for calls seen before."""
-    return importlib.import_module("regard.engine.native.quick")
+def _call_cache() -> ModuleType:
+    """The cache of native calls."""
+    return importlib.import_module("regard.engine.native.call_cache")
 
 
 def asked_engine(engine: str) -> str:
@@ -191,7 +191,7 @@ def _first(asked: Request) -> str:
     device = asked.query.device.type
     reasons: dict[str, str] = {}
     for name in AUTO.get(device, AUTO["cpu"]):
-        why_not = module(name).supports(asked) or (unanswered() if name == "sdpa" else None)
+        why_not = module(name).supports(asked) or (transform_unsupported() if name == "sdpa" else None)
         if why_not is None:
             break
         reasons[name] = why_not

@@ -1,7 +1,8 @@
-"""Memory: how many bytes the tensors made inside a block hold, now and at most."""
+"""Memory of a call: a counter of bytes held, and estimates of the peak from a small part that is run."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any, Self
 
@@ -10,8 +11,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from regard.engine import reference
+from regard.engine.request import Request
+from regard.engine.tiled.call import TiledCall, empty_rows
+from regard.engine.tiled.engine import row_block, with_sink
+from regard.engine.tiled.tiles import Logits, Schedule, Tensors, Tile, TileSpan
+from regard.spec.normalizers import Softmax
+from regard.spec.plane import Pairs, Plane
 
-class Memory(TorchDispatchMode):
+
+class MemoryCounter(TorchDispatchMode):
     """Counts storages from the operation that makes them to the moment they are freed.
 
     What exists before the block is not counted, and a view costs nothing. Tensors on the device "meta" count with the
@@ -63,3 +72,154 @@ def _casts(func: Any, given: list[Tensor], made: list[Tensor]) -> int:
         wanted = reduce(torch.promote_types, (tensor.dtype for tensor in given))
     operands = given[1:] if kind is aten.where else given  # a condition stays what it is
     return sum(tensor.numel() * wanted.itemsize for tensor in operands if tensor.dtype != wanted)
+
+
+ROWS = 64  # rows that stand for all where every row costs the same
+CELLS = 1 << 19  # pairs that stand for all in the dense engine
+
+
+def output_bytes(asked: Request) -> int:
+    """Bytes of what the call returns."""
+    plane, item = asked.plane, asked.dtype.itemsize
+    row = asked.value.shape[-1] * asked.query.dtype.itemsize
+    row += sum(8 if name == "peak_at" else item for name in asked.aux if name != "received")
+    received = plane.keys * item if "received" in asked.aux else 0
+    return plane.batch * plane.heads * (plane.queries * row + received)
+
+
+def tiled_bytes(asked: Request, kernel: TiledCall, value: Tensor, operands: Tensors, lowering: MemoryCounter) -> int:
+    """Most bytes that the tiled engine's forward pass holds at once, outputs included."""
+    plane = asked.plane
+    with MemoryCounter() as planning:
+        strips = kernel.schedule.strips
+        next(strips, None)
+    weigh = _running_peak if isinstance(kernel.normalizer, Softmax) else _whole_peak
+    tile = planning.held + weigh(kernel, value, operands)
+    trained = any(tensor.requires_grad for tensor in (value, *operands))
+    results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(asked, kernel, trained))
+    held = lowering.held
+    phases = [lowering.peak, held + results + planning.peak, held + results + tile, held + sink, held + merged]
+    if "received" in asked.aux:
+        lanes = plane.batch * plane.heads
+        held += lanes * plane.keys * asked.dtype.itemsize
+        if asked.sink is not None:  # the state without it
+            held += 2 * lanes * plane.queries * asked.dtype.itemsize
+        phases.append(held + merged + tile)
+    if asked.query.dtype != asked.dtype:
+        rounded = plane.batch * plane.heads * plane.queries * kernel.d_value * asked.query.dtype.itemsize
+        phases.append(held + merged + rounded)
+    return max(phases)
+
+
+def dense_bytes(asked: Request, lowering: MemoryCounter) -> int:
+    """The same for the reference: some rows are weighed, twice as many again, and a line is drawn through both."""
+    plane = asked.plane
+    some = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
+    if 2 * some >= plane.queries:
+        return lowering.held + _dense_peak(asked, plane.queries)
+    less, more = _dense_peak(asked, some), _dense_peak(asked, 2 * some)
+    return lowering.held + less - (less - more) * (plane.queries - some) // some
+
+
+def _running_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
+    """A tile of the running softmax, taken twice, so that it meets the sums of a tile before it."""
+    strips = [(tile.rows, [tile, tile]) for tile in _largest(kernel.schedule)]
+    nothing = slice(0, min(kernel.schedule.height, kernel.schedule.plane.queries)), list[Tile]()
+    return max(_strip_peak(kernel, *row_block, value, operands) for row_block in strips or [nothing])
+
+
+def _whole_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
+    """The peak of a full-row normalizer: the widest row block on meta tensors, and the tiles that it is made of."""
+    rows, spans = max(kernel.schedule.outline, key=_width, default=(slice(0, 0), list[TileSpan]()))
+    made, blank = 0, _blank_bytes(kernel, rows)
+    for tile in _largest(kernel.schedule):
+        with torch.no_grad(), MemoryCounter() as memory:
+            pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
+        made = max(made, blank + memory.peak + (sum(span.times for span in spans) - 1) * memory.held)
+        del pair
+    schedule = replace(kernel.schedule, plane=replace(kernel.schedule.plane, device=torch.device("meta")))
+    bare = replace(
+        kernel,
+        logits=_EmptyLogits(**{field.name: getattr(kernel.logits, field.name) for field in fields(Logits)}),
+        schedule=schedule,
+        raw_value=None if kernel.raw_value is None else kernel.raw_value.to("meta"),
+    )
+    tiles = [tile for span in spans for tile in schedule.tiles(rows, span)]
+    return max(made, _strip_peak(bare, rows, tiles, value.to("meta"), ()))
+
+
+def _blank_bytes(kernel: TiledCall, rows: slice) -> int:
+    """What a row block holds before its first tile."""
+    with MemoryCounter() as memory:
+        blank = empty_rows(kernel, rows)
+    found = memory.held
+    del blank
+    return found
+
+
+def _strip_peak(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> int:
+    with torch.no_grad(), MemoryCounter() as memory:
+        row_block(kernel, rows, tiles, value, operands)
+    return memory.peak
+
+
+def _largest(schedule: Schedule) -> Iterator[Tile]:
+    """The largest full tile and the largest mixed one."""
+    found: dict[bool, tuple[int, slice, TileSpan]] = {}
+    for rows, spans in schedule.outline:
+        for span in spans:
+            area = (rows.stop - rows.start) * span.width
+            if span.mixed not in found or area > found[span.mixed][0]:
+                found[span.mixed] = area, rows, span
+    for _, rows, span in found.values():
+        yield next(schedule.tiles(rows, span))
+
+
+def _width(row_block: tuple[slice, list[TileSpan]]) -> int:
+    rows, spans = row_block
+    return (rows.stop - rows.start) * (spans[-1].stop - spans[0].start) if spans else 0
+
+
+def _row_bytes(asked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int]:
+    """What `ROWS` rows of results hold, what merging the sink into them holds at most, and what is left of both."""
+    with MemoryCounter() as memory:
+        rows = empty_rows(kernel, slice(0, ROWS))
+        results = memory.held
+        if torch.is_grad_enabled() and trained and asked.sink is not None:  # merging keeps what its gradient needs
+            rows.out.requires_grad_()
+            rows.state.requires_grad_()
+        memory.peak = memory.held
+        rows = with_sink(rows, asked.sink, asked.aux)
+    return results, memory.peak, memory.held
+
+
+def _dense_peak(asked: Request, rows: int) -> int:
+    top = _TopRows(**{field.name: getattr(asked.plane, field.name) for field in fields(Plane)}, rows=rows)
+    with MemoryCounter() as memory:
+        reference.run(replace(asked, query=asked.query[..., :rows, :], plane=top))
+    return memory.peak
+
+
+@dataclass(frozen=True, eq=False)
+class _TopRows(Plane):
+    """A plane of which only the first rows are computed."""
+
+    rows: int = 0
+
+    @property
+    def all(self) -> Pairs:
+        return self.pairs(slice(0, self.rows), slice(0, self.keys))
+
+
+@dataclass(frozen=True, eq=False)
+class _EmptyLogits(Logits):
+    """Logits that have a size and nothing else."""
+
+    def cut(self, tensors: Tensors, tile: Tile) -> Tensors:
+        return ()
+
+    def tile(self, tile: Tile, cut: Tensors) -> tuple[Tensor, Tensor]:
+        plane, rows, columns = tile.plane, tile.rows, tile.columns
+        size = plane.batch, plane.kv_heads, plane.group, rows.stop - rows.start, columns.stop - columns.start
+        x, logits = (torch.empty(size, dtype=self.dtype, device=plane.device) for _ in range(2))
+        return x, logits

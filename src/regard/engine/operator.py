@@ -1,25 +1,231 @@
-"""Attention as operators of torch, `regard::attend` and `regard::attend_backward`: what torch.compile sees.
+"""The operators `regard::attend` and `regard::attend_backward`, which torch.compile and torch.export see."""
 
-Each has a twin that knows shapes alone. Checks, the choice of the engine and planning happen when the operator runs.
-The spec comes as `regard.spec.serialize` writes it; `aux` and `keeps` name the results, see `regard.engine.outputs`.
-"""
-
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.engine.halves import backward, forward
-from regard.engine.outputs import DIFFERENTIABLE, blank, names_in, resumed_names
+from regard.engine.attend import asked_engine, attend, choose, module
+from regard.engine.native import call_cache
+from regard.engine.native.call import NotFiniteError
+from regard.engine.native.engine import begun, resumed
+from regard.engine.request import Request, Result, request
 from regard.spec.dropout import Dropout
 from regard.spec.serialize import Held, decoded
+
+DIFFERENTIABLE = ("out", "lse", "entropy")
+BACKWARD_INPUTS = ("out", "lse", "entropy", "state", "at", "native")
+
+
+def names_in(joined: str) -> tuple[str, ...]:
+    """The names."""
+    return tuple(joined.split(",")) if joined else ()
+
+
+def backward_names(aux: str, keeps: str) -> tuple[str, ...]:
+    """The results that backward is given; none if it must compute everything again."""
+    known = {"out", *names_in(aux), *names_in(keeps)}
+    return tuple(name for name in BACKWARD_INPUTS if name in known) if keeps else ()
+
+
+def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, keeps: str) -> list[Tensor]:
+    """The results with their shapes and no numbers. What does not fit is refused when the operator runs."""
+    inputs = (query, key, value)
+    if min(tensor.ndim for tensor in inputs) < 2:
+        return [torch.empty_like(query) for _ in ("out", *names_in(aux), *names_in(keeps))]
+    rows = _broadcast_leading([tensor.shape[:-3] for tensor in inputs])
+    if max(tensor.ndim for tensor in inputs) > 2:
+        rows.append(query.shape[-3] if query.ndim > 2 else 1)
+    out = query.new_empty((*rows, query.shape[-2], value.shape[-1]))
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    found = [out]
+    for name in names_in(aux):
+        last = key.shape[-2] if name == "received" else query.shape[-2]
+        found.append(query.new_empty((*rows, last), dtype=torch.int64 if name == "peak_at" else dtype))
+    return found + [query.new_empty(saved_shape(name, out), dtype=saved_dtype(name, dtype)) for name in names_in(keeps)]
+
+
+def saved_shape(name: str, out: Tensor) -> tuple[int, ...]:
+    """The shape of a kept tensor beside this output."""
+    match name:
+        case "native":
+            return ()
+        case "out":
+            return tuple(out.shape)
+        case "state":
+            return (2, *out.shape[:-1])
+    return tuple(out.shape[:-1])
+
+
+def saved_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
+    """Its dtype, if `dtype` is what accumulates."""
+    return torch.int64 if name in ("native", "at") else dtype
+
+
+def _broadcast_leading(shapes: list[torch.Size]) -> list[int]:
+    """The axes they broadcast to; sizes may be symbols, which no set can hold."""
+    rank = max(map(len, shapes))
+    aligned = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return [next((size for size in axis if size != 1), 1) for axis in zip(*aligned, strict=True)]
+
+
+Inputs = tuple[Tensor, Tensor, Tensor]
+Grads = list[Tensor | None]
+
+
+def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, keeps: str) -> list[Tensor]:
+    """The output, the statistics, and what `keeps` names."""
+    names = names_in(aux)
+    if not keeps:
+        if not names:
+            return [attend(*inputs, engine=engine, **spec).contiguous()]
+        out, more = attend(*inputs, aux=names, engine=engine, **spec)
+        return [out.contiguous(), *(getattr(more, name).contiguous() for name in names)]
+    seen = None if aux else _cache_key(inputs, spec, engine)
+    if (again := _cached_forward(inputs, seen, keeps)) is not None:
+        return again
+    asked = request(*inputs, aux=names, **spec)
+    chosen = choose(asked, engine)
+    made = begun(asked) if chosen == "native" else None
+    if made is None:
+        result: Result = module(chosen).run(asked)
+        rows: dict[str, Tensor] = {}
+    else:
+        result, rows = made
+        if seen is not None:
+            call_cache.cache_call(seen, asked, inputs)
+    found = _unfolded(asked, result, names)
+    return [*found, *_saved_rows(rows, found[0], keeps, asked.dtype)]
+
+
+def run_backward(
+    grads: Grads,
+    inputs: list[Tensor],
+    results: list[Tensor],
+    needed: list[bool],
+    spec_of: Any,
+    names: tuple[str, str, str],
+) -> list[Tensor]:
+    """Gradients of the inputs that are needed; `spec_of` makes the spec from all inputs behind query, key and value.
+
+    `grads` belong to the output and the statistics; `names` are aux, engine and keeps.
+    """
+    aux, engine, keeps = names
+    rows = {name: tensor.contiguous() for name, tensor in zip(backward_names(aux, keeps), results, strict=True)}
+    native = bool(rows.pop("native", 0))
+    if native and not aux and (found := _cached_backward(grads, inputs, rows, needed, spec_of, engine)) is not None:
+        return found
+    wanted = tuple(name for name in names_in(aux) if name in DIFFERENTIABLE)
+    arrived = dict(zip(("out", *names_in(aux)), grads, strict=True))
+    with _autograd_enabled():
+        leaves = [tensor.detach().requires_grad_(need) for tensor, need in zip(inputs, needed, strict=True)]
+        query, key, value, *tensors = leaves
+        asked = request(query, key, value, aux=wanted, **spec_of(tensors))
+        chosen = choose(asked, engine)
+        result = resumed(asked, _folded(rows, asked)) if native else module(chosen).run(asked)
+        outputs = dict(zip(("out", *wanted), _unfolded(asked, result, wanted), strict=True))
+        pairs = [(output, arrived[name]) for name, output in outputs.items() if output.requires_grad]
+        pairs = [(output, grad) for output, grad in pairs if grad is not None]
+        targets = [leaf for leaf in leaves if leaf.requires_grad]
+        gradients: tuple[Tensor | None, ...] = (None,) * len(targets)
+        if pairs:
+            ends, starts = zip(*pairs, strict=True)
+            gradients = torch.autograd.grad(ends, targets, starts, allow_unused=True)
+    return _distinct(
+        [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(targets, gradients, strict=True)]
+    )
+
+
+def _cache_key(inputs: Inputs, spec: dict[str, Any], engine: str) -> call_cache.Key | None:
+    if asked_engine(engine) not in ("auto", "native"):
+        return None
+    parts = tuple(spec[name] for name in ("score", "mask", "bias", "normalizer"))
+    return call_cache.cache_key(*inputs, parts, tuple(spec[name] for name in ("temperature", "dropout", "query_start")))
+
+
+def _cached_forward(inputs: Inputs, seen: call_cache.Key | None, keeps: str) -> list[Tensor] | None:
+    """The results of a call that was seen before, checks and lowering left out."""
+    call = None if seen is None else call_cache.cached_call(seen)
+    if call is None:
+        return None
+    rows = {
+        "state": torch.empty((2, *call.rows), dtype=call.dtype, device="cpu"),
+        "at": torch.empty(call.rows, dtype=torch.int64, device="cpu"),
+    }
+    try:
+        rows["out"] = call.forward(*inputs, call.places(rows["state"], rows["at"]))
+    except NotFiniteError:
+        return None
+    out = rows["out"].to(inputs[0].dtype)
+    return [out, *_saved_rows(rows, out, keeps, call.dtype)]
+
+
+def _cached_backward(
+    grads: Grads, inputs: list[Tensor], rows: dict[str, Tensor], needed: list[bool], spec_of: Any, engine: str
+) -> list[Tensor] | None:
+    query, key, value, *tensors = inputs
+    seen = None if tensors else _cache_key((query, key, value), spec_of([]), engine)
+    call = None if seen is None else call_cache.cached_call(seen)
+    if call is None or grads[0] is None:
+        return None
+    found = call.backward((query, key, value, rows["out"]), call.places(rows["state"], rows["at"]), grads[0])
+    return [grad for grad, need in zip(found, needed, strict=True) if need]
+
+
+def _saved_rows(rows: dict[str, Tensor], out: Tensor, keeps: str, dtype: torch.dtype) -> list[Tensor]:
+    """Rows in the axes of the output; zeros if the kernels left none."""
+    if not rows:
+        return [
+            torch.zeros(saved_shape(name, out), dtype=saved_dtype(name, dtype), device=out.device)
+            for name in names_in(keeps)
+        ]
+    rows["native"] = torch.tensor(1, device="cpu", dtype=torch.int64)
+    return [rows[name].view(saved_shape(name, out)) for name in names_in(keeps)]
+
+
+def _folded(rows: dict[str, Tensor], asked: Request) -> dict[str, Tensor]:
+    """Rows in the kernels' axes. The lse itself is not needed again; top stands in its place."""
+    size = (asked.plane.batch, asked.plane.heads, asked.plane.queries)
+    shapes = {"out": (*size, asked.shapes.d_value), "state": (2, *size)}
+    found = {name: tensor.detach().view(shapes.get(name, size)) for name, tensor in rows.items()}
+    return {"lse": found["state"][0], **found}
+
+
+def _unfolded(asked: Request, result: Result, names: tuple[str, ...]) -> list[Tensor]:
+    found = [result.out, *(getattr(result.aux, name) for name in names)]
+    return [asked.shapes.unfold(tensor).contiguous() for tensor in found]
+
+
+def _distinct(tensors: list[Tensor]) -> list[Tensor]:
+    """Contiguous, and none a view of another: an operator promises that of its results."""
+    seen: set[int] = set()
+    found = []
+    for tensor in tensors:
+        tensor = tensor.contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        found.append(tensor.clone() if place in seen else tensor)
+        seen.add(place)
+    return found
+
+
+@contextmanager
+def _autograd_enabled() -> Iterator[None]:
+    """Autograd inside an operator, where torch has switched it off."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded - keys), torch.enable_grad():
+        yield
+
 
 ARGUMENTS = ("score", "mask", "bias", "temperature", "normalizer", "dropout", "query_start")
 
 
 @torch.library.custom_op("regard::attend", mutates_args=())
-def attend(
+def attend_operator(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -32,17 +238,17 @@ def attend(
     keeps: str,
 ) -> list[Tensor]:
     """The output, the statistics asked for, and rows for backward."""
-    return forward((query, key, value), _spec(spec, integers, floats, tensors), aux, engine, keeps)
+    return run_forward((query, key, value), _decode_spec(spec, integers, floats, tensors), aux, engine, keeps)
 
 
-@attend.register_fake
+@attend_operator.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> list[Tensor]:
     *_, aux, _, keeps = rest
-    return blank(query, key, value, aux, keeps)
+    return empty_results(query, key, value, aux, keeps)
 
 
 @torch.library.custom_op("regard::attend_backward", mutates_args=())
-def attend_backward(
+def attend_backward_operator(
     grads: list[Tensor | None],
     inputs: list[Tensor],
     results: list[Tensor],
@@ -55,16 +261,16 @@ def attend_backward(
     keeps: str,
 ) -> list[Tensor]:
     """Gradients of those inputs (query, key, value and the spec's tensors) that are needed."""
-    spec_of = partial(_spec, spec, integers, floats)
-    return backward(grads, inputs, results, needed, spec_of, (aux, engine, keeps))
+    spec_of = partial(_decode_spec, spec, integers, floats)
+    return run_backward(grads, inputs, results, needed, spec_of, (aux, engine, keeps))
 
 
-@attend_backward.register_fake
+@attend_backward_operator.register_fake
 def _(grads: list[Tensor | None], inputs: list[Tensor], results: list[Tensor], needed: list[bool], *_: Any) -> Any:
     return [tensor.new_empty(tensor.shape) for tensor, need in zip(inputs, needed, strict=True) if need]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     query, key, value, tensors, *ctx.rest = inputs
     *_, aux, _, keeps = ctx.rest
     public = ("out", *names_in(aux))
@@ -73,24 +279,24 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.mark_non_differentiable(*fixed, *output[ctx.public :])
     ctx.set_materialize_grads(False)
     named = dict(zip((*public, *names_in(keeps)), output, strict=True))  # a kept one comes last, and counts
-    ctx.save_for_backward(query, key, value, *tensors, *(named[name] for name in resumed_names(aux, keeps)))
+    ctx.save_for_backward(query, key, value, *tensors, *(named[name] for name in backward_names(aux, keeps)))
 
 
-def _gradients(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+def _autograd_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     *first, others = ctx.needs_input_grad[:4]
     needed = [*first, *others]
     inputs, results = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
-    found = iter(attend_backward(grads[: ctx.public], list(inputs), list(results), needed, *ctx.rest))
+    found = iter(attend_backward_operator(grads[: ctx.public], list(inputs), list(results), needed, *ctx.rest))
     query, key, value, *tensors = [next(found) if need else None for need in needed]
     integers, floats = ctx.rest[:2]
     # torch takes an empty list for one of tensors
     return query, key, value, tensors, None if integers else [], None if floats else [], None, None, None, None
 
 
-attend.register_autograd(_gradients, setup_context=_save)
+attend_operator.register_autograd(_autograd_backward, setup_context=_save_for_backward)
 
 
-def _spec(text: str, integers: list[int], floats: list[float], tensors: list[Tensor]) -> dict[str, Any]:
+def _decode_spec(text: str, integers: list[int], floats: list[float], tensors: list[Tensor]) -> dict[str, Any]:
     """The keyword arguments of `attend`; a seed drawn in the graph comes as a tensor."""
     spec = dict(zip(ARGUMENTS, decoded(text, Held(tensors, integers, floats)), strict=True))
     if isinstance(spec["dropout"], tuple):

@@ -1,6 +1,5 @@
 """plan: what a call would do, without doing it: which engine and why, how much work, how much memory."""
 
-import importlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack, overload
@@ -8,13 +7,12 @@ from typing import TYPE_CHECKING, Unpack, overload
 from torch import Tensor
 
 from regard.engine.attend import ENGINES, choose, module
-from regard.engine.memory import Memory
+from regard.engine.memory import MemoryCounter, dense_bytes, output_bytes, tiled_bytes
 from regard.engine.request import Request, Spec, request
-from regard.engine.schedule import Span
-from regard.engine.strip import Kernel
-from regard.engine.tiled import ready
+from regard.engine.tiled.call import TiledCall
+from regard.engine.tiled.engine import lower_tiled
+from regard.engine.tiled.tiles import TileSpan
 from regard.engine.visible import visible_pairs
-from regard.engine.weigh import dense_bytes, output_bytes, tiled_bytes
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
@@ -24,7 +22,7 @@ from regard.spec.scores.modified import Wrapped
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
-    from regard.engine.ring.planned import RingPlan
+    from regard.engine.ring.plan import RingPlan
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def plan(
     >>> regard.plan(q, k, v, mask=regard.masks.local(129)).visible_pairs
     4193792
     """
-    with Memory() as lowering:
+    with MemoryCounter() as lowering:
         asked = request(
             query,
             key,
@@ -158,14 +156,14 @@ def plan(
             aux=aux,
         )
         if world is not None or not isinstance(engine, str):
-            from regard.engine.ring.planned import ring_plan
+            from regard.engine.ring.plan import ring_plan
 
             ring = (world or 0, layout) if isinstance(engine, str) else (engine.world, engine.layout)
             return ring_plan(asked, *ring, bandwidth, flops)
         name = choose(asked, engine)
         if name not in ("sdpa", "flex"):  # the plans of these look at shapes alone
             asked.hold_numbers()
-        lowered = ready(asked) if name == "tiled" else None
+        lowered = lower_tiled(asked) if name == "tiled" else None
     if name in ("native", "flex"):
         return _kernels(asked, name, engine)
     plane = asked.plane
@@ -191,7 +189,7 @@ def plan(
 
 def _kernels(asked: Request, name: str, engine: str) -> Plan:
     """An engine with kernels of its own tells what they compute and hold."""
-    pairs, held = importlib.import_module(f"regard.engine.{name}.planned").planned(asked)
+    pairs, held = module(name).cost(asked)
     plane = asked.plane
     visible, exact = visible_pairs(asked.mask, plane)
     return Plan(
@@ -240,7 +238,7 @@ def _reasons(asked: Request, chosen: str, engine: str) -> dict[str, str]:
     return found
 
 
-def _computed(kernel: Kernel) -> int:
+def _computed(kernel: TiledCall) -> int:
     """Pairs of all tiles, over all batch rows and heads."""
     total = 0
     for rows, spans in kernel.schedule.outline:
@@ -248,7 +246,7 @@ def _computed(kernel: Kernel) -> int:
     return kernel.schedule.plane.batch * kernel.schedule.plane.heads * total
 
 
-def _tiled_flops(asked: Request, kernel: Kernel) -> int:
+def _tiled_flops(asked: Request, kernel: TiledCall) -> int:
     passes = 2 if "received" in asked.aux else 1
     total = 0
     costs: dict[tuple[int, int, int], int] = {}
@@ -263,7 +261,7 @@ def _tiled_flops(asked: Request, kernel: Kernel) -> int:
 
 
 def _score_flops(
-    asked: Request, kernel: Kernel, rows: slice, span: Span, costs: dict[tuple[int, int, int], int]
+    asked: Request, kernel: TiledCall, rows: slice, span: TileSpan, costs: dict[tuple[int, int, int], int]
 ) -> int:
     """One lane's products of the scores in some tiles. Equal tiles cost the same: anywhere, or on the same diagonal."""
     score, segment = kernel.logits.score, kernel.schedule.segment

@@ -8,7 +8,13 @@ output  = dropout(weights) · v
 import torch
 from torch import Tensor
 
-from regard.engine.poison import finite_values, guarded, over, poisoned, sound_rows
+from regard.engine.nonfinite import (
+    divide_by_temperature,
+    finite_form,
+    finite_rows,
+    finite_values,
+    nonfinite_contribution,
+)
 from regard.engine.request import Aux, Request, Result
 from regard.spec.forms import weights_times_values
 from regard.spec.normalizers import Softmax
@@ -27,8 +33,8 @@ def supports(request: Request) -> str | None:
 def run(request: Request) -> Result:
     """Attention by the formula, query × key numbers at a time."""
     logits, visible = _logits(request)
-    x = torch.where(visible, over(logits, request.temperatures), -torch.inf)
-    sound = sound_rows(x)
+    x = torch.where(visible, divide_by_temperature(logits, request.temperatures), -torch.inf)
+    sound = finite_rows(x)
     x = torch.where(sound, x, -torch.inf)
     weights, state = _softmax(x, request) if isinstance(request.normalizer, Softmax) else request.normalizer.rows(x)
 
@@ -38,7 +44,7 @@ def run(request: Request) -> Result:
     value, raw = finite_values(request.value.to(request.dtype))
     out = weights_times_values(torch.where(visible, dropped, 0.0), value)
     if raw is not None:
-        bad = poisoned(visible, raw)
+        bad = nonfinite_contribution(visible, raw)
         out = torch.where(bad == 0, out, bad)
     # a choice, not a product: whatever gradient arrives at a row without weights stops here
     out = torch.where(sound & visible.any(-1, keepdim=True), out, torch.where(sound, 0.0, torch.nan))
@@ -57,7 +63,7 @@ def _logits(request: Request) -> tuple[Tensor, Tensor]:
         visible = visible & (values != -torch.inf)
         bias = bias + values
     given = request.query.to(request.dtype), request.key.to(request.dtype)
-    query, key, _, poison = guarded(request.score, *given)
+    query, key, _, poison = finite_form(request.score, *given)
     logits = _scores(request.score, query, key, pairs, visible)
     if poison is not None:
         raw = _scores(request.score, *given, pairs, visible).detach()

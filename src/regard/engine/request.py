@@ -9,8 +9,10 @@ from torch import Tensor
 from regard import checks
 from regard.cached import cached_property
 from regard.engine.arguments import (
+    Shapes,
     aux_of,
     bias_of,
+    fold,
     mask_of,
     normalizer_of,
     numbers_fit,
@@ -18,7 +20,6 @@ from regard.engine.arguments import (
     temperature_of,
     tensors_of,
 )
-from regard.engine.shapes import Shapes, fold
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout, drawn
 from regard.spec.masks import Mask

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.engine import autocast
+from regard.engine import context
 from regard.engine.attend import attend
 from regard.engine.request import Spec
 from regard.hf.calls import note
@@ -45,8 +45,8 @@ def attention(
                 f"{type(module).__name__} passes {what} ({name}=), which regard does not serve; "
                 "load the model with attn_implementation='eager'"
             )
-    if autocast.asked(query):
-        query, key, value = (autocast.lowered(tensor) for tensor in (query, key, value))
+    if context.autocast_enabled(query):
+        query, key, value = (context.to_autocast(tensor) for tensor in (query, key, value))
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling, 1.0
     score: Score = ScaledDot(None if scaling is None else float(scaling))

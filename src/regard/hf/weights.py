@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from regard.engine import autocast
+from regard.engine import context
 from regard.engine.request import Request, Spec, request
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.inspection.matrix.gradients import needed
@@ -27,7 +27,7 @@ def weights(query: Tensor, key: Tensor, spec: Spec, how: Literal["dense", "matri
         return matrix(query, key, **spec)
     options: dict[str, Any] = {"mask": None, "bias": None, **spec}
     call = request(query, key, key[..., :0], **options, temperature=1.0, dropout=0.0, aux=())
-    with autocast.off(query.device):
+    with context.autocast_disabled(query.device):
         found = _formula(call) if needed(call) else matrix(query, key, **spec).dense(limit=None)
     return found.to(query.dtype)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.engine.memory import Memory
+from regard.engine.memory import MemoryCounter
 from regard.progress import reporting
 
 SAMPLE = 0.001  # seconds that a sample takes at least: short calls are repeated within it
@@ -27,7 +27,7 @@ def operations(call: Callable[[], object]) -> int:
 
 def peak_bytes(call: Callable[[], object]) -> int:
     """Peak memory of the tensors that a call makes; on the device "meta" nothing is allocated."""
-    with Memory() as memory:
+    with MemoryCounter() as memory:
         result = call()
     del result
     return memory.peak

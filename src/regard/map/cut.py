@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from regard.engine.native.function import Inputs, Native
+from regard.engine.native.call import Inputs, NativeCall
 from regard.engine.native.program import program
 from regard.spec import masks
 from regard.spec.plane import Selection
@@ -16,7 +16,7 @@ PAIRS = ("batch", "head", "query", "key")
 class Call:
     """A call without its tensors, and these."""
 
-    native: Native
+    native: NativeCall
     inputs: Inputs
 
     def lane(self, batch: int, head: int) -> "Call":

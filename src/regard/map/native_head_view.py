@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.engine.attend import choose
-from regard.engine.known import Wanted
-from regard.engine.native.engine import lowered
-from regard.engine.native.function import forward_rows
-from regard.engine.native.visit import tile, visited
+from regard.engine.native.autograd import forward_rows
+from regard.engine.native.call import lower_request
+from regard.engine.native.second_pass import second_pass, weights_tile
+from regard.engine.second_pass import PassOutputs
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
@@ -33,7 +33,7 @@ def native_call(matrix: AttentionMatrix) -> Call | None:
     with torch.no_grad():
         if choose(source.request) != "native":
             return None
-        return Call(*lowered(source.request, finite=True)[:2])
+        return Call(*lower_request(source.request, finite=True)[:2])
 
 
 def native_head_view(call: Call, matrix: AttentionMatrix) -> "NativeHeadView | None":
@@ -117,7 +117,7 @@ class NativeHeadView:
     def _tile(self, rows: slice, columns: slice, state: Tensor) -> Tensor:
         part = self._call.rectangle(rows, columns)
         size = (slice(0, rows.stop - rows.start), slice(0, columns.stop - columns.start))
-        return tile(part.native, part.inputs, state, *size)[0, 0]
+        return weights_tile(part.native, part.inputs, state, *size)[0, 0]
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
@@ -150,7 +150,7 @@ class NativeHeadView:
         for own, alone in self._alone(rows):
             plane = alone.call.native.plane
             size = (slice(0, plane.queries), slice(0, plane.keys))
-            weights[own, : plane.keys] = tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
+            weights[own, : plane.keys] = weights_tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
         return weights
 
     def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
@@ -163,7 +163,7 @@ class NativeHeadView:
             for across in _even(slice(columns.start, min(plane.keys, columns.stop)), side):
                 part = alone.call.rectangle(slice(0, plane.queries), across)
                 cells = (plane.queries, max(1, (across.stop - across.start) // side))
-                given = visited(part.native, part.inputs, state, Wanted(grid=cells))
+                given = second_pass(part.native, part.inputs, state, PassOutputs(grid=cells))
                 cells_of_part = PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
                 put(whole, cells_of_part, own.start, (across.start - columns.start) // side)
         return whole
@@ -197,7 +197,7 @@ class NativeHeadView:
             return PooledGrid(relative, relative, seen)
         part = self._call.rectangle(rows, columns)
         cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
-        given = visited(part.native, part.inputs, state, Wanted(grid=(cells[0], cells[1])))
+        given = second_pass(part.native, part.inputs, state, PassOutputs(grid=(cells[0], cells[1])))
         return PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
 
 
@@ -220,7 +220,7 @@ class _Alone(NamedTuple):
             return self.seen.sum(-1)
         plane = self.call.native.plane
         size = (slice(0, plane.queries), slice(0, plane.keys))
-        return (tile(self.call.native, self.call.inputs, self.state, *size)[0, 0] >= 0).sum(-1)
+        return (weights_tile(self.call.native, self.call.inputs, self.state, *size)[0, 0] >= 0).sum(-1)
 
 
 def _last(seen: Tensor) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from regard.checks import is_tensor, shape, whole
-from regard.engine.pieces import Piece, attend_pieces
+from regard.engine.chunks import KeyChunk, attend_chunks
 from regard.nn.cache import CachedKeys, CrossKeys, KVCache
 from regard.nn.fused import products
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
@@ -187,7 +187,7 @@ class MultiHeadAttention(nn.Module):
             q, seen = self._own(query, value, query_start, cache)
         else:
             q, seen = self._other(query, key, value, query_start, cache)
-        out = attend_pieces(
+        out = attend_chunks(
             q,
             seen.chunks,
             **self._spec(bias),
@@ -231,7 +231,9 @@ class MultiHeadAttention(nn.Module):
         v = self._heads(v, self.kv_heads)
         if (rotary := self.rotary) is not None:
             q, k = (at_offsets(rotary, part, place, self.engine) for part in (q, k))
-        return q, layer_cache.append(k, v) if layer_cache is not None else CachedKeys((Piece(k, v, int(place)),), place)
+        return q, layer_cache.append(k, v) if layer_cache is not None else CachedKeys(
+            (KeyChunk(k, v, int(place)),), place
+        )
 
     def _other(
         self, x: Tensor, key: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
@@ -248,7 +250,7 @@ class MultiHeadAttention(nn.Module):
             if cache is not None:
                 cache.keep_cross(self, cross)
         q = self._heads(self.q_proj(x), self.heads, self.q_norm)
-        return q, CachedKeys((Piece(cross.key, cross.value),), 0 if start is None else start)
+        return q, CachedKeys((KeyChunk(cross.key, cross.value),), 0 if start is None else start)
 
     def _spec(self, bias: AnyBias) -> dict[str, Any]:
         """Score and bias: the constructor's, the position scheme's and the call's."""

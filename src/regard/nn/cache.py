@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checks import shape, whole
-from regard.engine.pieces import Piece
+from regard.engine.chunks import KeyChunk
 from regard.spec.masks import Causal, Lengths, Mask, Prefix, Window
 from regard.spec.masks.columns import integers
 
@@ -19,7 +19,7 @@ from regard.spec.masks.columns import integers
 class CachedKeys:
     """What a query may see: keys in chunks, the position of the first new one, and the mask of the cache."""
 
-    chunks: tuple[Piece, ...]
+    chunks: tuple[KeyChunk, ...]
     start: int | Tensor
     mask: Mask | None = None
 
@@ -54,7 +54,7 @@ class LayerCache:
             )
         self.key, self.value = self._written(self.key, key, stop), self._written(self.value, value, stop)
         self.length = start + new
-        piece = Piece(self.key[..., :stop, :], self.value[..., :stop, :])
+        piece = KeyChunk(self.key[..., :stop, :], self.value[..., :stop, :])
         return CachedKeys((piece,), start, Lengths(self.length) if isinstance(self.length, Tensor) else None)
 
     def truncate(self, length: int | Tensor) -> None:
@@ -154,7 +154,7 @@ class SlidingLayerCache:
         self.begin, self.count = self.begin + gone, self.count - gone
         self._append(key[..., to_first:, :], value[..., to_first:, :])
         self.length = start + key.shape[-2]
-        chunks = [Piece(key, value)] if start == 0 else self._chunks()
+        chunks = [KeyChunk(key, value)] if start == 0 else self._chunks()
         return CachedKeys(tuple(chunks), start, self.mask)
 
     @property
@@ -163,14 +163,14 @@ class SlidingLayerCache:
         near = Window(self.window - 1, 0)
         return Causal() & (near | Prefix(self.sinks)) if self.sinks else near
 
-    def _chunks(self) -> list[Piece]:
-        first, chunks = self.first, list[Piece]()
+    def _chunks(self) -> list[KeyChunk]:
+        first, chunks = self.first, list[KeyChunk]()
         if first.key is not None and first.value is not None:
             used = first.longest
-            chunks.append(Piece(first.key[..., :used, :], first.value[..., :used, :]))
+            chunks.append(KeyChunk(first.key[..., :used, :], first.value[..., :used, :]))
         if self.count and self.key is not None and self.value is not None:
             live = slice(self.begin, self.begin + self.count)
-            chunks.append(Piece(self.key[..., live, :], self.value[..., live, :], self.length - self.count))
+            chunks.append(KeyChunk(self.key[..., live, :], self.value[..., live, :], self.length - self.count))
         return chunks
 
     def _append(self, key: Tensor, value: Tensor) -> None:

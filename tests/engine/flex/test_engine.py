@@ -14,9 +14,9 @@ from regard.engine import attend as attending
 from regard.engine import flex
 from regard.engine.attend import choose
 from regard.engine.flex import engine
-from regard.engine.flex.trial import mask_refused, score_refused
+from regard.engine.flex.engine import mask_refused, score_refused
 from regard.engine.request import Request, request
-from regard.engine.torch_sdpa import supports as sdpa_supports
+from regard.engine.sdpa import supports as sdpa_supports
 
 DEFAULTS: dict[str, Any] = {
     "score": scores.ScaledDot(),

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard import attend
 from regard.engine.request import AUX, request
 from regard.engine.ring import Ring
-from regard.engine.ring.cost import memory, traffic
+from regard.engine.ring.plan import memory, traffic
 from regard.engine.ring.shards import Shards, shards_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot

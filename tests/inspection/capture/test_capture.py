@@ -106,8 +106,8 @@ def test_an_error_of_the_model_leaves_nothing_behind() -> None:
     with pytest.raises(AssertionError, match="was expecting embedding dimension"):
         capture(nn.MultiheadAttention(8, 2), *torch.randn(3, 2, 5))
     assert torch.nn.functional.multi_head_attention_forward is before
-    pieces = sys.modules["regard.nn.attention"].attend_pieces
-    assert pieces is sys.modules["regard.engine.pieces"].attend_pieces
+    pieces = sys.modules["regard.nn.attention"].attend_chunks
+    assert pieces is sys.modules["regard.engine.chunks"].attend_chunks
     assert len(taken()) == 2
 
 

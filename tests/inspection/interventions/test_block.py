@@ -121,7 +121,7 @@ def test_a_changed_query_head_leaves_its_group_alone() -> None:
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
 def test_nothing_is_left_behind(mode: Callable[[], Any]) -> None:
     three, functional = model(), torch.nn.functional
-    mark = vars(regard.nn.attention)["attend_pieces"]
+    mark = vars(regard.nn.attention)["attend_chunks"]
     with mode():
         before = three(X)
         with intervene(three, Uniform()):
@@ -131,7 +131,7 @@ def test_nothing_is_left_behind(mode: Callable[[], Any]) -> None:
             raise ZeroDivisionError
         assert torch.equal(three(X), before)
     assert functional.multi_head_attention_forward is multi_head_attention_forward
-    assert vars(regard.nn.attention)["attend_pieces"] is mark
+    assert vars(regard.nn.attention)["attend_chunks"] is mark
 
 
 def test_an_error_in_the_model_ends_the_block() -> None:

@@ -1,19 +1,91 @@
-"""The flex engine as the others see it: what it supports, and a call that runs it."""
+"""The flex engine: what it supports, how it runs, and what a plan says of it."""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
 
 from regard.engine.arguments import tensors_of
-from regard.engine.flex.call import has_triton
-from regard.engine.flex.lowering import attention
+from regard.engine.context import transform_unsupported
+from regard.engine.flex.blocks import Listing, block_size, blocks_of
+from regard.engine.flex.call import attention, has_kernel, has_triton, wants_lse
 from regard.engine.flex.masks import unknown
-from regard.engine.flex.trial import mask_refused, score_refused, tried
 from regard.engine.native.lowering import unknown_bias
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Aux, Request, Result
-from regard.engine.transforms import unanswered
 from regard.spec.closures import captured_tensors
+from regard.spec.forms import called
+from regard.spec.masks import Mask
 from regard.spec.normalizers import Softmax
-from regard.spec.steps import DotProduct
+from regard.spec.plane import Plane
+from regard.spec.scores import Score
+from regard.spec.steps import DotProduct, shows_everything
+
+SIDE = 8  # rows and columns that functions are tried on
+
+
+def check_functions(score: Score, mask: Mask, plane: Plane, precision: torch.dtype) -> None:
+    """Refuse functions whose answers no engine takes, with the words of the others: torch would take some of them."""
+    pairs = plane.pairs(slice(0, min(SIDE, plane.queries)), slice(0, min(SIDE, plane.keys)))
+    with torch.no_grad():
+        for leaf in mask.leaves():
+            if leaf.functions:
+                leaf.visible(pairs)
+        size = (plane.batch, plane.kv_heads, plane.group, pairs.rows.stop, pairs.columns.stop)
+        for fn in score.functions:
+            called(fn, torch.zeros(size, dtype=precision, device=plane.device), pairs)
+
+
+def mask_refused(fn: Callable[..., Any], device: torch.device) -> str | None:
+    """None, or why a function of (b, h, i, j) does not answer for one pair."""
+
+    def asked(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.as_tensor(fn(b, h, i, j), device=device)
+
+    return _pair_refused(asked, fn, device)
+
+
+def score_refused(fn: Callable[..., Any], device: torch.device) -> str | None:
+    """The same for a function of (score, b, h, i, j)."""
+
+    def asked(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return torch.as_tensor(fn(score, b, h, i, j), device=device)
+
+    return _pair_refused(asked, fn, device)
+
+
+def _pair_refused(asked: Callable[..., Tensor], fn: Callable[..., Any], device: torch.device) -> str | None:
+    try:
+        create_mask(asked, 1, 1, 1, 1, str(device))
+    except Exception as failure:  # whatever a user's function may raise
+        line = next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+        name = getattr(fn, "__name__", type(fn).__name__)
+        return f"FlexAttention asks a function pair by pair, and {name} does not answer: {line}"
+    return None
+
+
+def cost(request: Request) -> tuple[int, None]:
+    """Pairs whose logit is computed; how much memory that takes, only torch knows."""
+    plane = request.plane
+    every = plane.batch * plane.heads * plane.queries * plane.keys
+    if shows_everything(request.mask.steps(plane)) or not has_kernel(request.query, wants_lse(request)):
+        return every, None
+    size = block_size(plane)
+    blocks = blocks_of(request.mask, plane, size)
+    return sum(_pairs(listing, plane, size) for listing in (blocks.partial, blocks.full)), None
+
+
+def _pairs(listing: Listing, plane: Plane, size: int) -> int:
+    batch, heads, rows, columns = listing.blocks.shape
+    heights = (plane.queries - torch.arange(rows, device="cpu") * size).clamp(0, size)
+    listed = torch.arange(columns, device="cpu") < listing.count.unsqueeze(-1)
+    last = (listed & (listing.blocks == (plane.keys - 1) // size)).any(-1)
+    widths = listing.count * size - last * (-plane.keys % size)
+    lanes = (plane.batch // batch) * (plane.heads // heads)
+    return int((heights * widths).sum()) * lanes
+
 
 NAME = "flex"
 
@@ -43,7 +115,7 @@ def supports(request: Request) -> str | None:
         return "FlexAttention's kernels take float32, bfloat16 and float16, not float64"
     if device.type == "cuda" and not has_triton():
         return "FlexAttention's kernels need Triton, which is not installed"
-    return unanswered() or _unasked(request)
+    return transform_unsupported() or _cuda_refused(request)
 
 
 def needs_gradients(request: Request) -> bool:
@@ -57,12 +129,12 @@ def needs_gradients(request: Request) -> bool:
     return any(tensor.requires_grad for tensor in tensors)
 
 
-def _unasked(request: Request) -> str | None:
+def _cuda_refused(request: Request) -> str | None:
     """Why a user's function cannot be asked pair by pair. On a CPU it is asked only when it runs."""
-    return None if request.query.device.type == "cpu" else _refused(request)
+    return None if request.query.device.type == "cpu" else _functions_refused(request)
 
 
-def _refused(request: Request) -> str | None:
+def _functions_refused(request: Request) -> str | None:
     device = request.query.device
     reasons = [mask_refused(fn, device) for fn in request.mask.functions]
     reasons += [score_refused(fn, device) for fn in request.score.functions]
@@ -81,11 +153,11 @@ def _not_compiled(request: Request, failure: Exception) -> str | None:
 
 def run(request: Request) -> Result:
     """Lower and call torch; a sink is merged in behind."""
-    tried(request.score, request.mask, request.plane, request.dtype)
+    check_functions(request.score, request.mask, request.plane, request.dtype)
     try:
         found, lse = attention(request, needs_gradients(request))
     except Exception as failure:  # torch's compiler has errors of many kinds
-        if (reason := _refused(request) or _not_compiled(request, failure)) is not None:
+        if (reason := _functions_refused(request) or _not_compiled(request, failure)) is not None:
             raise ValueError(f"engine 'flex' cannot do this: {reason}; take engine='tiled'") from failure
         raise
     heads = (request.plane.kv_heads, request.plane.group)

@@ -1,5 +1,5 @@
 """The native engine: product-form attention in C++ on the CPU."""
 
-from regard.engine.native.engine import NAME, run, supports
+from regard.engine.native.engine import NAME, cost, run, supports
 
-__all__ = ["NAME", "run", "supports"]
+__all__ = ["NAME", "cost", "run", "supports"]

@@ -1,24 +1,103 @@
-"""The native engine as the others see it: what it supports, and a call that runs it."""
+"""The native engine: what it supports, how it runs, how it treats non-finite inputs, and what a plan says of it."""
+
+from ctypes import byref, c_int64
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.engine.known import Wanted
-from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
-from regard.engine.native.library import library, plain
-from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_biases, lower_score, unknown_bias
-from regard.engine.native.poison import cleaned
-from regard.engine.native.program import program
-from regard.engine.native.strips import by_strips
-from regard.engine.native.visit import visited
+from regard.engine.context import transform_unsupported
+from regard.engine.memory import MemoryCounter
+from regard.engine.native.autograd import attention, forward_rows
+from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
+from regard.engine.native.library import library
+from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_score, unknown_bias
+from regard.engine.native.row_blocks import LOOK, by_row_blocks, height_of
+from regard.engine.native.second_pass import second_pass
 from regard.engine.request import Aux, Request, Result
-from regard.engine.strip import Rows
-from regard.engine.tiled import ready, received, row_states
-from regard.engine.transforms import unanswered
-from regard.spec.masks import Mask
+from regard.engine.second_pass import PassOutputs
+from regard.engine.tiled.call import Rows
+from regard.engine.tiled.engine import lower_tiled, received, states_without_output
+from regard.spec.masks import Full, Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import Score
-from regard.spec.steps import DotProduct
+
+FAR = 1e30  # where tanh and sigmoid have long been flat
+
+
+@dataclass(frozen=True, eq=False)
+class NativeNonFinite:
+    """What was taken out: rows of queries (batch, head, query) and keys (batch, key head, key), and the raw values."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def restored(self, native: NativeCall, rows: Rows, biases: Biases) -> Rows:
+        """NaN and Inf in exactly the rows that see them; no gradient flows through those.
+
+        Which rows see what is attention itself: equal scores, and marks for values. A second one, in which bad keys
+        score more, finds the first that a row sees.
+        """
+        with torch.no_grad():
+            dtype = rows.out.dtype
+            kinds = (self.value.isnan(), self.value == torch.inf, self.value == -torch.inf)
+            marks = torch.cat([*kinds, self.key.unsqueeze(-1)], -1).to(dtype)
+            plain = replace(native, scale=1.0, cap=0.0, phi=None, dropout=None, aux=frozenset({"peak_at"}), slopes=None)
+            hidden = [None if t is None else torch.where(t.isneginf(), t, 0.0) for t in (biases.table, biases.dense)]
+            one = torch.ones((*self.query.shape, 1), dtype=dtype, device="cpu")
+            scored = attention(plain, one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
+            seen = attention(plain, 0 * one, self.key.unsqueeze(-1).to(dtype), marks, None, *hidden, None, None)
+            meets = seen.out > 0
+            width = self.value.shape[-1]
+            nan, plus, minus = meets[..., :width], meets[..., width : 2 * width], meets[..., 2 * width : 3 * width]
+            bad_query = self.query.view_as(seen.state) & (seen.state != -torch.inf)
+            bad_row = meets[..., -1] | bad_query
+            poison = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, 0.0)).to(dtype)
+            poison = torch.where(nan | (plus & minus) | bad_row.unsqueeze(-1), torch.nan, poison)
+            first = torch.where(bad_query, seen.peak_at, scored.peak_at)
+        changed = {
+            name: torch.where(bad_row, torch.nan, getattr(rows, name))
+            for name in ("state", "entropy", "peak", "distance", "max_logit")
+        }
+        out = torch.where(poison == 0, rows.out, poison)
+        return replace(rows, out=out, peak_at=torch.where(bad_row, first, rows.peak_at), **changed)
+
+
+def finite_request(request: Request) -> tuple[Request, LoweredScore, NativeNonFinite] | None:
+    """The request with zeros for what is not finite, or whose lowered score is not; None if all is finite.
+
+    An activation that is flat far out makes a finite score of Inf: there the lowered score has a large constant.
+    """
+    score = lower_score(request)
+    raw_query, raw_key = score.query.detach(), score.key.detach()
+    bad_query, bad_key = ~raw_query.isfinite().all(-1), ~raw_key.isfinite().all(-1)
+    finite = request.value.detach().isfinite()
+    if not bool(bad_query.any() | bad_key.any() | ~finite.all()):
+        return None
+    bad_query |= ~request.query.detach().isfinite().all(-1).flatten(1, 2)
+    bad_key |= ~request.key.detach().isfinite().all(-1).squeeze(2)
+    clean = replace(
+        request,
+        query=torch.where(bad_query.view(request.query.shape[:-1]).unsqueeze(-1), 0.0, request.query),
+        key=torch.where(bad_key.unsqueeze(2).unsqueeze(-1), 0.0, request.key),
+        value=torch.where(finite, request.value, 0.0),
+    )
+    lowered = lower_score(clean)
+    if score.phi in ("tanh", "sigmoid"):
+        lowered = replace(
+            lowered,
+            query=torch.where(bad_query.unsqueeze(-1), _bounded(raw_query), lowered.query),
+            key=torch.where(bad_key.unsqueeze(-1), _bounded(raw_key), lowered.key),
+        )
+        bad_query, bad_key = raw_query.isnan().any(-1), raw_key.isnan().any(-1)
+    return clean, lowered, NativeNonFinite(bad_query, bad_key, request.value.detach().squeeze(2))
+
+
+def _bounded(raw: Tensor) -> Tensor:
+    return raw.nan_to_num(0.0, FAR, -FAR).clamp(-FAR, FAR)
+
 
 NAME = "native"
 
@@ -35,7 +114,7 @@ def supports(request: Request) -> str | None:
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
     if (term := unknown_bias(request.bias)) is not None:
         return f"its kernels add slopes and tables, and {term!r} does not lower to these"
-    return unanswered()
+    return transform_unsupported()
 
 
 def serves(score: object, mask: object, normalizer: object) -> bool:
@@ -48,14 +127,14 @@ def serves(score: object, mask: object, normalizer: object) -> bool:
 def run(request: Request) -> Result:
     """Lower and call the kernels."""
     if not request.mask.closed:
-        return _finished(by_strips(request, _rows), request)
+        return _finished(by_row_blocks(request, _rows), request)
     return _with_received(request) if "received" in request.aux else _finished(_rows(request), request)
 
 
 def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
     """The result without a graph, and what `resumed` needs to make one; None if something is not finite."""
     try:
-        native, inputs, _ = lowered(request, finite=False)
+        native, inputs, _ = lower_request(request, finite=False)
         done = forward_rows(native, inputs)
     except NotFiniteError:
         return None
@@ -64,18 +143,18 @@ def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
 
 def resumed(request: Request, done: dict[str, Tensor]) -> Result:
     """The same with its graph: only what stands before and after the kernels is computed again."""
-    native, inputs, _ = lowered(request, finite=False)
+    native, inputs, _ = lower_request(request, finite=False)
     return _joined(request, native, inputs, done)
 
 
-def _joined(request: Request, native: Native, inputs: Inputs, done: dict[str, Tensor]) -> Result:
+def _joined(request: Request, native: NativeCall, inputs: Inputs, done: dict[str, Tensor]) -> Result:
     """The result of a forward pass, and what each key receives from a second one, if that is asked for."""
     by_key = _by_key(request, native, inputs, done) if "received" in request.aux else None
     return _finished(attention(native, *inputs, done=done), request, by_key)
 
 
-def _by_key(request: Request, native: Native, inputs: Inputs, done: dict[str, Tensor]) -> Tensor:
-    found = visited(native, inputs, done["state"], Wanted(received=True))["received"]
+def _by_key(request: Request, native: NativeCall, inputs: Inputs, done: dict[str, Tensor]) -> Tensor:
+    found = second_pass(native, inputs, done["state"], PassOutputs(received=True))["received"]
     by_key: Tensor = found.unflatten(1, (request.plane.kv_heads, request.plane.group))
     return by_key
 
@@ -90,19 +169,19 @@ def _finished(rows: Rows, request: Request, by_key: Tensor | None = None) -> Res
 def _received(request: Request) -> Tensor:
     """By the tiled engine, for what takes the kernels several calls."""
     with torch.no_grad():
-        kernel, value, operands = ready(request)
-        return received(kernel, row_states(kernel, value, operands), operands, request.sink)
+        kernel, value, operands = lower_tiled(request)
+        return received(kernel, states_without_output(kernel, value, operands), operands, request.sink)
 
 
 def _with_received(request: Request) -> Result:
     """The result, and what each key receives, in a second pass that starts from the rows' state."""
     try:
-        native, inputs, _ = lowered(request, finite=False)
+        native, inputs, _ = lower_request(request, finite=False)
         return _joined(request, native, inputs, forward_rows(native, inputs))
     except NotFiniteError:
-        found = cleaned(request)
+        found = finite_request(request)
     clean, score, poison = (request, None, None) if found is None else found
-    native, inputs, biases = lowered(clean, finite=True, score=score)
+    native, inputs, biases = lower_request(clean, finite=True, score=score)
     done = forward_rows(native, inputs)
     rows = attention(native, *inputs, done=done)
     if poison is not None:
@@ -118,7 +197,7 @@ def _rows(request: Request) -> Rows:
     try:
         return _attention(request, finite=False)[1]
     except NotFiniteError:
-        found = cleaned(request)
+        found = finite_request(request)
     if found is None:  # a result overflowed, which is right as it is
         return _attention(request, finite=True)[1]
     clean, score, poison = found
@@ -126,62 +205,35 @@ def _rows(request: Request) -> Rows:
     return poison.restored(native, rows, biases)
 
 
-def _attention(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[Native, Rows, Biases]:
-    native, inputs, biases = lowered(request, finite, score)
+def _attention(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[NativeCall, Rows, Biases]:
+    native, inputs, biases = lower_request(request, finite, score)
     return native, attention(native, *inputs), biases
 
 
-def lowered(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[Native, Inputs, Biases]:
-    """The call, its tensors, and the biases by kind."""
-    if not finite and _unseen_could_show(request):
-        raise NotFiniteError
-    score = lower_score(request) if score is None else score
-    biases = lower_biases(request.bias, request.plane, request.dtype)
-    query, key, value = plain(score.query), plain(score.key), plain(score.value)
-    given = (temperatures(request), biases.table, biases.dense, sinks(request), score.v)
-    tau, table, dense, sink, v = (None if tensor is None else plain(tensor) for tensor in given)
-    return native_of(request, score, biases, finite), (query, key, value, tau, table, dense, sink, v), biases
+PAIR = 20  # bytes per pair while a mask's function is evaluated: a few int64
 
 
-def _unseen_could_show(request: Request) -> bool:
-    """Whether a number that is not finite could reach a gradient past the kernels, which skip what nobody sees.
+def cost(request: Request) -> tuple[int, int]:
+    """Pairs whose logit the forward pass computes, and bytes that it holds beyond inputs and outputs.
 
-    A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
+    A mask without closed form is planned as if it hid nothing.
     """
-    step = kernel_step(request.score)
-    if (isinstance(step, DotProduct) and step.plain) or not torch.is_grad_enabled():
-        return False
-    if not any(part.requires_grad for part in (request.query, request.key, *request.score.parameters.values())):
-        return False
-    return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
-
-
-def native_of(request: Request, score: LoweredScore, biases: Biases, finite: bool) -> Native:
-    """The call without its tensors."""
-    return Native(
-        plane=request.plane,
-        program=program(request.mask, request.plane),
-        mask=request.mask,
-        scale=score.scale,
-        cap=score.cap,
-        phi=score.phi,
-        dropout=request.dropout,
-        aux=frozenset(request.aux),
-        slopes=biases.slopes,
-        bias_hides=request.bias is not None and request.bias.hides,
-        finite=finite,
-        buffers=request.buffers,
-    )
-
-
-def temperatures(request: Request) -> Tensor | None:
-    """τ of every query head; None for 1."""
-    tau = request.temperature
-    if isinstance(tau, Tensor):
-        return tau.to(request.dtype).reshape(-1).expand(request.plane.heads)
-    return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype, device="cpu")
-
-
-def sinks(request: Request) -> Tensor | None:
-    """The sink's logit of every query head."""
-    return None if request.sink is None else request.sink.reshape(-1).expand(request.plane.heads)
+    core = library()
+    assert core is not None
+    open_mask = not request.mask.closed
+    asked = replace(request, mask=Full()) if open_mask else request
+    core.regard_asked()  # what was needed before this plan
+    with MemoryCounter() as held:
+        native, inputs, _ = lower_request(asked, finite=False)
+        alive: list[Any] = []
+        call = native.call(inputs, alive)
+    pairs, workspace = c_int64(), c_int64()
+    core.regard_plan(byref(call), byref(pairs), byref(workspace))
+    plane = request.plane
+    rows = plane.batch * plane.heads * plane.queries * request.dtype.itemsize
+    copies = int(request.query.dtype != request.dtype)
+    total = core.regard_asked() + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
+    if open_mask:
+        cells = plane.batch * plane.heads * min(height_of(plane), plane.queries) * plane.keys
+        total += cells + PAIR * min(cells, LOOK)
+    return pairs.value, total

@@ -1,18 +1,74 @@
-"""Lowering: a score to q′·k′ or v·φ(a + b), a factor and a cap; biases to slopes, a table over offsets and a tensor."""
+"""Lowering: a score to q′·k′ or v·φ(a + b), a factor and a cap; biases to slopes, an offset table and a tensor."""
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.engine.native.projection import project
+from regard.engine.native.library import DTYPES, NO_MEMORY, Matrices, Strided, library, plain
 from regard.engine.request import Request
 from regard.spec.biases import Bias
 from regard.spec.forms import unit
 from regard.spec.plane import Plane
 from regard.spec.scores import Score
 from regard.spec.steps import Cap, DotProduct, HiddenLayer, OffsetTable, PairTable, Slopes
+
+LARGE = 1e30  # rows of larger numbers overflow as the others' do: what is not finite is met early
+NARROW = 16  # columns; a product with so few is cheap in float64, and a score of few units shows every rounding
+
+
+def multiply(a: Tensor, b: Tensor, shape: tuple[int, int]) -> Tensor:
+    """a · b of (batch, head, rows, depth) and (…, depth, columns), which broadcast; summed where `shape` has a 1."""
+    size = (*shape, a.shape[2], b.shape[3])
+    if 0 in (*a.shape, *b.shape):
+        return a.new_zeros(size)
+    if a.dtype is torch.float32 and b.shape[3] <= NARROW:
+        wide = multiply(a.double(), b.double(), shape).to(a.dtype)
+        return torch.where(wide.abs().amax(-1, keepdim=True) < LARGE, wide, _matrix_product(a, b, size))
+    return _matrix_product(a, b, size)
+
+
+def _matrix_product(a: Tensor, b: Tensor, size: tuple[int, ...]) -> Tensor:
+    out, a, b = torch.empty(size, dtype=a.dtype, device="cpu"), plain(a), plain(b)
+    batch, heads = max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])
+    rows = Matrices(DTYPES[a.dtype], batch, heads, *a.shape[2:], b.shape[3], torch.get_num_threads())
+    rows.a, rows.b, rows.c = Strided.of(a), Strided.of(b), Strided.of(out)
+    if library().regard_multiply(rows) == NO_MEMORY:  # type: ignore[union-attr]
+        raise MemoryError("the native engine could not allocate its workspace")
+    return out
+
+
+def project(x: Tensor, matrix: Tensor) -> Tensor:
+    """x · matrix, of (batch, head, length, width) and (width, columns) or (head, width, columns), differentiable."""
+    if x.device.type != "cpu" or library() is None:
+        return x @ matrix
+    matrix = matrix if matrix.ndim == 3 else matrix[None]
+    if not (torch.is_grad_enabled() and (x.requires_grad or matrix.requires_grad)):
+        return multiply(x, matrix[None], (x.shape[0], x.shape[1]))
+    found: Tensor = _Projection.apply(x, matrix)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Projection(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        return multiply(x, matrix[None], (x.shape[0], x.shape[1]))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, matrix = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # a graph of the gradients is wanted
+            by_head = x.mT @ grad
+            return grad @ matrix.mT, by_head.sum((0, 1))[None] if len(matrix) == 1 else by_head.sum(0)
+        return (
+            multiply(grad, matrix.mT[None], (x.shape[0], x.shape[1])) if wanted[0] else None,
+            multiply(x.mT, grad, (1, len(matrix)))[0] if wanted[1] else None,
+        )
+
 
 UNITS = 4  # hidden units are computed by fours
 
@@ -131,16 +187,16 @@ def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
                 tables.append(table if step.index is None else table[:, step.index])
             case PairTable():
                 tensor = step.tensor.to(dtype)
-                dense = tensor if dense is None else _both(dense, tensor)
-    return Biases(slopes, _joined(tables), dense)
+                dense = tensor if dense is None else _sum_or_hidden(dense, tensor)
+    return Biases(slopes, _joined_tables(tables), dense)
 
 
-def _both(left: Tensor, right: Tensor) -> Tensor:
+def _sum_or_hidden(left: Tensor, right: Tensor) -> Tensor:
     """The sum, −inf where either hides, whatever the other is."""
     return torch.where((left == -torch.inf) | (right == -torch.inf), -torch.inf, left + right)
 
 
-def _joined(tables: list[Tensor]) -> Tensor | None:
+def _joined_tables(tables: list[Tensor]) -> Tensor | None:
     """The sum of tables over i − j, turned to j − i; the shorter go on with their last entry."""
     if not tables:
         return None
@@ -150,5 +206,5 @@ def _joined(tables: list[Tensor]) -> Tensor | None:
     for table in tables:
         own = table.shape[1] // 2
         wide = table[:, offsets.clamp(-own, own) + own]
-        total = wide if total is None else _both(total, wide)
+        total = wide if total is None else _sum_or_hidden(total, wide)
     return total

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine.arguments import tensors_of
+from regard.engine.arguments import Shapes, tensors_of
 from regard.engine.ring.link import Link
-from regard.engine.shapes import Shapes
 
 # what every process tells: the first two may differ, of the last the first process's counts
 TOLD = (

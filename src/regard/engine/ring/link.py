@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from regard.engine.ring.lost import RingPeerLost, Watch
+from regard.engine.ring.peers import PeerWatch, RingPeerLost
 
 GONE = ("closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed", "epipe")
 LOOK = 0.02  # seconds between looks at the watch
@@ -53,7 +53,7 @@ class Link:
         self.sent = 0
         self._broken: RingPeerLost | None = None
         self._jobs: Jobs = queue.SimpleQueue()
-        self.watch: Watch | None = None
+        self.watch: PeerWatch | None = None
         self.watch = self._watch() if self.world > 1 else None
         if self.waits:
             worker = threading.Thread(target=_work, args=(self._jobs,), name="regard ring", daemon=True)
@@ -157,11 +157,11 @@ class Link:
         if not self.waits:
             self.group.abort()
 
-    def _watch(self) -> Watch:
+    def _watch(self) -> PeerWatch:
         """The watch, once all are there: how long to wait for the slow is the group's affair."""
         try:
             dist.barrier(self.group)
-            return Watch(self.rank, self.world, self._from_first)
+            return PeerWatch(self.rank, self.world, self._from_first)
         except (RuntimeError, OSError) as error:
             raise self._named(error) from error
 
@@ -185,7 +185,7 @@ def _work(jobs: Jobs) -> None:
         del works, job
 
 
-def _end(jobs: Jobs, watch: Watch | None, worker: threading.Thread | None) -> None:
+def _end(jobs: Jobs, watch: PeerWatch | None, worker: threading.Thread | None) -> None:
     """A worker that frees torch's messages while the interpreter ends would abort the process: wait for it."""
     jobs.put(None)
     if worker is not None and worker is not threading.current_thread():

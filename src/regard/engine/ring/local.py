@@ -1,4 +1,4 @@
-"""Attention of one rectangle on this process, by the engine for one process, with the lse in double."""
+"""Attention of one rectangle on this process, and merging the parts of a row in float64."""
 
 from dataclasses import dataclass, replace
 
@@ -6,18 +6,22 @@ import torch
 from torch import Tensor
 
 from regard.engine.attend import choose, module
-from regard.engine.native.engine import lowered
-from regard.engine.native.function import Inputs, Native, NotFiniteError, attention, forward_rows
-from regard.engine.native.poison import cleaned
+from regard.engine.native.autograd import attention, forward_rows
+from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
+from regard.engine.native.engine import finite_request
+from regard.engine.native.second_pass import second_pass
+from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, Result
-from regard.engine.strip import Rows
-from regard.engine.tiled import ready, rows_of
+from regard.engine.ring.shards import Span
+from regard.engine.second_pass import PassOutputs
+from regard.engine.tiled.call import Rows, empty_rows
+from regard.engine.tiled.engine import lower_tiled, received, rows_of
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class LocalRows:
     """Rows of one rectangle, with a graph where autograd records; `lse` is float64 and keeps what rounding would take.
 
     Shares of parts that are merged are e^(lse − lse): in single precision they would be worse than the parts.
@@ -27,45 +31,45 @@ class Local:
     lse: Tensor
 
 
-def computed(request: Request, engine: str) -> Local:
+def local_rows(request: Request, engine: str) -> LocalRows:
     """The rows of a rectangle; `engine` is a name or auto."""
     asked = replace(request, aux=tuple({*request.aux, "lse"}))
     name = choose(asked, engine)
     if name == "native" and request.mask.closed:
-        return _native(request)
-    return _tiled(request) if name == "tiled" else _any(module(name).run(asked), request)
+        return _native_rows(request)
+    return _tiled_rows(request) if name == "tiled" else _other_rows(module(name).run(asked), request)
 
 
-def _native(request: Request) -> Local:
+def _native_rows(request: Request) -> LocalRows:
     """By the kernels; numbers that are not finite are taken out, and put back where they are seen."""
     try:
-        return _kernels(*lowered(request, finite=False)[:2])
+        return _kernel_rows(*lower_request(request, finite=False)[:2])
     except NotFiniteError:
-        found = cleaned(request)
+        found = finite_request(request)
     clean, score, poison = (request, None, None) if found is None else found
-    native, inputs, biases = lowered(clean, finite=True, score=score)
-    local = _kernels(native, inputs)
+    native, inputs, biases = lower_request(clean, finite=True, score=score)
+    local = _kernel_rows(native, inputs)
     if poison is None:
         return local
     rows = poison.restored(native, local.rows, biases)
-    return Local(rows, torch.where(rows.state.isnan(), torch.nan, local.lse))
+    return LocalRows(rows, torch.where(rows.state.isnan(), torch.nan, local.lse))
 
 
-def _kernels(native: Native, inputs: Inputs) -> Local:
+def _kernel_rows(native: NativeCall, inputs: Inputs) -> LocalRows:
     done = forward_rows(native, inputs)
     rows = attention(native, *inputs, done=done)
     top, total = done["state"].double()
     tau = inputs[3]
     lse = top / (1.0 if tau is None else tau.detach().double().view(-1, 1)) + total.log()
-    return Local(rows, torch.where(total == 0, -torch.inf, lse).view(rows.state.shape))
+    return LocalRows(rows, torch.where(total == 0, -torch.inf, lse).view(rows.state.shape))
 
 
-def _tiled(request: Request) -> Local:
-    rows = rows_of(*ready(request))
-    return Local(rows, rows.state.detach().double() + rows.rest.double())
+def _tiled_rows(request: Request) -> LocalRows:
+    rows = rows_of(*lower_tiled(request))
+    return LocalRows(rows, rows.state.detach().double() + rows.rest.double())
 
 
-def _any(result: Result, request: Request) -> Local:
+def _other_rows(result: Result, request: Request) -> LocalRows:
     """Of an engine that tells an lse in its own precision."""
     lse = result.aux.lse
     assert lse is not None
@@ -73,4 +77,118 @@ def _any(result: Result, request: Request) -> Local:
     found = {name: getattr(result.aux, name) for name in STATISTICS}
     found = {name: blank if tensor is None else tensor for name, tensor in found.items()}
     rows = Rows(out=result.out.to(request.dtype), state=lse, rest=blank, **found)
-    return Local(rows, lse.detach().double())
+    return LocalRows(rows, lse.detach().double())
+
+
+CELLS = 1 << 16  # numbers of an output that are merged at once
+
+
+class MergedRows:
+    """Output and lse in double, so that merging adds no rounding of its own; statistics that were asked for."""
+
+    def __init__(self, request: Request, rows: Span, statistics: tuple[str, ...]) -> None:
+        plane = request.plane
+        size = (plane.batch, plane.kv_heads, plane.group, rows.length)
+        device = request.query.device
+        self.rows, self.statistics = rows, statistics
+        self.out = torch.zeros((*size, request.value.shape[-1]), dtype=torch.float64, device=device)
+        self.lse = torch.full(size, -torch.inf, dtype=torch.float64, device=device)
+        self.found: dict[str, Tensor] = {
+            name: torch.full_like(self.lse, -torch.inf if name == "max_logit" else 0.0)
+            for name in statistics
+            if name != "peak_at"
+        }
+        if "peak_at" in statistics:
+            self.found["peak_at"] = torch.full(size, -1, device=device, dtype=torch.int64)
+
+    def add(self, part: LocalRows, rows: Span, columns: Span) -> None:
+        """What some of the rows make of these columns."""
+        at = rows.within(self.rows)
+        if self.statistics:
+            self._add_statistics(part, at, columns.start)
+        lse = self.lse[..., at].clone()
+        lanes = lse.shape[:-1].numel()
+        step = max(1, CELLS // max(1, lanes * self.out.shape[-1]))
+        for first in range(0, rows.length, step):
+            some = slice(first, min(first + step, rows.length))
+            here = slice(at.start + some.start, at.start + some.stop)
+            new = Partial(part.rows.out[..., some, :].double(), part.lse[..., some])
+            both = merge(Partial(self.out[..., here, :], lse[..., some]), new)
+            self.out[..., here, :], self.lse[..., here] = both.out, both.lse
+
+    def _add_statistics(self, part: LocalRows, at: slice, first: int) -> None:
+        old, new = self.lse[..., at], part.lse
+        both = torch.logaddexp(old, new)
+        log_old, log_new = (_log_share(lse, both) for lse in (old, new))
+        share_old, share_new = log_old.exp(), log_new.exp()
+        for name in self.statistics:
+            before, after = self.found[name][..., at], getattr(part.rows, name)
+            if name == "entropy":
+                total = share_old * before + share_new * after
+                total = total - torch.where(share_old > 0, share_old * log_old, 0.0)
+                self.found[name][..., at] = total - torch.where(share_new > 0, share_new * log_new, 0.0)
+            elif name == "peak":
+                self.found[name][..., at] = torch.maximum(share_old * before, share_new * after)
+            elif name == "distance":
+                self.found[name][..., at] = share_old * before + share_new * after
+        if "peak_at" in self.statistics:
+            self._add_peak_at(part, at, first)
+        if "max_logit" in self.statistics:
+            logits = self.found["max_logit"]
+            logits[..., at] = torch.maximum(logits[..., at], part.rows.max_logit.double())
+
+    def _add_peak_at(self, part: LocalRows, at: slice, first: int) -> None:
+        """The lowest of the keys with the largest logit; NaN is larger than any."""
+        best, found = self.found["max_logit"][..., at], self.found["peak_at"]
+        logit = part.rows.max_logit.double()
+        key = torch.where(part.rows.peak_at < 0, -1, part.rows.peak_at + first)
+        higher = (logit > best) | (logit.isnan() & ~best.isnan())
+        equal = (logit == best) | (logit.isnan() & best.isnan())
+        before = found[..., at]
+        earlier = equal & (key >= 0) & ((key < before) | (before < 0))
+        found[..., at] = torch.where(higher | earlier, key, before)
+
+
+def needed_statistics(aux: tuple[str, ...]) -> tuple[str, ...]:
+    """The statistics that rectangles must tell: the key of a peak is found by its logit."""
+    names = {*aux} & {*STATISTICS}
+    return tuple(name for name in STATISTICS if name in names or (name == "max_logit" and "peak_at" in names))
+
+
+def _log_share(lse: Tensor, total: Tensor) -> Tensor:
+    """ln of the share, −inf of a part that saw nothing."""
+    return torch.where(lse == -torch.inf, -torch.inf, lse - total)
+
+
+def received_in(request: Request, lse: Tensor, engine: str) -> Tensor:
+    """Σ over the rows of the weights, (batch, kv head, group, key); `lse` is float64, (batch, kv head, group, row)."""
+    with torch.no_grad():
+        if choose(replace(request, aux=("lse",)), engine) == "native" and request.mask.closed:
+            finite = bool(lse.isnan().logical_not().all())
+            found = _native_received(request, lse) if finite else None
+            if found is not None:
+                return found
+        kernel, _, operands = lower_tiled(request)
+        state = lse.to(request.dtype)
+        rest = torch.where(state.isfinite(), lse - state.double(), 0.0).to(request.dtype)
+        blank = empty_rows(kernel, slice(0, request.plane.queries))
+        return received(kernel, replace(blank, state=state, rest=rest), operands, None)
+
+
+def _native_received(request: Request, lse: Tensor) -> Tensor | None:
+    """By the kernels' second pass; None if something is not finite."""
+    if not all(bool(torch.isfinite(part.sum())) for part in (request.query, request.key)):
+        return None
+    try:
+        native, inputs, _ = lower_request(request, finite=False)
+    except NotFiniteError:
+        return None
+    plane = request.plane
+    rows = lse.flatten(1, 2)
+    tau = 1.0 if inputs[3] is None else inputs[3].double().view(-1, 1)
+    sound = torch.where(rows == -torch.inf, 0.0, rows)
+    top = (sound * tau).to(request.dtype)
+    total = (sound - top.double() / tau).exp().to(request.dtype)  # what rounding took from the lse
+    found = second_pass(native, inputs, torch.stack([top, total]), PassOutputs(received=True))["received"]
+    shaped: Tensor = found.unflatten(1, (plane.kv_heads, plane.group))
+    return shaped

@@ -7,12 +7,10 @@ from torch import Tensor
 
 from regard.engine.request import Request
 from regard.engine.ring.link import Link
-from regard.engine.ring.local import computed
-from regard.engine.ring.move import Carried, Round, landing
-from regard.engine.ring.received import received_in
+from regard.engine.ring.local import MergedRows, local_rows, needed_statistics, received_in
 from regard.engine.ring.route import Rectangle, Route
-from regard.engine.ring.running import Running, wanted
 from regard.engine.ring.shards import Shards, Span
+from regard.engine.ring.transfer import KeyBlock, KeyRound, receive_buffer
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Selection
 
@@ -20,7 +18,7 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class RingCall:
     """A request whose plane is the whole and whose tensors are this process's shard; how they lie, and the way."""
 
     request: Request
@@ -40,7 +38,7 @@ class Call:
         """Spans of rows that this process computes, and where they lie in its tensors."""
         return [(span, at) for span, at in self.route.queries.placed(self.link.rank) if span.length]
 
-    def rectangles(self, carried: Carried) -> tuple[Rectangle, ...]:
+    def rectangles(self, carried: KeyBlock) -> tuple[Rectangle, ...]:
         """What to compute with these keys."""
         return self.route.rectangles[self.link.rank][carried.source]
 
@@ -56,21 +54,21 @@ class Call:
         raise KeyError(rows)
 
 
-def forward(call: Call, query: Tensor, key: Tensor, value: Tensor) -> list[Running]:
+def forward(call: RingCall, query: Tensor, key: Tensor, value: Tensor) -> list[MergedRows]:
     """All parts of this process's rows, merged."""
-    request, statistics = call.request, wanted(call.request.aux)
-    found = [Running(request, span, statistics) for span, _ in call.parts]
-    for carried in Round(call.link, call.route, (key, value)):
+    request, statistics = call.request, needed_statistics(call.request.aux)
+    found = [MergedRows(request, span, statistics) for span, _ in call.parts]
+    for carried in KeyRound(call.link, call.route, (key, value)):
         for part in call.rectangles(carried):
             tensors = _wide(request, call.rows(query, part.rows), *carried.cut(part.columns))
-            local = computed(rectangle(request, tensors, part.rows, part.columns, statistics), call.engine)
+            local = local_rows(rectangle(request, tensors, part.rows, part.columns, statistics), call.engine)
             home = next(one for one in found if (part.rows & one.rows).length)
             home.add(local, part.rows, part.columns)
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
+class RowGradients:
     """Results of all rows, and the gradients that came for them: of the output, and if asked of lse and entropy."""
 
     out: Tensor
@@ -82,20 +80,20 @@ class Arrived:
 
 
 def backward(
-    call: Call, inputs: Three, rows: Arrived, tensors: tuple[Tensor, ...], needed: tuple[bool, bool]
+    call: RingCall, inputs: Three, rows: RowGradients, tensors: tuple[Tensor, ...], needed: tuple[bool, bool]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of query, key and value, and this process's share of those of the spec's tensors.
 
-    `needed`: whether those of the query, and of key and value, are wanted.
+    `needed`: whether those of the query, and of key and value, are needed.
     """
     query, key, value = inputs
     totals = [torch.zeros_like(tensor, dtype=call.request.dtype) for tensor in inputs]
     shared = [torch.zeros_like(tensor, dtype=torch.float64) for tensor in tensors]
-    returns = Returns(call, totals[1:])
-    for carried in Round(call.link, call.route, (key, value)):
-        buffer, places = landing(totals[1:], carried.spans)
+    returns = GradientReturns(call, totals[1:])
+    for carried in KeyRound(call.link, call.route, (key, value)):
+        buffer, places = receive_buffer(totals[1:], carried.spans)
         buffer.zero_()
-        home = Carried(carried.source, carried.spans, places)
+        home = KeyBlock(carried.source, carried.spans, places)
         for part in call.rectangles(carried):
             leaves = _leaves(_wide(call.request, call.rows(query, part.rows), *carried.cut(part.columns)), needed)
             found = _gradients(call, part, leaves, tensors, rows)
@@ -110,7 +108,7 @@ def backward(
 
 
 def _gradients(
-    call: Call, part: Rectangle, leaves: Three, tensors: tuple[Tensor, ...], rows: Arrived
+    call: RingCall, part: Rectangle, leaves: Three, tensors: tuple[Tensor, ...], rows: RowGradients
 ) -> list[Tensor | None]:
     """One rectangle again with its graph. A part's share s of a row is e^(its lse − the row's), so the row's gradients
     reach the part's output as s·dO, its entropy as s·dH, and its lse as
@@ -120,7 +118,7 @@ def _gradients(
     aux = () if rows.d_entropy is None else ("entropy",)
     at = call.at(part.rows)
     with torch.enable_grad():
-        local = computed(rectangle(call.request, leaves, part.rows, part.columns, aux), call.engine)
+        local = local_rows(rectangle(call.request, leaves, part.rows, part.columns, aux), call.engine)
     logs = local.lse - rows.lse[..., at]
     share = torch.where(logs.isfinite(), logs.exp(), 0.0)
     d_out, out, whole = rows.d_out[..., at, :], local.rows.out.detach(), rows.out[..., at, :]
@@ -147,25 +145,25 @@ def _gradients(
     return [next(given) if tensor.requires_grad else None for tensor in (*leaves, *tensors)]
 
 
-class Returns:
+class GradientReturns:
     """Gradients of keys and values on their way home, a step behind the keys themselves."""
 
-    def __init__(self, call: Call, totals: list[Tensor]) -> None:
+    def __init__(self, call: RingCall, totals: list[Tensor]) -> None:
         self.call, self.totals, self.step = call, totals, 0
-        self._pending: tuple[Carried, list[Tensor]] | None = None
+        self._pending: tuple[KeyBlock, list[Tensor]] | None = None
 
-    def send(self, carried: Carried, buffer: Tensor, places: tuple[tuple[Tensor, ...], ...]) -> None:
+    def send(self, carried: KeyBlock, buffer: Tensor, places: tuple[tuple[Tensor, ...], ...]) -> None:
         """Give back what was found for these keys; take what another process found for this one's."""
         link, route = self.call.link, self.call.route
         if self.step == 0:
-            self._add(Carried(link.rank, carried.spans, places))
+            self._add(KeyBlock(link.rank, carried.spans, places))
         else:
             self.finish()
             reader = (link.rank + self.step) % link.world
             spans = route.columns(reader, link.rank)
-            incoming, parts = landing(self.totals, spans)
+            incoming, parts = receive_buffer(self.totals, spans)
             self._under_way = link.start([(carried.source, buffer)], [(reader, incoming)])
-            self._pending = Carried(reader, spans, parts), [buffer, incoming]
+            self._pending = KeyBlock(reader, spans, parts), [buffer, incoming]
         self.step += 1
 
     def finish(self) -> None:
@@ -175,14 +173,14 @@ class Returns:
             self._add(self._pending[0])
             self._pending = None
 
-    def _add(self, carried: Carried) -> None:
-        own = Round(self.call.link, self.call.route, self.totals)
+    def _add(self, carried: KeyBlock) -> None:
+        own = KeyRound(self.call.link, self.call.route, self.totals)
         for span, parts in zip(carried.spans, carried.tensors, strict=True):
             for total, part in zip(own.held(span), parts, strict=True):
                 total += part
 
 
-def received(call: Call, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
+def received(call: RingCall, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
     """Σ over all queries of the weights, (batch, kv head, group, key) of the keys that this process computes with.
 
     `lse` is that of this process's rows, sink included.
@@ -190,11 +188,11 @@ def received(call: Call, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
     plane, total_keys = call.request.plane, key.shape[-2]
     size = (plane.batch, plane.kv_heads, plane.group, total_keys, 1)
     totals = [torch.zeros(size, dtype=call.request.dtype, device=key.device)]
-    returns = Returns(call, totals)
-    for carried in Round(call.link, call.route, (key,)):
-        buffer, places = landing(totals, carried.spans)
+    returns = GradientReturns(call, totals)
+    for carried in KeyRound(call.link, call.route, (key,)):
+        buffer, places = receive_buffer(totals, carried.spans)
         buffer.zero_()
-        home = Carried(carried.source, carried.spans, places)
+        home = KeyBlock(carried.source, carried.spans, places)
         for part in call.rectangles(carried):
             (columns,) = carried.cut(part.columns)
             tensors = _wide(call.request, call.rows(query, part.rows), columns, columns[..., :0])

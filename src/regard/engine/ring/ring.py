@@ -8,18 +8,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from regard.engine.arguments import aux_of, normalizer_of, tensors_of
+from regard.engine.arguments import Shapes, aux_of, normalizer_of, tensors_of
 from regard.engine.attend import attend, choose
+from regard.engine.context import transform_unsupported
 from regard.engine.request import AUX, Aux, Spec, request
 from regard.engine.ring.agree import agreed, bits, refuse, told
-from regard.engine.ring.function import Record, run
+from regard.engine.ring.autograd import Record, run
 from regard.engine.ring.link import link_of
-from regard.engine.ring.passes import Call
+from regard.engine.ring.local import needed_statistics
+from regard.engine.ring.passes import RingCall
 from regard.engine.ring.route import known_route
-from regard.engine.ring.running import wanted
 from regard.engine.ring.shards import LAYOUTS, Shards, even, shards_of
-from regard.engine.shapes import Shapes
-from regard.engine.transforms import unanswered
 from regard.spec.dropout import Dropout, drawn
 from regard.spec.normalizers import Softmax
 
@@ -69,7 +68,7 @@ class Ring:
             return out
         return out, Aux(**{name: shapes.unfold(getattr(result.aux, name)) for name in call.request.aux})
 
-    def _call(self, tensors: Three, aux: tuple[str, ...] | str, spec: Spec, record: Record) -> Call:
+    def _call(self, tensors: Three, aux: tuple[str, ...] | str, spec: Spec, record: Record) -> RingCall:
         """Check, agree with the other processes, and find the way."""
         link = link_of(self.group)
         before = link.sent
@@ -85,11 +84,11 @@ class Ring:
         whole = replace(own, queries=sum(found.queries), keys=sum(found.keys))
         asked = request(*tensors, aux=names, shapes=whole, **options)
         choose(
-            replace(asked, normalizer=Softmax(), aux=(*wanted(names), "lse")), self.engine
+            replace(asked, normalizer=Softmax(), aux=(*needed_statistics(names), "lse")), self.engine
         )  # or it would refuse later
         shards = [shards_of(self.layout, lengths) for lengths in (found.queries, found.keys)]
         way = known_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
-        return Call(asked, shards[0], shards[1], way, link, self.engine)
+        return RingCall(asked, shards[0], shards[1], way, link, self.engine)
 
     def _rest(self, tensors: Three, names: tuple[str, ...], spec: Spec, dropout: Dropout | None) -> dict[str, int]:
         """What the others must know beside shapes."""
@@ -173,7 +172,7 @@ def _group(group: object) -> dist.ProcessGroup:
 
 def _checked(tensors: Three, aux: tuple[str, ...] | str, spec: Spec) -> tuple[Shapes, tuple[str, ...], Dropout | None]:
     """What can be refused without the other processes."""
-    if (why := unanswered()) is not None:
+    if (why := transform_unsupported()) is not None:
         raise ValueError(f"a ring cannot do this: {why}")
     own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
     if not isinstance(normalizer, Softmax):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from regard.engine.autocast import lowered, off
+from regard.engine.context import autocast_disabled, to_autocast
 from regard.engine.native.library import library
 from regard.engine.sdpa import sdpa_on
 
@@ -94,11 +94,11 @@ class SdpaCall:
         return ", ".join(found)
 
     def run(self, engine: str) -> Tensor:
-        query, key, value = lowered(self.query), lowered(self.key), lowered(self.value)
-        mask = None if self.attn_mask is None else lowered(self.attn_mask)
+        query, key, value = to_autocast(self.query), to_autocast(self.key), to_autocast(self.value)
+        mask = None if self.attn_mask is None else to_autocast(self.attn_mask)
         if mask is not None and (mask.dtype not in (torch.bool, query.dtype) or mask.ndim < 2):
             raise ValueError("torch takes a mask of bools or of the query's dtype, with two axes or more")
-        with off(query.device):
+        with autocast_disabled(query.device):
             rest = (mask, self.dropout_p, self.is_causal, self.scale, self.enable_gqa)
             out = sdpa_on(engine, query, key, value, *rest)
             return (

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from regard.engine.attend import attend, run
-from regard.engine.autocast import lowered, off
+from regard.engine.context import autocast_disabled, to_autocast
 from regard.engine.request import Request, Spec, request
-from regard.engine.schedule import Tile
 from regard.engine.sdpa_override.calls import shape_of
-from regard.engine.tiled import logits_of
+from regard.engine.tiled.engine import logits_of
+from regard.engine.tiled.tiles import Tile
 from regard.spec.biases import Bias
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Causal, Mask
@@ -188,7 +188,7 @@ def _padding_part(given: Tensor | None, more: int) -> Mask | Bias | None:
     hidden = given if given.dtype == torch.bool else given == -torch.inf
     if given.dtype == torch.bool or (not given.requires_grad and bool((hidden | (given == 0)).all())):
         return DenseMask(pad(~hidden, (0, more), value=True).view(-1, 1, 1, given.shape[-1] + more))
-    return DenseBias(pad(lowered(given), (0, more)).view(-1, 1, 1, given.shape[-1] + more))
+    return DenseBias(pad(to_autocast(given), (0, more)).view(-1, 1, 1, given.shape[-1] + more))
 
 
 def _pair_part(asked: MultiHeadArguments, more: int) -> Mask | Bias | None:
@@ -201,7 +201,7 @@ def _pair_part(asked: MultiHeadArguments, more: int) -> Mask | Bias | None:
         given = given.unflatten(0, (-1, asked.num_heads))
     if given.dtype == torch.bool:
         return DenseMask(pad(~given, (0, more), value=True))
-    return DenseBias(pad(lowered(given), (0, more)))
+    return DenseBias(pad(to_autocast(given), (0, more)))
 
 
 def _is_causal(given: Tensor) -> bool:
@@ -285,8 +285,8 @@ class MultiHeadCall(MultiHeadArguments):
         rules = rules_of(self, key.shape[-2])
         if self.add_zero_attn and not rules.sink:
             key, value = (torch.nn.functional.pad(tensor, (0, 0, 0, 1)) for tensor in (key, value))
-        query, key, value = lowered(query), lowered(key), lowered(value)
-        with off(query.device):
+        query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
+        with autocast_disabled(query.device):
             out, weights = self._attended(query, key, value, rules, engine)
         if self.query.ndim == 3 and self.query.transpose(0, 1).is_contiguous():
             merged = out.transpose(1, 2).flatten(2)  # (batch, length, width), as the inputs lie in memory

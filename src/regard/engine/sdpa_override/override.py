@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard import checks
 from regard.engine.attend import ENGINES, asked_engine
-from regard.engine.autocast import precision
+from regard.engine.context import autocast_dtype
 from regard.engine.fork import fork_waits
 from regard.engine.sdpa_override.calls import KINDS, SdpaCall, TorchCall, shape_of, why_not
 from regard.engine.sdpa_override.multihead import MultiHeadCall
@@ -137,7 +137,7 @@ def _functions() -> dict[Any, "type[TorchCall] | str"]:
 
 
 def _intercepted(call: TorchCall, by: str) -> InterceptedCall:
-    dtype = str(precision(call.query)).removeprefix("torch.")
+    dtype = str(autocast_dtype(call.query)).removeprefix("torch.")
     return InterceptedCall(call.function, _layer(), *call.sizes(), dtype, call.words(), by)
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Request
-from regard.engine.schedule import Tile
-from regard.engine.tiled import ready
+from regard.engine.tiled.engine import lower_tiled
+from regard.engine.tiled.tiles import Tile
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense
 from regard.spec.scores import Modified, Score, SoftCapped
@@ -48,7 +48,7 @@ def visible(request: Request, rows: slice) -> Tensor:
     """What some rows see, (1 or batch, 1 or head, row, key)."""
     plane, columns = request.plane, slice(0, request.plane.keys)
     if _written(request.score):  # its function may hide pairs too
-        kernel, _, operands = ready(request)
+        kernel, _, operands = lower_tiled(request)
         tile = Tile(plane, rows, columns, mixed=True)
         seen = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0] != -torch.inf
     else:

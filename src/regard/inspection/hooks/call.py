@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.engine.autocast import off
+from regard.engine.context import autocast_disabled
 from regard.engine.request import Spec
 from regard.inspection.matrix import matrix
 from regard.spec.dropout import Dropout
@@ -147,7 +147,7 @@ def copied(tensor: Tensor) -> Tensor:
 
 def check_weights(call: AttentionCall) -> None:
     """Refuse a call whose weights, where the model returns them, are not those that its queries and keys give."""
-    with off(call.query.device):
+    with autocast_disabled(call.query.device):
         ours = matrix(call.query, call.key, **call.spec)
         if call.weights is None:
             return
@@ -200,7 +200,7 @@ def rounding_error(exact: AttentionCall, stored: AttentionCall, heads: tuple[int
     """The largest difference of weights between two calls of the same heads, over sampled rows; `heads` are the indices
     of those compared, None for all. The stored call may have fewer keys."""
     rows = sampled_rows(exact.query.shape[-2])
-    with off(exact.query.device):
+    with autocast_disabled(exact.query.device):
         pair = []
         for call in (exact, stored):
             weights = matrix(call.query, call.key, **call.spec)[(..., rows, slice(None))]

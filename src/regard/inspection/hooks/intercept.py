@@ -22,8 +22,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
+from regard.engine.chunks import attend_chunks
 from regard.engine.fork import fork_waits
-from regard.engine.pieces import attend_pieces
 from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.hooks import missed, parse, rerun, transformers
 from regard.inspection.hooks.call import AttentionCall
@@ -33,8 +33,8 @@ from regard.inspection.hooks.rerun import Rerun
 
 OnCall = Callable[[Callable[[], AttentionCall]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
-OURS: dict[Any, Callable[..., AttentionCall]] = {attend: parse.attend, attend_pieces: parse.attend_pieces}
-_DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.pieces")
+OURS: dict[Any, Callable[..., AttentionCall]] = {attend: parse.attend, attend_chunks: parse.attend_chunks}
+_DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.chunks")
 
 
 class _Local(threading.local):
@@ -261,8 +261,8 @@ def _hook_attend() -> Callable[[], None]:
 
 
 def _hook_names(module: Any) -> Callable[[], None]:
-    """Intercept attend and attend_pieces under all names that they have in a Python module."""
-    names = [name for name, value in vars(module).items() if value is attend or value is attend_pieces]
+    """Intercept attend and attend_chunks under all names that they have in a Python module."""
+    names = [name for name, value in vars(module).items() if value is attend or value is attend_chunks]
     removers = []
     for name in names:
         function = getattr(module, name)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.attend import module
-from regard.engine.autocast import off
+from regard.engine.context import autocast_disabled
 from regard.engine.request import Request, request
 from regard.inspection.hooks.call import AttentionCall, check_weights
 from regard.inspection.matrix.handle import DEFAULTS
@@ -79,7 +79,7 @@ class ModifiedCall:
     def out(self, out: Tensor) -> Tensor:
         """The heads' outputs, with those that change replaced."""
         if self.heads.any():
-            with off(out.device):
+            with autocast_disabled(out.device):
                 changed = _attended(self.request)
             out = _replaced(out, self._scaled(changed), self.heads)
         for heads, function in self.outputs:
@@ -90,7 +90,7 @@ class ModifiedCall:
         """The heads' weights, with those that change replaced."""
         if not self.heads.any():
             return weights
-        with off(weights.device):
+        with autocast_disabled(weights.device):
             value = torch.eye(self.keys, dtype=self.call.query.dtype, device=weights.device)
             wide = replace(self, call=replace(self.call, value=value.expand(*self.call.key.shape[:-2], -1, -1)))
             changed = _attended(wide.request)

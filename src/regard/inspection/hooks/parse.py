@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, linear, pad
 
-from regard.engine.autocast import lowered
-from regard.engine.pieces import Piece
+from regard.engine.chunks import KeyChunk
+from regard.engine.context import to_autocast
 from regard.engine.request import Spec
 from regard.engine.sdpa_override.calls import SdpaCall
 from regard.engine.sdpa_override.multihead import MultiHeadArguments, projected, rules_of
@@ -41,7 +41,7 @@ def multi_head(*args: Any, **kwargs: Any) -> AttentionCall:
     if given.add_zero_attn:
         key, value = pad(key, (0, 0, 0, 1)), pad(value, (0, 0, 0, 1))
     spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}
-    query, key, value = lowered(query), lowered(key), lowered(value)
+    query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
     rate = given.dropout_p if given.training else 0.0
     return AttentionCall(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
 
@@ -130,12 +130,12 @@ def flex(
 def attend(query: Tensor, key: Tensor, value: Tensor, *, aux: Any = (), engine: str = "", **spec: Any) -> AttentionCall:
     """regard.attend."""
     dropout = spec.pop("dropout", 0.0)
-    query, key, value = lowered(query), lowered(key), lowered(value)
+    query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
     parts = Spec(**spec)  # type: ignore[typeddict-item]
     return AttentionCall(query, key, parts, "regard.attend", value=value, dropout=dropout)
 
 
-def attend_pieces(query: Tensor, pieces: Sequence[Piece], *, engine: str = "", **spec: Any) -> AttentionCall:
+def attend_chunks(query: Tensor, pieces: Sequence[KeyChunk], *, engine: str = "", **spec: Any) -> AttentionCall:
     """regard.attend over the keys of a cache."""
     if len(pieces) > 1 or pieces[0].start != 0:
         raise ValueError("its cache has let go of keys, so that no single matrix holds every query and key")

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from regard.engine.arguments import mask_of, tensors_of
+from regard.engine.arguments import Shapes, mask_of, tensors_of
 from regard.engine.attend import run
-from regard.engine.known import known
 from regard.engine.request import Request
-from regard.engine.shapes import Shapes
-from regard.engine.tiled import logits_of, ready
-from regard.engine.whole import span, strip_logits, weights_of
+from regard.engine.second_pass import row_states
+from regard.engine.tiled.engine import logits_of, lower_tiled
+from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
 from regard.inspection.matrix.source import Computed, Stored
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Softmax
@@ -52,7 +51,7 @@ def mass(source: Computed, mask: Mask) -> Tensor:
     if not source.softmax:
         return _by_row_blocks(request, mask)
     inside = replace(inside, normalizer=Softmax())
-    part = known(inside)
+    part = row_states(inside)
     some, every = (found.state.double() + found.rest.double() for found in (part, source.known()))
     empty = part.state == -torch.inf
     share = torch.where(empty, 0.0, (torch.where(empty, 0.0, some) - torch.where(empty, 0.0, every)).exp())
@@ -69,14 +68,14 @@ def mass(source: Computed, mask: Mask) -> Tensor:
 
 def _by_row_blocks(request: Request, mask: Mask) -> Tensor:
     """For full-row normalizers; backward computes each block of rows again."""
-    kernel, _, operands = ready(request)
+    kernel, _, operands = lower_tiled(request)
     plane = request.plane
     found = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
     for rows, tiles in kernel.schedule.strips:
 
         def strip(*given: Tensor, rows: slice = rows, tiles: list = tiles) -> Tensor:  # type: ignore[type-arg]
-            weights = weights_of(kernel, strip_logits(kernel, rows, tiles, given)[0])[0]
-            seen = mask.visible(plane.pairs(rows, span(tiles)))
+            weights = full_row_weights(kernel, row_block_logits(kernel, rows, tiles, given)[0])[0]
+            seen = mask.visible(plane.pairs(rows, column_span(tiles)))
             return torch.where(seen, weights, 0.0).sum(-1).flatten(0, 2)
 
         if not tiles:

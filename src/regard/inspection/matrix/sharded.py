@@ -7,9 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from regard.checks import whole
-from regard.engine.arguments import mask_of
+from regard.engine.arguments import Shapes, mask_of
 from regard.engine.request import Aux
-from regard.engine.shapes import Shapes
 from regard.inspection.matrix.reductions import Peak, cell_of, edges
 from regard.spec.masks import Mask
 from regard.spec.masks.count import count_cells

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from regard.cached import cached_property
-from regard.engine.known import Known, Second, known, rows_known
-from regard.engine.logits import Tensors
 from regard.engine.request import Request
-from regard.engine.schedule import Tile
-from regard.engine.strip import Kernel
-from regard.engine.tiled import ready
-from regard.engine.whole import span, strip_logits, weights_of
+from regard.engine.second_pass import RowStates, SecondPass, row_states, some_row_states
+from regard.engine.tiled.call import TiledCall
+from regard.engine.tiled.engine import lower_tiled
+from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
+from regard.engine.tiled.tiles import Tensors, Tile
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
@@ -85,7 +84,7 @@ class Computed(_Checked):
         self.heads, self.dtype = plane.heads, request.dtype
         self._inputs = tuple(t for t in (request.query, request.key, *request.buffers) if not t.is_inference())
         self._versions = [tensor._version for tensor in self._inputs]
-        self._known: Known | None = None
+        self._known: RowStates | None = None
         self._states: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # of the last rows
 
     @property
@@ -119,15 +118,15 @@ class Computed(_Checked):
                 "make the matrix anew, or of a copy: regard.matrix(query.clone(), ...)"
             )
 
-    def known(self, statistics: tuple[str, ...] = ()) -> Known:
+    def known(self, statistics: tuple[str, ...] = ()) -> RowStates:
         """The rows' state and these statistics; a pass over the pairs unless they are cached."""
         self.unchanged()
         if not self.knows(statistics) and self._whole is not None and self._whole.knows(statistics):
             self._known = self._borrowed(self._whole.known(statistics))
         if not self.knows(statistics):
             before = {} if self._known is None else self._known.statistics
-            found = known(self.request, statistics)
-            self._known = Known(found.state, found.rest, before | found.statistics, found.kernel)
+            found = row_states(self.request, statistics)
+            self._known = RowStates(found.state, found.rest, before | found.statistics, found.kernel)
         assert self._known is not None
         return self._known
 
@@ -135,7 +134,7 @@ class Computed(_Checked):
         """Whether these are cached."""
         return self._known is not None and not set(statistics) - set(self._known.statistics)
 
-    def _borrowed(self, found: Known) -> Known:
+    def _borrowed(self, found: RowStates) -> RowStates:
         assert self._own is not None
 
         def part(tensor: Tensor) -> Tensor:
@@ -144,11 +143,11 @@ class Computed(_Checked):
 
         kernel = None if found.kernel is None else found.kernel.part(self.request, self._own)
         statistics = {name: part(x) for name, x in found.statistics.items()}
-        return Known(part(found.state), part(found.rest), statistics, kernel)
+        return RowStates(part(found.state), part(found.rest), statistics, kernel)
 
     @cached_property
-    def _kernel(self) -> tuple[Kernel, Tensors]:
-        kernel, _, operands = ready(self.request)
+    def _kernel(self) -> tuple[TiledCall, Tensors]:
+        kernel, _, operands = lower_tiled(self.request)
         return kernel, operands
 
     def blocks(self) -> Iterator[Block]:
@@ -167,8 +166,8 @@ class Computed(_Checked):
                     x = self._logits(tile)
                     yield self._block(rows, tile.columns, self._weights(x, rows), x)
             else:
-                x = strip_logits(kernel, rows, tiles, operands)[0]
-                yield self._block(rows, span(tiles), weights_of(kernel, x)[0], x)
+                x = row_block_logits(kernel, rows, tiles, operands)[0]
+                yield self._block(rows, column_span(tiles), full_row_weights(kernel, x)[0], x)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         self.unchanged()
@@ -185,7 +184,7 @@ class Computed(_Checked):
             found = []
             for first in range(rows.start, rows.stop, kernel.schedule.height):
                 some = slice(first, min(rows.stop, first + kernel.schedule.height))
-                whole = weights_of(kernel, self._logits(Tile(plane, some, everything, mixed=True)))[0]
+                whole = full_row_weights(kernel, self._logits(Tile(plane, some, everything, mixed=True)))[0]
                 found.append(self._flat(whole, some, everything)[..., columns])
             return torch.cat(found, 1)
 
@@ -204,7 +203,7 @@ class Computed(_Checked):
         known = self.knows(()) or (self._whole is not None and self._whole.knows(()))
         return not known and (rows.stop - rows.start) * FEW <= self.queries
 
-    def _second(self, rows: slice) -> Second | None:
+    def _second(self, rows: slice) -> SecondPass | None:
         """The second pass, by the kernels that gave the rows' state, so that both round alike."""
         return None if self._few(rows) else self.known().kernel
 
@@ -214,7 +213,7 @@ class Computed(_Checked):
             key = (rows.start, rows.stop)
             if key not in self._states:
                 self._states.clear()
-                self._states[key] = rows_known(self.request, *self._kernel, rows)
+                self._states[key] = some_row_states(self.request, *self._kernel, rows)
             return self._states[key]
         found = self.known()
         return found.state[..., rows], found.rest[..., rows]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.engine.known import Known, Wanted
+from regard.engine.second_pass import PassOutputs, RowStates
 from regard.inspection.matrix.reductions import (
     Distance,
     DistanceMoments,
@@ -113,7 +113,7 @@ def _from_second_pass(source: Computed, calls: list[ReductionCall]) -> dict[Redu
     for number, grid in enumerate(passes):
         first = number == 0
         size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
-        wanted = Wanted(first and "received" in names, first and "distance" in names, size)
+        wanted = PassOutputs(first and "received" in names, first and "distance" in names, size)
         given = rows.kernel.run(wanted, centre)
         if wanted.received:
             results[ReductionCall("received")] = given["received"].flatten(0, 1)
@@ -129,7 +129,7 @@ def _from_second_pass(source: Computed, calls: list[ReductionCall]) -> dict[Redu
     return results
 
 
-def _centre(source: Computed, rows: Known) -> Tensor:
+def _centre(source: Computed, rows: RowStates) -> Tensor:
     """A distance near the mean of each row: the mean itself; with a sink, which may hold most weight, the peak's."""
     mean, plane = rows.statistics["distance"], source.request.plane
     if source.request.sink is None:

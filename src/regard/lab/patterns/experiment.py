@@ -12,7 +12,7 @@ import torch
 
 from regard.engine.attend import attend
 from regard.engine.native.library import library
-from regard.engine.schedule import Schedule
+from regard.engine.tiled.tiles import Schedule
 from regard.inspection.records import Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import milliseconds
 from regard.lab.maps import normal

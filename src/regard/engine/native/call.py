@@ -1,0 +1,166 @@
+"""NativeCall: a request lowered to one call of the native kernels, and its C struct."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.library import DTYPES, FORMS, Call, MaskOp, Strided, address, plain
+from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_biases, lower_score
+from regard.engine.native.program import Program, program
+from regard.engine.native.row_blocks import RowBlockMask
+from regard.engine.request import Request
+from regard.spec.dropout import Dropout
+from regard.spec.masks import Mask
+from regard.spec.plane import Plane
+from regard.spec.steps import DotProduct
+
+# query, key, value, τ per head, table over offsets, dense bias, sink per head, v per head
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+class NotFiniteError(Exception):
+    """A query, a key or a result was not finite; the results were thrown away."""
+
+
+@dataclass(frozen=True, eq=False)
+class NativeCall:
+    """Everything about a call that is not a differentiable tensor."""
+
+    plane: Plane
+    program: Program
+    mask: Mask
+    scale: float
+    cap: float = 0.0
+    phi: str | None = None
+    dropout: Dropout | None = None
+    aux: frozenset[str] = frozenset()
+    slopes: Tensor | None = None
+    bias_hides: bool = False
+    finite: bool = False  # the inputs are known to be finite: results are taken as they come
+    buffers: tuple[Tensor, ...] = ()
+
+    def stored(self) -> "NativeCall":
+        """The call as backward keeps it: without a table that can be made again."""
+        if not isinstance(self.mask, RowBlockMask):
+            return self
+        empty = self.mask.tensor.new_zeros((1, 1, 1, 1))
+        return replace(self, mask=replace(self.mask, tensor=empty), program=Program())
+
+    def restored(self) -> "NativeCall":
+        """The call as it ran."""
+        if not isinstance(self.mask, RowBlockMask):
+            return self
+        mask = replace(self.mask, tensor=self.mask.again())
+        return replace(self, mask=mask, program=program(mask, self.plane))
+
+    def call(self, inputs: Inputs, held: list[Any]) -> Call:
+        """The C struct; `held` owns the memory that it points to."""
+        query, key, value, tau, table, dense, sink, weights = inputs
+        plane = self.plane
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        starts = plane.starts.expand(plane.batch).contiguous()
+        steps = self.program.ops()
+        ops = (MaskOp * len(steps))(*steps)
+        held += [self, inputs, starts, ops]
+        call = Call(
+            dtype=DTYPES[query.dtype],
+            batch=plane.batch,
+            kv_heads=plane.kv_heads,
+            group=plane.group,
+            queries=plane.queries,
+            keys=plane.keys,
+            d_key=query.shape[-1],
+            d_value=value.shape[-1],
+            threads=torch.get_num_threads(),
+            query=Strided.of(query),
+            key=Strided.of(key),
+            value=Strided.of(value),
+            form=0 if self.phi is None else FORMS[self.phi],
+            scale=self.scale,
+            cap=self.cap,
+            query_start=address(starts),
+            key_start=plane.key_start,
+            mask=ops,
+            mask_ops=len(ops),
+            keep_scale=1.0,
+        )
+        tables = (
+            ("temperature", tau),
+            ("slopes", self.slopes),
+            ("offset_table", table),
+            ("sink", sink),
+            ("v", weights),
+        )
+        for name, tensor in tables:
+            if tensor is not None:
+                tensor = tensor.to(dtype).contiguous()
+                held.append(tensor)
+                setattr(call, name, address(tensor))
+        if table is not None:
+            call.reach, call.offset_heads = table.shape[1] // 2, table.shape[0]
+        if dense is not None:
+            call.dense_bias = Strided.of(dense)
+        if self.dropout is not None:
+            call.seed, call.drop_below = self.dropout.seed % 2**64, int(self.dropout.p * 2**32)
+            call.keep_scale = 1.0 / (1.0 - self.dropout.p)
+        return call
+
+
+def lower_request(
+    request: Request, finite: bool, score: LoweredScore | None = None
+) -> tuple[NativeCall, Inputs, Biases]:
+    """The call, its tensors, and the biases by kind."""
+    if not finite and _unseen_could_show(request):
+        raise NotFiniteError
+    score = lower_score(request) if score is None else score
+    biases = lower_biases(request.bias, request.plane, request.dtype)
+    query, key, value = plain(score.query), plain(score.key), plain(score.value)
+    given = (temperatures(request), biases.table, biases.dense, sinks(request), score.v)
+    tau, table, dense, sink, v = (None if tensor is None else plain(tensor) for tensor in given)
+    return native_call(request, score, biases, finite), (query, key, value, tau, table, dense, sink, v), biases
+
+
+def _unseen_could_show(request: Request) -> bool:
+    """Whether a number that is not finite could reach a gradient past the kernels, which skip what nobody sees.
+
+    A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
+    """
+    step = kernel_step(request.score)
+    if (isinstance(step, DotProduct) and step.plain) or not torch.is_grad_enabled():
+        return False
+    if not any(part.requires_grad for part in (request.query, request.key, *request.score.parameters.values())):
+        return False
+    return not all(bool(torch.isfinite(part.detach().sum())) for part in (request.query, request.key))
+
+
+def native_call(request: Request, score: LoweredScore, biases: Biases, finite: bool) -> NativeCall:
+    """The call without its tensors."""
+    return NativeCall(
+        plane=request.plane,
+        program=program(request.mask, request.plane),
+        mask=request.mask,
+        scale=score.scale,
+        cap=score.cap,
+        phi=score.phi,
+        dropout=request.dropout,
+        aux=frozenset(request.aux),
+        slopes=biases.slopes,
+        bias_hides=request.bias is not None and request.bias.hides,
+        finite=finite,
+        buffers=request.buffers,
+    )
+
+
+def temperatures(request: Request) -> Tensor | None:
+    """τ of every query head; None for 1."""
+    tau = request.temperature
+    if isinstance(tau, Tensor):
+        return tau.to(request.dtype).reshape(-1).expand(request.plane.heads)
+    return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype, device="cpu")
+
+
+def sinks(request: Request) -> Tensor | None:
+    """The sink's logit of every query head."""
+    return None if request.sink is None else request.sink.reshape(-1).expand(request.plane.heads)

@@ -1,0 +1,109 @@
+"""The native engine's row states and its second pass: weights summed by key, by cell and by row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.engine.native.autograd import forward_rows
+from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
+from regard.engine.native.library import library, run_entry, run_kernel
+from regard.engine.request import Request
+from regard.engine.second_pass import PassOutputs, RowStates
+
+
+def weights_tile(native: NativeCall, inputs: Inputs, state: Tensor, rows: slice, columns: slice) -> Tensor:
+    """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
+    plane = native.plane
+    size = (rows.stop - rows.start, columns.stop - columns.start)
+    found = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
+    if found.numel():
+        held: list[Any] = []
+        call = native.call(inputs, held)
+        call.tile, call.tile_row, call.tile_column = found.data_ptr(), rows.start, columns.start
+        call.tile_rows, call.tile_columns = size
+        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        run_entry(library().regard_visit, call, long=False)  # type: ignore[union-attr]
+    return found
+
+
+def second_pass(
+    native: NativeCall, inputs: Inputs, state: Tensor, wanted: PassOutputs, distance: Tensor | None = None
+) -> dict[str, Tensor]:
+    """`received` (batch, head, key), `spread` and `rowsum` (batch, head, query); of the grid `sum`, `max`, `pairs`.
+
+    `state` is what the forward pass left for backward; `spread` is Σ w·(|i − j| − distance)².
+    """
+    plane, dtype = native.plane, state.dtype
+    held: list[Any] = []
+    call = native.call(inputs, held)
+    lanes = (plane.batch, plane.heads)
+    found: dict[str, Tensor] = {}
+    if wanted.received:
+        found["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
+        call.received = found["received"].data_ptr()
+    if wanted.spread:
+        assert distance is not None
+        found |= {
+            name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")
+        }
+        distance = distance.to(dtype).contiguous()
+        call.spread, call.rowsum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
+        call.distance = distance.data_ptr()
+    if wanted.grid is not None:
+        size = (*lanes, *wanted.grid)
+        found |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
+        found["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
+        call.pool_rows, call.pool_columns = wanted.grid
+        call.pool_sum, call.pool_max, call.pool_pairs = (found[name].data_ptr() for name in ("sum", "max", "pairs"))
+    if plane.queries and plane.keys and plane.batch and plane.heads:
+        state = state.contiguous()
+        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        run_kernel("regard_visit", call, held, found, state, distance)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class NativeSecondPass:
+    """The call and its rows' state."""
+
+    native: NativeCall
+    inputs: Inputs
+    state: Tensor
+
+    def part(self, request: Request, lanes: Tensor) -> "NativeSecondPass":
+        """The same of some lanes alone, whose request this is."""
+        native, inputs, _ = lower_request(request, finite=False)
+        size = (2, request.plane.batch, request.plane.heads, request.plane.queries)
+        return NativeSecondPass(native, inputs, self.state.flatten(1, 2)[:, lanes].reshape(size))
+
+    def tile(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of a rectangle, −1 where a pair is hidden: from the kernels that gave the rows' state."""
+        return weights_tile(self.native, self.inputs, self.state, rows, columns)
+
+    def run(self, wanted: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
+        """Sums by key, by cell and by row."""
+        return second_pass(self.native, self.inputs, self.state, wanted, distance)
+
+
+def native_row_states(request: Request) -> RowStates | None:
+    """None if the kernels cannot do it in one call, or something is not finite."""
+    if not request.mask.closed:
+        return None
+    try:
+        native, inputs, _ = lower_request(request, finite=False)
+        rows = forward_rows(native, inputs)
+    except NotFiniteError:
+        return None
+    top, total = rows["state"].double()
+    tau = inputs[3]
+    exact = top / (1.0 if tau is None else tau.double().view(-1, 1)) + total.log()
+    empty = total == 0
+    if request.sink is not None:
+        sink = request.sink.double().reshape(-1).expand(request.plane.heads).view(-1, 1)
+        exact = torch.where(empty, sink, exact)
+    lse = exact.to(rows["lse"].dtype)
+    rest = torch.where(lse.isfinite(), exact - lse.double(), 0.0).to(lse.dtype)
+    found = {name: rows[name] for name in request.aux}
+    return RowStates(lse, rest, found, NativeSecondPass(native, inputs, rows["state"]))

@@ -1,0 +1,213 @@
+"""Tiles: which rectangles of the plane are computed, in which order, and the logits of one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.cached import cached_property
+from regard.engine.nonfinite import NonFinite, divide_by_temperature
+from regard.spec.forms import Form, Operand
+from regard.spec.masks import Mask
+from regard.spec.masks.runs import FULL, Run
+from regard.spec.plane import Pairs, Plane
+
+CELLS = 1 << 20  # pairs × numbers per pair that one rectangle may hold, over all batch rows and heads
+SEGMENT = 512  # keys are cut at absolute multiples of this
+HEIGHT = 256  # most queries at a time
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle to compute; `mixed` if some of its pairs may be hidden."""
+
+    plane: Plane
+    rows: slice
+    columns: slice
+    mixed: bool
+
+    @property
+    def pairs(self) -> Pairs:
+        """The rectangle itself; made anew, so that a list of tiles does not hold the positions of all their pairs."""
+        return self.plane.pairs(self.rows, self.columns)
+
+
+class TileSpan(NamedTuple):
+    """Where tiles of one strip lie: `times` tiles of `width` columns, the first at `start`, a segment apart."""
+
+    start: int
+    width: int
+    mixed: bool
+    times: int = 1
+
+    @property
+    def stop(self) -> int:
+        """One past the last column."""
+        return self.start + self.times * self.width
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Strips of `height` queries, each with its tiles from left to right; empty tiles do not occur."""
+
+    plane: Plane
+    mask: Mask
+    height: int
+    segment: int
+
+    @classmethod
+    def of(cls, plane: Plane, mask: Mask, tile_width: int, whole_rows: bool) -> "Schedule":
+        """Tiles whose size depends on the number of heads and on the score, never on the length."""
+        lanes = max(1, plane.batch * plane.heads * tile_width)
+        segment = SEGMENT
+        while segment > 64 and lanes * segment * 64 > CELLS:
+            segment //= 2
+        height = min(HEIGHT, max(16, CELLS // (lanes * segment)))
+        return cls(plane, mask, min(height, 32) if whole_rows else height, segment)
+
+    @property
+    def strips(self) -> Iterator[tuple[slice, list[Tile]]]:
+        """The rows of each strip and its tiles, made anew on every pass: all tiles of a call would be a number that
+        grows with the square of the length."""
+        for rows, spans in self.outline:
+            yield rows, [tile for span in spans for tile in self.tiles(rows, span)]
+
+    @property
+    def outline(self) -> Iterator[tuple[slice, list[TileSpan]]]:
+        """The rows of each strip and where its tiles lie."""
+        for rows, runs in zip(self.plane.strips(self.height), self._runs, strict=True):
+            yield rows, list(self._spans(runs))
+
+    def tiles(self, rows: slice, span: TileSpan) -> Iterator[Tile]:
+        """The tiles of a span."""
+        for first in range(span.start, span.start + span.times * self.segment, self.segment):
+            yield Tile(self.plane, rows, slice(first, first + span.width), span.mixed)
+
+    @cached_property
+    def _runs(self) -> list[list[Run]]:
+        if self.plane.queries == 0:
+            return []
+        return self.mask.runs(self.plane.strips(self.height)).lists(self.plane.key_start)
+
+    def _spans(self, runs: list[Run]) -> Iterator[TileSpan]:
+        """Cut the runs at multiples of the segment and join what falls into one segment."""
+        open_: list[TileSpan] = []
+        for piece in self._pieces(runs):
+            if open_ and self._segment(open_[0].start) != self._segment(piece.start):
+                yield _joined_span(open_)
+                open_ = []
+            open_.append(piece)
+        if open_:
+            yield _joined_span(open_)
+
+    def _pieces(self, runs: list[Run]) -> Iterator[TileSpan]:
+        """Of each run what lies before the first cut, the whole segments, and the rest."""
+        for run in runs:
+            mixed, start = run.kind != FULL, run.start
+            to_cut = -(start + self.plane.key_start) % self.segment
+            if to_cut:
+                yield TileSpan(start, min(to_cut, run.stop - start), mixed)
+                start += to_cut
+            whole, rest = divmod(max(0, run.stop - start), self.segment)
+            if whole:
+                yield TileSpan(start, self.segment, mixed, whole)
+            if rest:
+                yield TileSpan(start + whole * self.segment, rest, mixed)
+
+    def _segment(self, column: int) -> int:
+        return (column + self.plane.key_start) // self.segment
+
+
+def _joined_span(pieces: list[TileSpan]) -> TileSpan:
+    """One span over pieces of the same segment; between two of them something is hidden."""
+    first, last = pieces[0], pieces[-1]
+    width = last.start + last.width - first.start
+    return TileSpan(first.start, width, first.mixed or len(pieces) > 1, first.times)
+
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """The terms of the logits as forms. `temperature` is a float, or the last operand if None."""
+
+    score: Form
+    biases: tuple[Form, ...]
+    bias_hides: bool
+    mask: Mask
+    temperature: float | None
+    temperatures: Tensor | None
+    poison: NonFinite | None
+    dtype: torch.dtype
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """All tensors that get a gradient."""
+        found = list(self.score.operands)
+        for form in self.biases:
+            found += form.operands
+        if self.temperatures is not None:
+            found.append(Operand(self.temperatures, "whole"))
+        return tuple(found)
+
+    @property
+    def tile_width(self) -> int:
+        """Numbers per pair that a rectangle holds."""
+        return self.score.tile_width + len(self.biases)
+
+    def cut(self, tensors: Tensors, tile: Tile) -> Tensors:
+        """The operands as the tile needs them, in the accumulating precision."""
+        return tuple(
+            tensor if operand.axis == "captured" else operand.cut(tensor, tile.pairs).to(self.dtype)
+            for operand, tensor in zip(self.operands, tensors, strict=True)
+        )
+
+    def tile(self, tile: Tile, cut: Tensors) -> tuple[Tensor, Tensor]:
+        """(logits / τ with −inf where hidden, logits before τ). Non-finite inputs are put back in."""
+        pairs = tile.pairs
+        bias, visible = self._bias(tile, cut)
+        logits = self.score.evaluate(pairs, visible, cut[: len(self.score.operands)])
+        if self.poison is not None:
+            logits = self._with_poison(tile, visible, logits)
+        if self.score.hides:
+            visible = _and(visible, logits != -torch.inf)
+        if bias is not None:
+            logits = logits + bias
+        x = divide_by_temperature(logits, self._tau(cut))
+        if visible is None:
+            return x, logits
+        return torch.where(visible, x, -torch.inf), torch.where(visible, logits, -torch.inf)
+
+    def _bias(self, tile: Tile, cut: Tensors) -> tuple[Tensor | None, Tensor | None]:
+        """The sum of the biases, and which pairs neither the mask nor a bias hides; None for nothing and for all."""
+        visible = self.mask.visible(tile.pairs) if tile.mixed else None
+        bias, at = None, len(self.score.operands)
+        for form in self.biases:
+            stop = at + len(form.operands)
+            term = form.evaluate(tile.pairs, None, cut[at:stop])
+            if self.bias_hides:
+                visible = _and(visible, term != -torch.inf)
+            bias = term if bias is None else bias + term
+            at = stop
+        return bias, visible
+
+    def _tau(self, cut: Tensors) -> float | Tensor:
+        return cut[-1] if self.temperature is None else self.temperature
+
+    def _with_poison(self, tile: Tile, visible: Tensor | None, logits: Tensor) -> Tensor:
+        assert self.poison is not None
+        raw = self.poison.raw
+        cut = tuple(
+            operand.tensor if operand.axis == "captured" else operand.cut(operand.tensor, tile.pairs)
+            for operand in raw.operands
+        )
+        with torch.no_grad():
+            scores = raw.evaluate(tile.pairs, visible, cut)
+        return torch.where(self.poison.pairs(tile.pairs), scores, logits)
+
+
+def _and(visible: Tensor | None, shown: Tensor) -> Tensor:
+    return shown if visible is None else visible & shown
