@@ -56,14 +56,18 @@ class Shapes:
                     f"got shape {checks.shape(tensor)}"
                 )
             checks.is_float(name, tensor)
-        checks.same_kind(named)
-        _check_lengths(named)
-        _check_heads(named)
-        kv_heads = _heads(key)
+        if not (query.dtype == key.dtype == value.dtype and query.device == key.device == value.device):
+            checks.same_kind(named)
+        if key.shape[-2] != value.shape[-2]:
+            _refuse_lengths(named)
+        heads, kv_heads, value_heads = (tensor.shape[-3] if tensor.ndim > 2 else 1 for tensor in named.values())
+        if kv_heads != value_heads or (heads % kv_heads if kv_heads else heads):
+            _refuse_heads(named)
+        leading = query.shape[:-3]
         return cls(
-            leading=_leading(named),
+            leading=tuple(leading) if leading == key.shape[:-3] == value.shape[:-3] else _broadcast(named),
             kv_heads=kv_heads,
-            group=_heads(query) // kv_heads if kv_heads else 1,
+            group=heads // kv_heads if kv_heads else 1,
             queries=query.shape[-2],
             keys=key.shape[-2],
             d_value=value.shape[-1],
@@ -98,10 +102,8 @@ def fold(tensor: Tensor, shapes: Shapes, group: int) -> Tensor:
     return tensor.reshape(shapes.batch, shapes.kv_heads, group, *tensor.shape[-2:])
 
 
-def _check_lengths(named: dict[str, Tensor]) -> None:
+def _refuse_lengths(named: dict[str, Tensor]) -> None:
     query, key, value = named.values()
-    if key.shape[-2] == value.shape[-2]:
-        return
     hint = _swapped(named)
     if key.shape[-1] == value.shape[-2] and key.shape[-2] == query.shape[-1]:
         hint = "key looks like (…, width, length): pass key.mT"
@@ -110,10 +112,8 @@ def _check_lengths(named: dict[str, Tensor]) -> None:
     raise ValueError(f"key and value must have the same length, got {_listed(named)}; {hint or AXES}")
 
 
-def _check_heads(named: dict[str, Tensor]) -> None:
+def _refuse_heads(named: dict[str, Tensor]) -> None:
     q, k, v = map(_heads, named.values())
-    if k == v and (q % k if k else q) == 0:
-        return
     hint = _swapped(named) or AXES
     if k != v:
         raise ValueError(
@@ -147,7 +147,7 @@ def _listed(named: dict[str, Tensor]) -> str:
     return ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())
 
 
-def _leading(named: dict[str, Tensor]) -> tuple[int, ...]:
+def _broadcast(named: dict[str, Tensor]) -> tuple[int, ...]:
     """The batch axes that all three broadcast to (torch.broadcast_shapes would load sympy, half a second, first)."""
     sizes = [tuple(tensor.shape[:-3]) for tensor in named.values()]
     rank = max(map(len, sizes))
@@ -158,6 +158,7 @@ def _leading(named: dict[str, Tensor]) -> tuple[int, ...]:
     return tuple(axis.pop() for axis in found)
 
 
+FULL, CAUSAL = Full(), Causal()
 ADDED = "numbers that are added to the logits belong in bias="
 
 
@@ -182,12 +183,12 @@ def normalizer_of(normalizer: object) -> Normalizer:
 def mask_of(mask: object, shapes: Shapes) -> Mask:
     """A Mask; a bool tensor is a dense one, None is the full one."""
     if mask is None:
-        return Full()
+        return FULL
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, str):
         if mask == "causal":
-            return Causal()
+            return CAUSAL
         raise ValueError(f"mask={mask!r} is not known; the one short name is 'causal', the others are in regard.masks")
     if isinstance(mask, Tensor) and checks.is_tensor("mask", mask).dtype == torch.bool:
         return DenseMask(shapes.fold_leading("mask", mask))
@@ -244,6 +245,8 @@ def temperature_of(temperature: object, heads: int, device: torch.device, dtype:
 
 def numbers_fit(part: Score | Normalizer, dtype: torch.dtype) -> None:
     """Numbers that a score or normalizer holds must exist in `dtype`, and so must 1 / cap."""
+    if part.contents is not None and not any(part.contents[1:]):
+        return  # it holds no numbers
     least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
     for name, value in part.held.items():
         if isinstance(value, Score):
@@ -296,8 +299,9 @@ def tensors_of(name: str, part: object, functions: bool = False) -> Iterator[tup
         for inner in part:
             yield from tensors_of(name, inner, functions)
     elif isinstance(part, Part):
-        for field, value in part.held.items():
-            yield from tensors_of(f"{type(part).__name__}'s {field}", value, functions)
+        if part.contents is None:  # it holds more than numbers
+            for field, value in part.held.items():
+                yield from tensors_of(f"{type(part).__name__}'s {field}", value, functions)
     elif functions and callable(part):
         yield from ((name, tensor) for tensor in read_tensors(part))
 

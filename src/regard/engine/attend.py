@@ -103,16 +103,16 @@ def attend(
         return attend_traced(query, key, value, dict(spec), aux, engine)
     if tracing_state() is not None:
         refuse_trace()
-    around, seen = active_transform(), None
+    around, call_key = active_transform(), None
     if around is not None:
         refuse_vmap(around)
     elif aux == () and asked_engine(engine) in ("auto", "native"):
         parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
-        seen = _call_cache().cache_key(query, key, value, parts, settings)
-        known: Tensor | None = None if seen is None else _call_cache().cached_output(seen, query, key, value, score)
-        if known is not None:
-            return known
-    if not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
+        call_key = _call_cache().cache_key(query, key, value, parts, settings)
+        cached = None if call_key is None else _call_cache().cached_output(call_key, query, key, value, score)
+        if cached is not None:
+            return cached  # type: ignore[no-any-return]
+    if call_key is None and not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
         return _shapes_alone(query, key, value, (score, mask, bias, temperature, normalizer, dropout, query_start), aux)
     asked = request(
         query,
@@ -127,11 +127,14 @@ def attend(
         query_start=query_start,
         aux=aux,
     )
-    asked.hold_numbers()
+    if call_key is None:  # a call with a key holds numbers
+        asked.hold_numbers()
     chosen = choose(asked, engine)
+    if call_key is not None and chosen == "native" and _call_cache().cache_call(call_key, asked, (query, key, value)):
+        cached = _call_cache().cached_output(call_key, query, key, value, score)
+        if cached is not None:
+            return cached  # type: ignore[no-any-return]
     result: Result = module(chosen).run(asked)
-    if seen is not None and chosen == "native":
-        _call_cache().cache_call(seen, asked, (query, key, value))
     out = asked.shapes.unfold(result.out)
     if not asked.aux:
         return out

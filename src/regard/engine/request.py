@@ -177,7 +177,8 @@ def request(
     named = [*tensors_of("score", score), *tensors_of("normalizer", normalizer), *tensors_of("bias", added)]
     if isinstance(mask, Tensor):
         named.append(("mask", mask))
-    checks.same_device(named, query.device)
+    if named:
+        checks.same_device(named, query.device)
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
     normalizer.check(shapes.heads)
     aux = aux_of(aux, AUX, normalizer)
@@ -185,8 +186,12 @@ def request(
     numbers_fit(score, dtype)
     numbers_fit(normalizer, dtype)
     temperature = temperature_of(temperature, shapes.heads, query.device, dtype)
-    positional = score.positional or visible.positional_for(shapes.queries) or (added is not None and added.positional)
-    starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional or "distance" in aux)
+    if query_start is None and shapes.queries == shapes.keys:
+        starts = torch.zeros(1, device="cpu", dtype=torch.int64)
+    else:
+        biased = added is not None and added.positional
+        positional = biased or score.positional or visible.positional_for(shapes.queries) or "distance" in aux
+        starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional)
     heads = (shapes.kv_heads, shapes.group)
     plane = Plane(shapes.batch, *heads, shapes.queries, shapes.keys, starts, key_start, query.device)
     visible.check(plane)
@@ -201,7 +206,7 @@ def request(
         bias=added,
         temperature=temperature,
         normalizer=normalizer,
-        dropout=drawn(dropout),
+        dropout=None if dropout == 0.0 and type(dropout) is float else drawn(dropout),
         aux=aux,
         plane=plane,
         shapes=shapes,

@@ -24,7 +24,7 @@ from regard.engine.native.library import (
     run_entry,
     work_of,
 )
-from regard.engine.native.lowering import kernel_step, lower_biases, lower_hidden, lower_score
+from regard.engine.native.lowering import LoweredScore, kernel_step, lower_biases, lower_hidden, lower_score
 from regard.engine.request import Request
 from regard.spec.part import Part
 from regard.spec.scores import Score
@@ -47,8 +47,8 @@ class StateAddresses(NamedTuple):
 class CachedCall:
     """A call with everything but its tensors' addresses filled in."""
 
-    def __init__(self, request: Request) -> None:
-        score, plane = lower_score(request), request.plane
+    def __init__(self, request: Request, score: LoweredScore) -> None:
+        plane = request.plane
         biases = lower_biases(request.bias, plane, request.dtype)
         self.native = native_call(request, score, biases, finite=False)
         self.held: list[Any] = []
@@ -58,7 +58,7 @@ class CachedCall:
         self.long = work_of(self.call) > LONG
         kernels = library()
         self.entries = kernels.regard_forward, kernels.regard_backward  # type: ignore[union-attr]
-        self.rows = (plane.batch, plane.heads, plane.queries)
+        self.rows = (plane.batch, request.shapes.heads, plane.queries)
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
         self.contiguous = Strided.of(torch.empty(self.size, device="cpu", dtype=self.dtype))
@@ -175,14 +175,17 @@ _calls: dict[Key, CachedCall] = {}
 def cache_key(
     query: Tensor, key: Tensor, value: Tensor, parts: tuple[Any, ...], settings: tuple[Any, ...]
 ) -> Key | None:
-    """What a call is remembered by; None if it cannot be. Types count, because True is not 1.0."""
+    """The key of a call of plain CPU tensors that the cache can hold, else None. Types count: True is not 1.0."""
     names: list[Any] = []
     for part in parts:
         if part is None or type(part) is str:
             names.append(part)
         elif isinstance(part, Part) and part.contents is not None:
             names.append(part.contents)
-        elif getattr(part, "form", "") == "sum" and not _needs_grad(query, key, value, *vars(part).values()):
+        elif getattr(part, "form", "") == "sum":
+            tensors = [value for value in vars(part).values() if isinstance(value, Tensor)]
+            if any(type(tensor) not in KINDS for tensor in tensors) or _needs_grad(query, key, value, *tensors):
+                return None
             names.append(type(part))
             names += map(_layout, vars(part).values())
         else:
@@ -193,9 +196,10 @@ def cache_key(
             return None
         names += (kind, setting)
     for tensor in (query, key, value):
-        if type(tensor) not in KINDS or tensor.is_nested or tensor.is_neg() or tensor._is_zerotensor():
+        plain_cpu = type(tensor) in KINDS and tensor.is_cpu and not tensor.is_nested
+        if not plain_cpu or tensor.is_neg() or tensor._is_zerotensor():
             return None
-        names += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        names += (tensor.shape, tensor.stride(), tensor.dtype)
     return tuple(names)
 
 
@@ -227,28 +231,25 @@ def cached_output(name: Key, query: Tensor, key: Tensor, value: Tensor, score: S
         return None
 
 
-def _by_address(request: Request) -> bool:
-    """Whether the kernels read the tensors where they lie, or an additive score's projections, which are made anew."""
+def cache_call(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> bool:
+    """Store a call that needs nothing but its tensors' addresses. Returns whether it is one."""
     step = kernel_step(request.score)
-    if isinstance(step, DotProduct):
-        return step.plain and lower_score(request).query.data_ptr() == request.query.data_ptr()
-    return isinstance(step, HiddenLayer) and len(request.score.steps()) == 1
-
-
-def cache_call(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Keep a call that needs nothing but its tensors' addresses."""
-    slopes = request.bias.steps() if request.bias is not None else ()
-    plain = (
-        _by_address(request)
+    additive = isinstance(step, HiddenLayer) and len(request.score.steps()) == 1
+    cacheable = (
+        (additive or (isinstance(step, DotProduct) and step.plain))
         and request.mask.closed
-        and all(isinstance(step, Slopes) for step in slopes)
+        and (request.bias is None or all(isinstance(term, Slopes) for term in request.bias.steps()))
         and not request.aux
         and request.sink is None
         and request.dropout is None
         and all(tensor.ndim == 4 and len(tensor) == request.plane.batch for tensor in inputs)
     )
-    if not plain:
-        return
+    if not cacheable:
+        return False
+    score = lower_score(request)
+    if not additive and score.query.data_ptr() != request.query.data_ptr():
+        return False  # the kernels read a scaled copy
     if len(_calls) >= CAPACITY:
         _calls.clear()
-    _calls[name] = CachedCall(request)
+    _calls[name] = CachedCall(request, score)
+    return True

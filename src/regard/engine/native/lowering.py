@@ -1,7 +1,7 @@
 """Lowering: a score to q′·k′ or v·φ(a + b), a factor and a cap; biases to slopes, an offset table and a tensor."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -99,17 +99,6 @@ def kernel_step(score: Score) -> DotProduct | HiddenLayer | None:
 
 def lower_score(request: Request) -> LoweredScore:
     """The inputs in one dtype; a factor that is not above 0 goes into the query."""
-    found = _lower_score(request)
-    if found.scale > 0:
-        return found
-    return (
-        replace(found, query=-found.query, scale=-found.scale)
-        if found.scale < 0
-        else replace(found, query=found.query * 0.0, scale=1.0)
-    )
-
-
-def _lower_score(request: Request) -> LoweredScore:
     first, *capped = request.score.steps()
     cap = capped[0].cap if capped and isinstance(capped[0], Cap) else 0.0
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
@@ -124,6 +113,8 @@ def _lower_score(request: Request) -> LoweredScore:
             query = project(query, _matrices(first.weight, plane.heads, dtype))
         if first.unit:
             query, key = unit(query), unit(key)
+    if not scale > 0:
+        query, scale = (-query, -scale) if scale < 0 else (query * 0.0, 1.0)
     return LoweredScore(query, key, value, scale, cap)
 
 
