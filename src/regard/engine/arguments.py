@@ -49,13 +49,9 @@ class Shapes:
             refuse_trace()
         named = {"query": query, "key": key, "value": value}
         for name, tensor in named.items():
-            checks.is_tensor(name, tensor)
-            if tensor.ndim < 2:
-                raise ValueError(
-                    f"{name} must be (batch, head, length, width), or at least (length, width), "
-                    f"got shape {checks.shape(tensor)}"
-                )
-            checks.is_float(name, tensor)
+            plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
+            if not plain or tensor.ndim < 2 or tensor.dtype not in checks.FLOATS:
+                _check_input(name, tensor)
         if not (query.dtype == key.dtype == value.dtype and query.device == key.device == value.device):
             checks.same_kind(named)
         if key.shape[-2] != value.shape[-2]:
@@ -93,6 +89,16 @@ class Shapes:
         if self.leading:
             return tensor.reshape(*self.leading, *tensor.shape[1:])
         return tensor[0, 0] if self.rank == 2 else tensor[0]
+
+
+def _check_input(name: str, tensor: Tensor) -> None:
+    checks.is_tensor(name, tensor)
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{name} must be (batch, head, length, width), or at least (length, width), "
+            f"got shape {checks.shape(tensor)}"
+        )
+    checks.is_float(name, tensor)
 
 
 def fold(tensor: Tensor, shapes: Shapes, group: int) -> Tensor:

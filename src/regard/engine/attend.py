@@ -81,7 +81,8 @@ def attend(
     >>> regard.attend(q, k, v, mask="causal").shape
     torch.Size([1, 8, 128, 64])
     """
-    compiling, casting = torch.compiler.is_compiling(), context.autocast_enabled(query)
+    compiling = torch.compiler.is_compiling()
+    casting = context.any_autocast() and context.autocast_enabled(query)
     if compiling or casting or not isinstance(engine, str):
         spec: Spec = {
             "score": score,

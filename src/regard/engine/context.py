@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # torch raises for other devices
-_any_autocast = getattr(
+any_autocast = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: True
 )  # a tenth of the time that asking by device takes
 AUTOCAST_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
@@ -15,7 +15,7 @@ AUTOCAST_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
 
 def autocast_enabled(tensor: object) -> bool:
     """Whether autocast is on for the device of an input."""
-    return _any_autocast() and isinstance(tensor, Tensor) and _autocast_on(tensor.device)
+    return any_autocast() and isinstance(tensor, Tensor) and _autocast_on(tensor.device)
 
 
 def autocast_dtype(tensor: Tensor) -> torch.dtype:

@@ -181,7 +181,7 @@ def request(
         checks.same_device(named, query.device)
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
     normalizer.check(shapes.heads)
-    aux = aux_of(aux, AUX, normalizer)
+    aux = () if aux == () else aux_of(aux, AUX, normalizer)
     dtype = torch.promote_types(query.dtype, torch.float32)
     numbers_fit(score, dtype)
     numbers_fit(normalizer, dtype)
@@ -197,6 +197,7 @@ def request(
     visible.check(plane)
     if added is not None:
         added.check(plane)
+    held = [named for part in (score, visible, added) for named in tensors_of("", part, functions=True)]
     return Request(
         query=fold(query, shapes, shapes.group),
         key=fold(key, shapes, 1),
@@ -210,10 +211,5 @@ def request(
         aux=aux,
         plane=plane,
         shapes=shapes,
-        buffers=_buffers(score, visible, added),
+        buffers=tuple({id(tensor): tensor for _, tensor in held}.values()),
     )
-
-
-def _buffers(*parts: object) -> tuple[Tensor, ...]:
-    found = {id(tensor): tensor for part in parts for _, tensor in tensors_of("", part, functions=True)}
-    return tuple(found.values())

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from regard.engine.native.call import Inputs, NativeCall
-from regard.engine.native.program import program
+from regard.engine.native.call import Inputs, NativeCall, program
 from regard.spec import masks
 from regard.spec.plane import Selection
 

@@ -97,7 +97,7 @@ def supports(request: Request) -> str | None:
         return f"it runs on CUDA, and on a CPU when asked for; the inputs are on {device}"
     if not (steps := request.score.steps()) or not isinstance(steps[0], DotProduct):
         return f"FlexAttention's scores are q′·k′, and {request.score!r} does not lower to that"
-    if (term := unknown_bias(request.bias)) is not None:
+    if request.bias is not None and (term := unknown_bias(request.bias)) is not None:
         return f"{term!r} has no form that FlexAttention takes"
     if (leaf := unknown(request.mask)) is not None:
         return f"{leaf!r} has no form that FlexAttention takes; masks.Where(function) has one"

@@ -240,7 +240,7 @@ def cache_call(name: Key, request: Request, inputs: tuple[Tensor, Tensor, Tensor
         and request.mask.closed
         and (request.bias is None or all(isinstance(term, Slopes) for term in request.bias.steps()))
         and not request.aux
-        and request.sink is None
+        and getattr(request.normalizer, "sink", None) is None
         and request.dropout is None
         and all(tensor.ndim == 4 and len(tensor) == request.plane.batch for tensor in inputs)
     )

@@ -112,7 +112,7 @@ def supports(request: Request) -> str | None:
         return f"its kernels compute q′·k′ and v·φ(a + b), and {request.score!r} does not lower to these"
     if not isinstance(request.normalizer, Softmax):
         return f"its kernels merge softmax parts, the normalizer is {request.normalizer!r}"
-    if (term := unknown_bias(request.bias)) is not None:
+    if request.bias is not None and (term := unknown_bias(request.bias)) is not None:
         return f"its kernels add slopes and tables, and {term!r} does not lower to these"
     return transform_unsupported()
 

@@ -157,18 +157,19 @@ class Biases:
     dense: Tensor | None = None
 
 
-def unknown_bias(bias: Bias | None) -> Bias | None:
+def unknown_bias(bias: Bias) -> Bias | None:
     """The first term that has no steps."""
-    terms = bias.terms() if bias is not None else ()
-    return next((term for term in terms if type(term).steps is Bias.steps), None)
+    return next((term for term in bias.terms() if type(term).steps is Bias.steps), None)
 
 
 def lower_biases(bias: Bias | None, plane: Plane, dtype: torch.dtype) -> Biases:
     """Join the steps; gradients flow back through the joining."""
+    if bias is None:
+        return Biases()
     slopes: Tensor | None = None
     dense: Tensor | None = None
     tables: list[Tensor] = []
-    for step in () if bias is None else bias.steps():
+    for step in bias.steps():
         match step:
             case Slopes():
                 own = step.slopes.to(dtype)

@@ -249,7 +249,7 @@ def _hook_multi_head() -> Callable[[], None]:
 def _hook_attend() -> Callable[[], None]:
     """Note calls of attend by names that were not replaced: every call of it asks once whether it is transformed."""
     module: Any = importlib.import_module("regard.engine.attend")
-    original = module.transformed
+    original = module.active_transform
 
     def hook() -> Any:
         if not _local.muted and not _in_backward():
@@ -257,7 +257,7 @@ def _hook_attend() -> Callable[[], None]:
                 watch.note(NAME)
         return original()
 
-    return _replace(module, "transformed", hook)
+    return _replace(module, "active_transform", hook)
 
 
 def _hook_names(module: Any) -> Callable[[], None]:
