@@ -15,11 +15,10 @@ from torch import Tensor
 import regard
 from regard.testing import error, small_tiles
 from tests.oracles import formula
-from tests.oracles.rounding import Rounded, scatter
+from tests.oracles.rounding import Rounded, budget, scatter
 from tests.oracles.specs import STATISTICS, Specimen, make
 
 ENGINES = ("reference", "tiled", "native")
-DRAWS = 4
 Call = Callable[[Specimen, tuple[str, ...]], tuple[Tensor, dict[str, Tensor]]]
 Results = dict[str, Tensor]
 Ratios = dict[tuple[str, str], tuple[float, str]]
@@ -107,7 +106,7 @@ class Truth:
     def __init__(self, seed: int) -> None:
         self.seed, self.specimen = seed, make(seed)
         self.right = results(formula_call(), self.specimen)
-        self.scatter = scatter(lambda rounded: results(formula_call(rounded), self.specimen), self.right, DRAWS)
+        self.scatter = scatter(lambda rounded: results(formula_call(rounded), self.specimen), self.right)
         self.single = make(seed, torch.float32)
         self.plain = results(formula_call(), self.single)
         self.decided = self.specimen.exact or not self._turned()
@@ -128,9 +127,7 @@ class Truth:
     def allowed(self, name: str, dtype: torch.dtype) -> tuple[float, float]:
         """The root mean square error that `name` may have, and what the plain formula's own rule would allow.
 
-        At most twice the error of the plain formula in that precision, plus one rounding of the largest number. The
-        formula's error is the largest of some draws; of n numbers the root mean square scatters by 1/√(2n), of which
-        four are allowed. In float64 the formula that serves as the truth is off by as much once more.
+        The formula's error is the largest of some draws.
         """
         right = self.right[name]
         finite = right[right.isfinite()].double()
@@ -138,13 +135,12 @@ class Truth:
             return 0.0, 0.0
         eps = torch.finfo(dtype).eps
         unit = eps / torch.finfo(torch.float32).eps
-        times, formulas = 3.0, self.scatter[name] * unit
+        formulas = self.scatter[name] * unit
         strict = 2 * formulas
         if dtype == torch.float32:
             plain = error(self.plain[name], right)
-            times, formulas, strict = 2.0, max(plain, formulas), 2 * plain
-        band = eps * float(finite.abs().max())
-        return times * formulas * (1 + 4 / (2 * finite.numel()) ** 0.5) + band, max(strict, band)
+            formulas, strict = max(plain, formulas), 2 * plain
+        return budget(formulas, right, dtype), max(strict, eps * float(finite.abs().max()))
 
 
 def check(truth: Truth, engine: str, dtype: torch.dtype) -> Iterator[tuple[str, float, float]]:

@@ -5,6 +5,7 @@ operations are disturbed as those of float32 would be, as often as wanted, forwa
 the unit, so what is found for float32 holds for float64 in proportion.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,11 +65,17 @@ class Rounded(TorchDispatchMode):
             self.paused = before
 
 
-def scatter(compute: Callable[[Rounded], dict[str, Tensor]], truth: dict[str, Tensor], draws: int) -> dict[str, float]:
-    """Of each result, the largest root mean square error over some draws with float32's unit."""
+DRAWS = 4
+SINGLE = torch.finfo(torch.float32).eps
+
+
+def scatter(
+    compute: Callable[[Rounded], dict[str, Tensor]], truth: dict[str, Tensor], unit: float = SINGLE
+) -> dict[str, float]:
+    """Of each result, the largest root mean square error over some draws with this unit."""
     found = dict.fromkeys(truth, 0.0)
-    for seed in range(draws):
-        rounded = Rounded(torch.finfo(torch.float32).eps, seed)
+    for seed in range(DRAWS):
+        rounded = Rounded(unit, seed)
         with rounded:
             results = compute(rounded)
         for name, right in truth.items():
@@ -76,3 +83,18 @@ def scatter(compute: Callable[[Rounded], dict[str, Tensor]], truth: dict[str, Te
             if difference.numel():
                 found[name] = max(found[name], float(difference.double().square().mean().sqrt()))
     return found
+
+
+def budget(formulas: float, right: Tensor, dtype: torch.dtype) -> float:
+    """The root mean square error that a result may have where the formula's own is `formulas`.
+
+    At most twice the error of the plain formula in that precision, plus one rounding of the largest number. Of n
+    numbers the root mean square scatters by 1/√(2n), of which four are allowed. In float64 the formula that serves as
+    the truth is off by as much once more.
+    """
+    finite = right.detach()[right.isfinite()].double()
+    if not finite.numel():
+        return 0.0
+    times = 3.0 if dtype == torch.float64 else 2.0
+    band = torch.finfo(dtype).eps * float(finite.abs().max())
+    return times * formulas * (1 + 4 / math.sqrt(2 * finite.numel())) + band

@@ -1,5 +1,6 @@
 """Scores that add, v · φ(a + b), on the native kernels: numbers of every size, accuracy, bits, memory."""
 
+import time
 import timeit
 from functools import partial
 from statistics import median
@@ -173,11 +174,12 @@ def test_as_exact_as_the_plain_formula_in_many_cases() -> None:
 
 @pytest.mark.slow
 def test_twice_the_length_takes_four_times_the_time() -> None:
-    """One head, 64 hidden units, forward and backward."""
+    """One head, 64 hidden units, forward and backward; the processor's time, as other processes run beside this one."""
     taken = {}
     for n in (4096, 8192, 16384):
         given = leaves(1, (1, 1, n, n, 64, 64, 64), (1.0, 1.0), 1.0, torch.float32)
-        taken[n] = min(timeit.repeat(partial(outcome, given, "tanh", "native"), number=1, repeat=3))
+        work = partial(outcome, given, "tanh", "native")
+        taken[n] = min(timeit.repeat(work, timer=time.process_time, number=1, repeat=3 if n < 16384 else 2))
     assert taken[8192] <= 4.4 * taken[4096], taken
     assert taken[16384] <= 4.4 * taken[8192], taken
 
