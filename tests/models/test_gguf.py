@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from regard.models import gguf, store
-from regard.models.recipes import Converted
+from regard.models.catalog import Converted
 from regard.progress import reporting_to_user
 
 F32 = GGMLQuantizationType.F32

@@ -14,8 +14,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from regard import models
 from regard.models import fetch
-from regard.models.catalog import find
-from regard.models.recipes import unpack
+from regard.models.catalog import find, unpack
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,7 @@ import pytest
 import regard
 from regard import models
 from regard.models import catalog, fetch, store
-from regard.models.catalog import Model
-from regard.models.recipes import Converted, Unpacked
+from regard.models.catalog import Converted, Model, Unpacked
 from regard.progress import reporting_to_user
 
 MakeModel = Callable[..., Model]
@@ -34,7 +33,7 @@ sys.modules["regard"] = types.ModuleType("regard")
 sys.modules["regard"].__path__ = {list(regard.__path__)}
 from regard.models import manifest, store
 from regard.models.catalog import Model
-from regard.models.recipes import Unpacked
+from regard.models.catalog import Unpacked
 facts = json.loads(sys.argv[1])
 recipe = Unpacked(facts["recipe"]["inside"], tuple(facts["recipe"]["files"]))
 model = Model(**dict(facts, recipe=recipe))

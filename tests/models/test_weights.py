@@ -6,7 +6,7 @@ import numpy
 import pytest
 from safetensors.numpy import load_file
 
-from regard.models import weights
+from regard.models import gguf
 from regard.progress import reporting_to_user
 
 
@@ -16,10 +16,10 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
     tensors = {name: random.standard_normal(shape).astype(numpy.float32) for name, shape in shapes.items()}
     tensors["a"] = numpy.asfortranarray(tensors["a"])
     tensors["b.weight"][:3] = [numpy.nan, numpy.inf, -0.0]
-    slots = [weights.Slot(name, shape) for name, shape in shapes.items()]
+    entries = [gguf.TensorEntry(name, shape) for name, shape in shapes.items()]
     reports: list[tuple[str, int, int]] = []
     with reporting_to_user(lambda *step: reports.append(step), "bytes"):
-        weights.write(tmp_path / "w", slots, tensors.values())
+        gguf.write_safetensors(tmp_path / "w", entries, tensors.values())
     found = load_file(tmp_path / "w")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -33,4 +33,4 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
     tensor = numpy.zeros((2, 3), numpy.float32)
     with pytest.raises(ValueError, match=r"x should have the shape \(3, 2\), got \(2, 3\)"):
-        weights.write(tmp_path / "w", [weights.Slot("x", (3, 2))], [tensor])
+        gguf.write_safetensors(tmp_path / "w", [gguf.TensorEntry("x", (3, 2))], [tensor])

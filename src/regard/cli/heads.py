@@ -3,14 +3,14 @@
 import argparse
 import math
 
-from regard.cli import reading
+from regard.cli import text
 from regard.inspection.records import Cell, Table
 from regard.inspection.text import json_shown, visible
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    table = reading.captured(args).heads()
+    table = text.captured(args).heads()
     if args.sort is not None:
         if args.sort not in table.columns:
             raise ValueError(f"there is no column {args.sort!r}; there are {', '.join(table.columns)}")

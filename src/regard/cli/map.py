@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from regard.cli import reading
+from regard.cli import text
 from regard.cli.options import MODELS
 from regard.map import CaptureView, serve
 from regard.map.tile_cache import beside_file
@@ -37,15 +37,15 @@ def _view(args: argparse.Namespace) -> CaptureView:
         from regard.map import demo
 
         return demo.view(args.demo)
-    saved = reading.saved_path(args)
+    saved = text.saved_path(args)
     if saved is not None:
         return _saved(Path(saved))
     if (args.text, args.file, args.sample) == (None, None, None):
         raise ValueError(
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
-    title = f"{Path(args.model or MODELS[0]).name}: {reading.source(args)}"
-    return CaptureView.of(reading.captured(args), title)
+    title = f"{Path(args.model or MODELS[0]).name}: {text.source(args)}"
+    return CaptureView.of(text.captured(args), title)
 
 
 def _saved(path: Path) -> CaptureView:

@@ -5,7 +5,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from regard.cli import reading
+from regard.cli import text
 from regard.inspection.text import json_shown, visible
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     """Show what was asked for; all heads and the most focused one if nothing was."""
     if args.head is not None and args.layer is None:
         raise ValueError("--head needs --layer, the layer that it belongs to")
-    found = reading.captured(args)
+    found = text.captured(args)
     chosen = _chosen(found, args.layer, args.head)
     if args.json:
         print(_json(found, args.layer, args.head))

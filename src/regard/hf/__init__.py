@@ -1,6 +1,6 @@
 """transformers: `register()` makes `attn_implementation="regard"` valid there."""
 
-from regard.hf.calls import counting
+from regard.hf.attention import counting
 from regard.hf.registry import register, unregister
 
 __all__ = ["counting", "register", "unregister"]

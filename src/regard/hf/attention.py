@@ -1,5 +1,8 @@
-"""The attention half: one layer's call, served by `attend`."""
+"""The attention half: one layer's call, served by `attend`, and the weights if the model is asked for them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
@@ -7,14 +10,76 @@ from torch import Tensor, nn
 
 from regard.engine import context
 from regard.engine.attend import attend
-from regard.engine.request import Spec
-from regard.hf.calls import note
+from regard.engine.request import Request, Spec, request
 from regard.hf.tensor import MaskTensor
-from regard.hf.weights import asked, weights
-from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix import AttentionMatrix, matrix
+from regard.inspection.matrix.gradients import needed
 from regard.spec.masks import Causal, Dense, Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot, Score, SoftCapped
+
+_open_lists: ContextVar[tuple[list[nn.Module], ...]] = ContextVar("regard_hf_calls", default=())
+
+
+@contextmanager
+def counting() -> Iterator[list[nn.Module]]:
+    """The attention modules that call regard inside the block, in order, once for each call.
+
+    >>> with counting() as calls:  # doctest: +SKIP
+    ...     model(**inputs)
+    >>> calls == [layer.self_attn for layer in model.layers]  # doctest: +SKIP
+    True
+    """
+    calls: list[nn.Module] = []
+    token = _open_lists.set((*_open_lists.get(), calls))
+    try:
+        yield calls
+    finally:
+        _open_lists.reset(token)
+
+
+def record_call(module: nn.Module) -> None:
+    """Write the call into every list that is open; a compiled graph writes none."""
+    if torch.compiler.is_compiling():
+        return
+    for calls in _open_lists.get():
+        calls.append(module)
+
+
+def attentions_requested(kwargs: dict[str, Any]) -> bool:
+    """Whether the model collects attentions: it says so, or hooks that record outputs are waiting for them."""
+    from transformers.utils.output_capturing import _active_collector
+
+    if kwargs.get("output_attentions"):
+        return True
+    collected = _active_collector.get()
+    return collected is not None and any("attentions" in name for name in collected)
+
+
+def weights(query: Tensor, key: Tensor, spec: Spec, how: Literal["dense", "matrix"]) -> Tensor | AttentionMatrix:
+    """Weights before dropout: (batch, head, query, key) in the query's dtype, or a handle that builds none."""
+    if how == "matrix":
+        return matrix(query, key, **spec)
+    options: dict[str, Any] = {"mask": None, "bias": None, **spec}
+    call = request(query, key, key[..., :0], **options, temperature=1.0, dropout=0.0, aux=())
+    with context.autocast_disabled(query.device):
+        found = _formula(call) if needed(call) else matrix(query, key, **spec).dense(limit=None)
+    return found.to(query.dtype)
+
+
+def _formula(call: Request) -> Tensor:
+    """The weights with their graph, which a handle's numbers do not have."""
+    pairs = call.plane.all
+    logits = call.score.formula(call.query.to(call.dtype), call.key.to(call.dtype), pairs)
+    for term in () if call.bias is None else call.bias.terms():
+        logits = logits + term.values(pairs).to(call.dtype)
+    logits = torch.where(call.mask.visible(pairs), logits, -torch.inf)
+    if call.sink is not None:
+        logits = torch.cat([logits, call.sink.unsqueeze(-1).expand(*logits.shape[:-1], 1)], -1)
+    some = (logits > -torch.inf).any(-1, keepdim=True)
+    found = torch.softmax(torch.where(some, logits, 0.0), -1)[..., : call.plane.keys]
+    return torch.where(some, found, 0.0).flatten(1, 2)
+
 
 # what some layers hand to a kernel of their own instead of a mask
 FOREIGN = {"block_indices": "a choice of key blocks", "cache": "a paged cache"}
@@ -38,7 +103,7 @@ def attention(
     **more: Any,
 ) -> tuple[Tensor, Tensor | AttentionMatrix | None]:
     """(batch, query, head, width), and the weights if the model was asked for them."""
-    note(module)
+    record_call(module)
     for name, what in FOREIGN.items():
         if more.get(name) is not None:
             raise ValueError(
@@ -57,7 +122,7 @@ def attention(
         spec["bias"] = position_bias if not isinstance(bias, Tensor) else position_bias + bias
     spec["score"] = score if softcap is None else SoftCapped(score, float(softcap))
     spec["normalizer"] = Softmax(sink=s_aux)
-    seen = weights(query, key, spec, attentions) if asked(more) else None
+    seen = weights(query, key, spec, attentions) if attentions_requested(more) else None
     dropped = float(dropout) if module.training else 0.0
     spec["dropout"] = 0.0 if dropped == 1.0 else dropped
     out = attend(query, key, value, **spec)

@@ -3,9 +3,8 @@
 from regard.models.catalog import Model, known
 from regard.models.families.bert import Bert
 from regard.models.load import build, load, minilm, smollm2
-from regard.models.sample import sample
 from regard.models.store import get, path, remove
-from regard.models.text import TextEncoder, TextGenerator
+from regard.models.text import TextEncoder, TextGenerator, sample
 
 __all__ = [
     "Bert",

@@ -7,18 +7,58 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.models import llama, tokenizer, weights
+from regard.models import gguf_config, gguf_tokenizer
 from regard.models.optional import need
-from regard.progress import PlainCallback, reporting_to_user
+from regard.progress import PlainCallback, report, reporting_to_user
 
 if TYPE_CHECKING:
     from gguf import GGUFReader, ReaderTensor
     from numpy import float32
     from numpy.typing import NDArray
+
+
+_ALIGNED = 8
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """The place of one float32 tensor in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return 4 * prod(self.shape)
+
+
+def write_safetensors(path: Path, entries: list[TensorEntry], tensors: Iterable["NDArray[float32]"]) -> None:
+    """Write a new file: the header that the entries describe, then the tensors in the same order."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for entry in entries:
+        start, end = end, end + entry.size
+        header[entry.name] = {"dtype": "F32", "shape": list(entry.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNED)
+    done = 0
+    with path.open("xb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for entry, tensor in zip(entries, tensors, strict=True):
+            report("converting", done, end, "bytes")
+            if tensor.shape != entry.shape:
+                raise ValueError(f"{entry.name} should have the shape {entry.shape}, got {tensor.shape}")
+            file.write(tensor.astype("<f4", order="C", copy=False).data)
+            done += entry.size
+        report("converting", done, end, "bytes")
 
 
 def convert(
@@ -43,12 +83,12 @@ def write(file: Path, folder: Path) -> None:
     need("gguf", "tokenizers")
     reader = _opened(file)
     fields = {name: field.contents() for name, field in reader.fields.items()}
-    config = llama.config(fields, {tensor.name: _shape(tensor) for tensor in reader.tensors})
-    wanted = _matched(reader, llama.weights(config))
-    files = tokenizer.files(fields, rows=config["vocab_size"], longest=config["max_position_embeddings"])
+    config = gguf_config.config(fields, {tensor.name: _shape(tensor) for tensor in reader.tensors})
+    wanted = _matched(reader, gguf_config.weights(config))
+    files = gguf_tokenizer.files(fields, rows=config["vocab_size"], longest=config["max_position_embeddings"])
     folder.mkdir(parents=True, exist_ok=True)
-    slots = [weights.Slot(weight.name, weight.shape) for weight, _ in wanted]
-    weights.write(folder / "model.safetensors", slots, _tensors(wanted))
+    entries = [TensorEntry(weight.name, weight.shape) for weight, _ in wanted]
+    write_safetensors(folder / "model.safetensors", entries, _tensors(wanted))
     tokens = {name: value for name, value in config.items() if name.endswith("_token_id")}
     files |= {"config.json": _json(config), "generation_config.json": _json(tokens)}
     for name, text in files.items():
@@ -71,7 +111,9 @@ def _shape(tensor: "ReaderTensor") -> tuple[int, ...]:
     return tuple(int(size) for size in reversed(tensor.shape))
 
 
-def _matched(reader: "GGUFReader", wanted: dict[str, llama.Weight]) -> list[tuple[llama.Weight, "ReaderTensor"]]:
+def _matched(
+    reader: "GGUFReader", wanted: dict[str, gguf_config.Weight]
+) -> list[tuple[gguf_config.Weight, "ReaderTensor"]]:
     """Each weight with the tensor that holds it; none may be missing, left over, or of another shape."""
     found = {tensor.name: tensor for tensor in reader.tensors}
     if missing := [name for name in wanted if name not in found]:
@@ -88,7 +130,7 @@ def _more(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
-def _tensors(wanted: list[tuple[llama.Weight, "ReaderTensor"]]) -> Iterator["NDArray[float32]"]:
+def _tensors(wanted: list[tuple[gguf_config.Weight, "ReaderTensor"]]) -> Iterator["NDArray[float32]"]:
     from gguf import dequantize
 
     for weight, tensor in wanted:

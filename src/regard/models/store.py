@@ -9,10 +9,16 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from regard.inspection.files import cache_folder
 from regard.models import fetch, manifest
-from regard.models.cache import shelf
 from regard.models.catalog import Model, find
 from regard.progress import PlainCallback, megabytes, report, reporting_to_user
+
+
+def models_folder() -> Path:
+    """The folder that holds one folder per model. It need not exist yet."""
+    return cache_folder() / "models"
+
 
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
@@ -26,7 +32,7 @@ def get(name: str, progress: PlainCallback | None = None) -> Path:
 def path(name: str) -> Path:
     """The folder of a model that is there."""
     model = find(name)
-    folder = shelf() / model.name
+    folder = models_folder() / model.name
     if not folder.is_dir():
         raise _absent(model)
     if found := manifest.flaw(folder, model.origin, thorough=False):
@@ -37,7 +43,7 @@ def path(name: str) -> Path:
 def remove(name: str) -> None:
     """Delete the folder of a model."""
     model = find(name)
-    folder = shelf() / model.name
+    folder = models_folder() / model.name
     if not folder.is_dir():
         raise _absent(model)
     with _explained(model), _alone(model), _staging(model) as work:
@@ -47,7 +53,7 @@ def remove(name: str) -> None:
 
 def state(model: Model) -> str:
     """`yes` if the model is there, `no`, or what is wrong with it."""
-    folder = shelf() / model.name
+    folder = models_folder() / model.name
     if not folder.is_dir():
         return "no"
     return manifest.flaw(folder, model.origin, thorough=False) or "yes"
@@ -55,7 +61,7 @@ def state(model: Model) -> str:
 
 def ensure(model: Model) -> tuple[Path, bool]:
     """The folder of a model, and whether it had to be made."""
-    folder = shelf() / model.name
+    folder = models_folder() / model.name
     if _good(model, folder):
         return folder, False
     model.recipe.check()
@@ -82,15 +88,15 @@ def _absent(model: Model) -> FileNotFoundError:
 
 
 def _room(model: Model) -> None:
-    if shutil.disk_usage(shelf()).free < model.download + model.disk:
+    if shutil.disk_usage(models_folder()).free < model.download + model.disk:
         raise OSError(errno.ENOSPC, "too little room")
 
 
 @contextmanager
 def _alone(model: Model) -> Iterator[None]:
     """One process at a time works on a model. The system lets go of the lock when a process dies."""
-    shelf().mkdir(parents=True, exist_ok=True)
-    lock = FileLock(shelf() / f".{model.name}.lock")
+    models_folder().mkdir(parents=True, exist_ok=True)
+    lock = FileLock(models_folder() / f".{model.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -105,9 +111,9 @@ def _alone(model: Model) -> Iterator[None]:
 @contextmanager
 def _staging(model: Model) -> Iterator[Path]:
     """A hidden folder on the same disk, gone afterwards; so are those of runs that were killed."""
-    for left in shelf().glob(f".{model.name}.*.part"):
+    for left in models_folder().glob(f".{model.name}.*.part"):
         shutil.rmtree(left, ignore_errors=True)
-    work = shelf() / f".{model.name}.{secrets.token_hex(8)}.part"
+    work = models_folder() / f".{model.name}.{secrets.token_hex(8)}.part"
     work.mkdir()
     try:
         yield work
@@ -127,9 +133,9 @@ def _explained(model: Model) -> Iterator[None]:
         if error.errno in _FULL:
             needed = megabytes(model.download + model.disk)
             raise OSError(
-                f"the disk of {shelf()} is full: {model.name} needs {needed} while it is made and "
+                f"the disk of {models_folder()} is full: {model.name} needs {needed} while it is made and "
                 f"{megabytes(model.disk)} afterwards; make room, or {elsewhere} on another disk"
             ) from error
         raise OSError(
-            f"cannot write to {error.filename or shelf()}: {error.strerror}; {elsewhere} that you may write to"
+            f"cannot write to {error.filename or models_folder()}: {error.strerror}; {elsewhere} that you may write to"
         ) from error

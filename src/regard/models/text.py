@@ -1,6 +1,7 @@
-"""Models with their tokenizer: text in, vectors or text out."""
+"""Models with their tokenizer: text in, vectors or text out; labels for tokens, and a long sample text."""
 
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,3 +135,28 @@ class TextGenerator(nn.Module):
     def generate(self, text: str, count: int, **options: Any) -> str:
         """The text that follows, all at once."""
         return "".join(self.stream(text, count, **options))
+
+
+SPACE = "Ġ"  # how byte-level vocabularies write a blank before a word
+HALF = "\ufffd"  # how a decoder writes half a character
+
+
+def token_labels(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
+    """The tokens as their vocabulary writes them; bytes that make up characters as the characters, where they do."""
+    from tokenizers.decoders import ByteLevel
+
+    bytewise = isinstance(tokenizer.decoder, ByteLevel)
+    return [_read(tokenizer, each) if bytewise else str(tokenizer.id_to_token(each)) for each in ids]
+
+
+def _read(tokenizer: "Tokenizer", each: int) -> str:
+    piece = str(tokenizer.id_to_token(each))
+    text = str(tokenizer.decode([each], skip_special_tokens=False))
+    if HALF in text or not text:
+        return piece
+    return SPACE + text.removeprefix(" ") if piece.startswith(SPACE) else text
+
+
+def sample() -> str:
+    """The Constitution of the United States with its amendments: 7,670 words, 9,944 tokens of SmolLM2."""
+    return (resources.files("regard.models") / "texts" / "constitution.txt").read_text(encoding="utf-8")

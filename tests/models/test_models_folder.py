@@ -9,18 +9,18 @@ from platformdirs.api import PlatformDirsABC
 from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 
-from regard.models.cache import shelf
+from regard.models.store import models_folder
 
 
 def test_the_variable_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    assert shelf() == tmp_path / "models"
+    assert models_folder() == tmp_path / "models"
 
 
 def test_a_relative_one_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_CACHE", "here")
-    assert shelf() == tmp_path / "here" / "models"
+    assert models_folder() == tmp_path / "here" / "models"
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_otherwise_the_system_decides(
         monkeypatch.delenv(variable, raising=False)
     else:
         monkeypatch.setenv(variable, value)
-    assert shelf() == Path(expected).expanduser()
+    assert models_folder() == Path(expected).expanduser()

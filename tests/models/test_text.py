@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from regard.models.pieces import pieces
+from regard.models.text import token_labels
 
 
 def bytewise() -> Tokenizer:
@@ -19,10 +19,10 @@ def bytewise() -> Tokenizer:
 def test_bytes_that_make_a_character_are_it() -> None:
     made = bytewise()
     found = made.encode("é c\n€<|end|>")
-    assert pieces(made, found.ids) == ["é", "Ġc", "\n", "â", "Ĥ", "¬", "<|end|>"]
+    assert token_labels(made, found.ids) == ["é", "Ġc", "\n", "â", "Ĥ", "¬", "<|end|>"]
 
 
 def test_other_vocabularies_are_taken_as_they_are() -> None:
     made = Tokenizer(models.WordPiece({"[UNK]": 0, "sleep": 1, "##ing": 2}, unk_token="[UNK]"))
     made.decoder = decoders.WordPiece()
-    assert pieces(made, made.encode("sleeping").ids) == ["sleep", "##ing"]
+    assert token_labels(made, made.encode("sleeping").ids) == ["sleep", "##ing"]

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 from transformers import PreTrainedTokenizerFast
 from transformers.integrations.gguf import convert_gguf_tokenizer
 
-from regard.models import tokenizer
+from regard.models import gguf_tokenizer
 
 TRAINING = [
     "the cat sat on the mat and the other cat did not, because there was no other mat to sit on",
@@ -100,14 +100,14 @@ def of_transformers(fields: Mapping[str, Any]) -> Tokenizer:
 
 @pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe"])
 def test_byte_level_text_comes_back(pre: str) -> None:
-    ours = tokenizer.build(byte_level(pre))
+    ours = gguf_tokenizer.build(byte_level(pre))
     for text in CORPUS:
         assert ours.decode(ours.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe"])
 def test_byte_level_tokens_are_those_of_transformers(pre: str) -> None:
-    ours, theirs = tokenizer.build(byte_level(pre)), of_transformers(byte_level(pre))
+    ours, theirs = gguf_tokenizer.build(byte_level(pre)), of_transformers(byte_level(pre))
     for text in CORPUS:
         assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text, add_special_tokens=False).ids
 
@@ -115,7 +115,7 @@ def test_byte_level_tokens_are_those_of_transformers(pre: str) -> None:
 def test_single_digits_are_cut_first() -> None:
     """transformers does not know this way to cut; llama.cpp states it as two expressions, one after the other."""
     words = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-    ours = tokenizer.build(byte_level("smollm"))
+    ours = gguf_tokenizer.build(byte_level("smollm"))
     assert ours.pre_tokenizer is not None
     for text in CORPUS:
         pieces = [text[start:end] for _, (start, end) in ours.pre_tokenizer.pre_tokenize_str(text)]
@@ -125,7 +125,7 @@ def test_single_digits_are_cut_first() -> None:
 
 def test_sentence_pieces_are_those_of_transformers() -> None:
     """Where a text begins with a blank, transformers leaves the blank in front out and llama.cpp does not."""
-    ours, theirs = tokenizer.build(sentence_pieces()), of_transformers(sentence_pieces())
+    ours, theirs = gguf_tokenizer.build(sentence_pieces()), of_transformers(sentence_pieces())
     for text in CORPUS:
         if not text.startswith(" "):
             found = ours.encode(text, add_special_tokens=False).ids
@@ -149,7 +149,7 @@ def best_first(text: str, fields: Mapping[str, Any]) -> list[int]:
 
 
 def test_sentence_pieces_are_merged_best_first() -> None:
-    ours = tokenizer.build(sentence_pieces())
+    ours = gguf_tokenizer.build(sentence_pieces())
     for text in CORPUS:
         found = ours.encode(text, add_special_tokens=False).ids
         assert found == best_first(text, sentence_pieces())
@@ -157,7 +157,7 @@ def test_sentence_pieces_are_merged_best_first() -> None:
 
 
 def test_tokens_that_stand_for_themselves() -> None:
-    ours = tokenizer.build(byte_level("smollm"))
+    ours = gguf_tokenizer.build(byte_level("smollm"))
     assert ours.encode("<|start|>a<|end|><think>").tokens == ["<|start|>", "a", "<|end|>", "<think>"]
     added = {token.content: token.special for token in ours.get_added_tokens_decoder().values()}
     assert added == {"<|start|>": True, "<|end|>": True, "<think>": False}
@@ -179,7 +179,7 @@ def test_texts_begin_and_end_as_the_file_says(
 ) -> None:
     fields = fields | {f"tokenizer.ggml.{name}": value for name, value in said.items()}
     fields = {name: value for name, value in fields.items() if value is not None}
-    ours = tokenizer.build(fields)
+    ours = gguf_tokenizer.build(fields)
     bos, eos = fields["tokenizer.ggml.bos_token_id"], fields["tokenizer.ggml.eos_token_id"]
     inner = ours.encode("mat", add_special_tokens=False).ids
     framed = [*([bos] if begins else []), *inner, *([eos] if ends else [])]
@@ -191,17 +191,17 @@ def test_texts_begin_and_end_as_the_file_says(
 
 def test_a_blank_in_front_can_be_switched_off() -> None:
     fields = sentence_pieces() | {"tokenizer.ggml.add_space_prefix": False}
-    ours = tokenizer.build(fields)
+    ours = gguf_tokenizer.build(fields)
     assert "".join(ours.encode("the", add_special_tokens=False).tokens) == "the"
-    assert tokenizer.build(sentence_pieces()).encode("the", add_special_tokens=False).tokens == ["▁the"]
+    assert gguf_tokenizer.build(sentence_pieces()).encode("the", add_special_tokens=False).tokens == ["▁the"]
     assert ours.decode(ours.encode(" the cat").ids) == " the cat"
 
 
 def test_the_files_are_read_by_transformers(tmp_path: Any) -> None:
     fields = byte_level("smollm")
-    for name, text in tokenizer.files(fields, rows=1000, longest=77).items():
+    for name, text in gguf_tokenizer.files(fields, rows=1000, longest=77).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    theirs, ours = PreTrainedTokenizerFast.from_pretrained(tmp_path), tokenizer.build(fields)
+    theirs, ours = PreTrainedTokenizerFast.from_pretrained(tmp_path), gguf_tokenizer.build(fields)
     for text in CORPUS:
         assert theirs(text).input_ids == ours.encode(text).ids
     assert (theirs.bos_token, theirs.eos_token, theirs.model_max_length) == ("<|start|>", "<|end|>", 77)
@@ -226,9 +226,9 @@ def test_the_files_are_read_by_transformers(tmp_path: Any) -> None:
 def test_fields_that_are_refused(changed: dict[str, Any], text: str) -> None:
     fields = byte_level("smollm") | {f"tokenizer.ggml.{name}": value for name, value in changed.items()}
     with pytest.raises(ValueError, match=re.escape(text)):
-        tokenizer.build({name: value for name, value in fields.items() if value is not None})
+        gguf_tokenizer.build({name: value for name, value in fields.items() if value is not None})
 
 
 def test_more_tokens_than_embeddings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"the file has \d+ tokens and embeddings for 10 only"):
-        tokenizer.files(byte_level("gpt-2"), rows=10, longest=77)
+        gguf_tokenizer.files(byte_level("gpt-2"), rows=10, longest=77)

@@ -53,7 +53,7 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int 
     import torch
 
     from regard.inspection.capture import capture
-    from regard.models.pieces import pieces
+    from regard.models.text import token_labels
 
     model.tokenizer.no_truncation()
     ids = model.tokenizer.encode(text).ids
@@ -67,7 +67,7 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int 
         raise ValueError(f"{name} reads up to {model.reach:,} tokens, the text has {len(ids):,}; shorten it{longer}")
     with torch.inference_mode():
         return capture(
-            model.model, torch.tensor([ids], device="cpu", dtype=torch.int64), tokens=pieces(model.tokenizer, ids)
+            model.model, torch.tensor([ids], device="cpu", dtype=torch.int64), tokens=token_labels(model.tokenizer, ids)
         )
 
 
