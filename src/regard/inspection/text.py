@@ -27,7 +27,7 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
 
 def json_shown(text: str) -> str:
     r"""JSON that a terminal does not obey: DEL and the controls of ISO 6429 as `\u009b`, which means the same there."""
-    return re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _visible_character(character: str, ascii_only: bool) -> str:
@@ -61,13 +61,13 @@ def _columns(character: str) -> int:
 
 def clusters(text: str) -> list[str]:
     """The text cut into characters, each with the marks that sit on it."""
-    found: list[str] = []
+    characters: list[str] = []
     for character in text:
-        if found and _is_joining(character):
-            found[-1] += character
+        if characters and _is_joining(character):
+            characters[-1] += character
         else:
-            found.append(character)
-    return found
+            characters.append(character)
+    return characters
 
 
 def fit(text: str, width: int) -> str:
@@ -76,12 +76,12 @@ def fit(text: str, width: int) -> str:
         return text
     if width <= 0:
         return ""
-    kept = ""
+    start = ""
     for cluster in clusters(text):
-        if display_width(kept + cluster) > width - 1:
+        if display_width(start + cluster) > width - 1:
             break
-        kept += cluster
-    return kept + "…"
+        start += cluster
+    return start + "…"
 
 
 def left(text: str, width: int) -> str:

@@ -43,11 +43,11 @@ def layers_in(path: str | os.PathLike[str]) -> list[CapturedLayer | RefusedLayer
     return capture._layers
 
 
-def read(record: Mapping[str, Any], found: Contents) -> "Capture":
+def read(record: Mapping[str, Any], contents: Contents) -> "Capture":
     """What `write` wrote."""
     from regard.inspection.capture.result import Capture
 
-    layers = [_read(layer, found) for layer in record["layers"]]
+    layers = [_read(layer, contents) for layer in record["layers"]]
     names = [layer.name for layer in layers]
     if len(set(names)) != len(names) or not names:
         raise ValueError("the names of its layers are missing or not all different")
@@ -64,9 +64,9 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
     name = f"{number}."
     source = layer.whole._source
     assert isinstance(source, Computed)
-    asked, start = source.request, layer.spec.get("query_start")
+    request, start = source.request, layer.spec.get("query_start")
     try:
-        spec = spec_of(asked, asked.plane.starts if isinstance(start, Tensor) else start)
+        spec = spec_of(request, request.plane.starts if isinstance(start, Tensor) else start)
     except ValueError as error:
         raise ValueError(f"{layer.name}: {error}") from error
     return {
@@ -85,10 +85,10 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
     }
 
 
-def _read(record: Mapping[str, Any], found: Contents) -> CapturedLayer | RefusedLayer:
+def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | RefusedLayer:
     if "refused" in record:
         return RefusedLayer(_text(record["name"]), _text(record["refused"]))
-    tensors = Noted(found.tensors)
+    tensors = Noted(contents.tensors)
     spec: Any = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
     rounded, grid = decoded_node(record["rounded"], tensors), record["grid"]
     layer = CapturedLayer(
@@ -104,7 +104,7 @@ def _read(record: Mapping[str, Any], found: Contents) -> CapturedLayer | Refused
         None if rounded is None else float(rounded),
         float(decoded_node(record["row sums off by"], tensors)),
     )
-    layer.whole._source.before_use(partial(found.verify, tensors.names))
+    layer.whole._source.before_use(partial(contents.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:
         raise ValueError(f"{layer.name} has no heads, or is {layer.kind!r}")
     if layer.matrix.shape[-3] != len(layer.heads) or len(set(layer.heads)) != len(layer.heads):

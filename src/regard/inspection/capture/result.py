@@ -118,14 +118,14 @@ class Capture:
 
     def numbers(self, layer: int | str) -> tuple[int, ...]:
         """The numbers that the heads of a layer have in the model; all, unless `heads` were chosen."""
-        return self._shown(layer).heads
+        return self._layer(layer).heads
 
     def heads(self, **options: Any) -> Table:
         """A table of all heads: what they look at, in numbers. Options as in `regard.inspection.heads.head_table`."""
         from regard.inspection.heads import head_table
 
-        found: Table = head_table(self, **options)
-        return found
+        table: Table = head_table(self, **options)
+        return table
 
     def show(self, **options: Any) -> None:
         """Print an overview of layers and heads that fits the terminal."""
@@ -153,15 +153,15 @@ class Capture:
     def __len__(self) -> int:
         return len(self._layers)
 
-    def __getitem__(self, asked: int | str | tuple[int | str, Any]) -> AttentionMatrix:
-        if isinstance(asked, tuple):
-            if len(asked) != 2:
-                raise IndexError(f"a capture is indexed by [layer] or [layer, head], got {len(asked)} indices")
-            found = self[asked[0]]
-            places = _head_indices(asked[1], self._shown(asked[0]))
-            part: AttentionMatrix = found[(*(slice(None),) * (found.ndim - 3), places)]
+    def __getitem__(self, index: int | str | tuple[int | str, Any]) -> AttentionMatrix:
+        if isinstance(index, tuple):
+            if len(index) != 2:
+                raise IndexError(f"a capture is indexed by [layer] or [layer, head], got {len(index)} indices")
+            matrix = self[index[0]]
+            heads = _head_indices(index[1], self._layer(index[0]))
+            part: AttentionMatrix = matrix[(*(slice(None),) * (matrix.ndim - 3), heads)]
             return part
-        layer = self._shown(asked)
+        layer = self._layer(index)
         if layer.name not in self._matrices or self._session is not None:  # it may have grown
             self._matrices[layer.name] = self._labels.labeled(layer)
         return self._matrices[layer.name]
@@ -185,37 +185,34 @@ class Capture:
         part._matrices = self._matrices
         return part
 
-    def _shown(self, asked: int | str) -> CapturedLayer:
-        layer = self._layer(asked)
+    def _layer(self, index: int | str) -> CapturedLayer:
+        layers = self._layers
+        if isinstance(index, str):
+            names = [layer.name for layer in layers]
+            if index not in names:
+                raise KeyError(f"no layer {index!r}; there are {', '.join(names)}")
+            index = names.index(index)
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise TypeError(f"a layer is a number or a name, got {type(index).__name__}")
+        if not -len(layers) <= index < len(layers):
+            raise IndexError(f"there is no layer {index}: there are {len(layers)}, 0 to {len(layers) - 1}")
+        layer = layers[index]
         if isinstance(layer, RefusedLayer):
             raise ValueError(f"{layer.name} cannot be shown: {layer.reason}")
         return layer
 
-    def _layer(self, asked: int | str) -> CapturedLayer | RefusedLayer:
-        layers = self._layers
-        if isinstance(asked, str):
-            for layer in layers:
-                if layer.name == asked:
-                    return layer
-            raise KeyError(f"no layer {asked!r}; there are {', '.join(self.layers)}")
-        if isinstance(asked, bool) or not isinstance(asked, int):
-            raise TypeError(f"a layer is a number or a name, got {type(asked).__name__}")
-        if not -len(layers) <= asked < len(layers):
-            raise IndexError(f"there is no layer {asked}: there are {len(layers)}, 0 to {len(layers) - 1}")
-        return layers[asked]
 
-
-def _head_indices(asked: Any, layer: CapturedLayer) -> Any:
+def _head_indices(heads: Any, layer: CapturedLayer) -> Any:
     """The indices of heads by their numbers in the model."""
     if len(layer.heads) == layer.total:
-        return asked
+        return heads
     captured = ", ".join(map(str, layer.heads))
-    listed = asked if isinstance(asked, list | tuple | range) else [asked]
+    listed = heads if isinstance(heads, list | tuple | range) else [heads]
     for head in listed:
         if isinstance(head, bool) or not isinstance(head, int) or head not in layer.heads:
             raise IndexError(f"head {head!r} of {layer.name} was not captured; captured are {captured}")
     places = [layer.heads.index(head) for head in listed]
-    return places if listed is asked else places[0]
+    return places if listed is heads else places[0]
 
 
 HEAD = ("", "layer", "heads", "queries × keys", "mechanism", "row sums off by")

@@ -236,7 +236,10 @@ class CallRecorder:
 
     def _store(self, module: RunningModule, call: AttentionCall) -> None:
         latest = self._latest.get(module.path)
-        selected = self._cast(chosen(call, self._selection.heads))
+        selected = chosen(call, self._selection.heads)
+        if self._dtype is not None:
+            query, key = (tensor.to(self._dtype) for tensor in (selected.call.query, selected.call.key))
+            selected = selected._replace(call=replace(selected.call, query=query, key=key))
         if isinstance(latest, LayerSteps):
             stored = selected._replace(call=without_empty_slots(selected.call, len(latest.key)))
             step = latest.continuation(stored.call, module.generating)
@@ -250,13 +253,6 @@ class CallRecorder:
         stored = selected._replace(call=without_empty_slots(selected.call, 0))
         copy = stored._replace(call=self._copies.copy(stored.call))
         self._measure_rounding(self._new(module.path, lambda name: LayerSteps(name, copy)), call, stored)
-
-    def _cast(self, selected: Chosen) -> Chosen:
-        """With queries and keys in the type in which they are stored."""
-        if self._dtype is None:
-            return selected
-        query, key = (tensor.to(self._dtype) for tensor in (selected.call.query, selected.call.key))
-        return selected._replace(call=replace(selected.call, query=query, key=key))
 
     def _order(self, layer: LayerSteps, new_keys: int, order: Tensor | None) -> Tensor | None:
         """The order of beams. Keys that do not change do not show it; the self-attention that ran before does."""

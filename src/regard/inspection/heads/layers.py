@@ -73,7 +73,7 @@ class CaptureLike(Protocol):
     def refused(self) -> dict[str, str]:
         """Layers that cannot be shown, and why."""
 
-    def __getitem__(self, asked: int) -> AttentionMatrix:
+    def __getitem__(self, layer: int) -> AttentionMatrix:
         """The matrix of a layer."""
 
     def numbers(self, layer: int) -> tuple[int, ...]:
@@ -159,36 +159,36 @@ class LayerReader:
                 return sight
         plane = request.plane
         queries = self.queries if _fits(self.queries, plane.batch, plane.queries) else None
-        found = sight_of(request, words, within, self.wanted, queries)
-        self.cache.append((request, words, within, found))
-        return found
+        new = sight_of(request, words, within, self.wanted, queries)
+        self.cache.append((request, words, within, new))
+        return new
 
 
 def _fits(rows: Tensor | None, batch: int, count: int) -> bool:
     return rows is not None and rows.shape[-1] == count and len(rows) in (1, batch)
 
 
-def layer_indices(capture: CaptureLike, asked: Iterable[Name] | Name | slice | None) -> list[int]:
+def layer_indices(capture: CaptureLike, layers: Iterable[Name] | Name | slice | None) -> list[int]:
     """Indices of layers given by number, name, several of them or None for all; refused layers only if named."""
     names = capture.layers
-    if asked is None or isinstance(asked, slice):
-        chosen = range(len(names))[slice(None) if asked is None else asked]
+    if layers is None or isinstance(layers, slice):
+        chosen = range(len(names))[slice(None) if layers is None else layers]
         return [number for number in chosen if names[number] not in capture.refused]
-    if isinstance(asked, int | str):
-        asked = (asked,)
-    found = []
-    for each in asked:
+    if isinstance(layers, int | str):
+        layers = (layers,)
+    indices = []
+    for each in layers:
         if isinstance(each, str):
             if each not in names:
                 raise KeyError(f"no layer {each!r}; there are {', '.join(names)}")
-            found.append(names.index(each))
+            indices.append(names.index(each))
         elif isinstance(each, bool) or not isinstance(each, int):
             raise TypeError(f"a layer is a number or a name, got {type(each).__name__}")
         elif not -len(names) <= each < len(names):
             raise IndexError(f"layer {each} of {len(names)}")
         else:
-            found.append(each % len(names))
-    return found
+            indices.append(each % len(names))
+    return indices
 
 
 def _same(one: KeyTokens, other: KeyTokens) -> bool:
@@ -200,11 +200,11 @@ def _same(one: KeyTokens, other: KeyTokens) -> bool:
 
 
 def _bools(queries: Any) -> Tensor:
-    found = queries if isinstance(queries, Tensor) else torch.as_tensor(np.asarray(queries), device="cpu")
-    if found.ndim not in (1, 2) or found.is_floating_point() or not bool(((found == 0) | (found == 1)).all()):
+    counted = queries if isinstance(queries, Tensor) else torch.as_tensor(np.asarray(queries), device="cpu")
+    if counted.ndim not in (1, 2) or counted.is_floating_point() or not bool(((counted == 0) | (counted == 1)).all()):
         raise TypeError(
             "queries must be True where a query counts, (query,) or (batch, query), got "
-            f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+            f"{str(counted.dtype).removeprefix('torch.')} of shape {tuple(counted.shape)}"
         )
-    found = found.detach().cpu().bool()
-    return found if found.ndim == 2 else found.unsqueeze(0)
+    counted = counted.detach().cpu().bool()
+    return counted if counted.ndim == 2 else counted.unsqueeze(0)

@@ -22,12 +22,12 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
         return {}
     rows = source.known(("entropy", "distance") if layer.within else ("entropy",)).statistics
     entropy = rows["entropy"].double().cpu()
-    found = {"entropy": _mean(entropy, sight.counted)}
-    found["relative"] = _mean(entropy / sight.keys.clamp(min=2).double().log(), sight.keys > 1)
+    result = {"entropy": _mean(entropy, sight.counted)}
+    result["relative"] = _mean(entropy / sight.keys.clamp(min=2).double().log(), sight.keys > 1)
     if layer.within:
-        found["distance"] = _mean(rows["distance"].double().cpu(), sight.counted)
+        result["distance"] = _mean(rows["distance"].double().cpu(), sight.counted)
     if (sink := layer.sink) is not None:
-        found["sink"] = _mean(sink, sight.counted)
+        result["sink"] = _mean(sink, sight.counted)
     shares: dict[str, Tensor] = {}
     for name in NARROW:
         if name in sight.kinds and name in wanted:
@@ -41,12 +41,12 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
                 pairs.take(block)
             report("reading the weights", block.rows.stop, source.queries, "rows")
     for name, share in (shares | wide.result).items():
-        found[name] = _mean(share, sight.sees[name])
+        result[name] = _mean(share, sight.sees[name])
     if pairs is not None:
         alone = sight.counted.any(1).any(-1, keepdim=True)
         noise = layer.noise(slice(None)) if centered else None
-        found["similarity"] = torch.where(alone, _to_others(cosines(pairs.result, noise)), torch.nan)
-    return {name: found[name] for name in wanted if name in found}
+        result["similarity"] = torch.where(alone, _to_others(cosines(pairs.result, noise)), torch.nan)
+    return {name: result[name] for name in wanted if name in result}
 
 
 def _mean(values: Tensor, over: Tensor) -> Tensor:
@@ -101,13 +101,13 @@ class HeadProducts:
 
     def take(self, block: Block) -> None:
         """Add a rectangle."""
-        found = block.weights.unflatten(0, (-1, self.heads))
+        weights = block.weights.unflatten(0, (-1, self.heads))
         if self.mean is not None:
             visible = None if block.visible is None else block.visible.unflatten(0, (-1, self.heads))
-            found = centered_weights(found, visible, self.mean[..., block.rows])
+            weights = centered_weights(weights, visible, self.mean[..., block.rows])
         if self.counted is not None:
-            found = found * self.counted[..., block.rows].to(found).unsqueeze(-1)
-        self.result += products(found)
+            weights = weights * self.counted[..., block.rows].to(weights).unsqueeze(-1)
+        self.result += products(weights)
 
 
 def centered_weights(weights: Tensor, visible: Tensor | None, mean: Tensor) -> Tensor:
@@ -127,8 +127,8 @@ def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
     square = gram.diagonal(dim1=-2, dim2=-1)
     size = torch.where(square > (0.0 if noise is None else noise), square, 0.0).sqrt()
     both = size.unsqueeze(-1) * size.unsqueeze(-2)
-    found = torch.where(both > 0, gram / torch.where(both > 0, both, 1.0), 0.0).clamp(-1.0, 1.0)
-    return torch.where(gram.isnan(), torch.nan, found)
+    cosine = torch.where(both > 0, gram / torch.where(both > 0, both, 1.0), 0.0).clamp(-1.0, 1.0)
+    return torch.where(gram.isnan(), torch.nan, cosine)
 
 
 EXACT = 512  # more queries than this are sampled:
@@ -147,18 +147,18 @@ class NearestHeads:
 
 def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dict[int, NearestHeads]:
     """The nearest heads by the number of the layer, (batch or 1, head) each. Only layers of equal size are compared."""
-    found: dict[int, NearestHeads] = {}
+    by_layer: dict[int, NearestHeads] = {}
     groups: dict[tuple[int, ...], list[HeadLayer]] = {}
     for layer in layers:
         plane = layer.source.request.plane
         groups.setdefault((plane.batch, plane.queries, plane.keys), []).append(layer)
     for group in groups.values():
-        alike = _similarities(group, centered)
+        similarity = _similarities(group, centered)
         counts = torch.stack([layer.sight.counted.any(1).any(-1) for layer in group]).all(0)
-        alike = torch.where(counts.view(-1, 1, 1), alike, torch.nan)
-        alike = alike if per_batch else alike.nanmean(0, keepdim=True)
-        found |= _split(group, alike)
-    return found
+        similarity = torch.where(counts.view(-1, 1, 1), similarity, torch.nan)
+        similarity = similarity if per_batch else similarity.nanmean(0, keepdim=True)
+        by_layer |= _split(group, similarity)
+    return by_layer
 
 
 def sampled(queries: int) -> Iterator[slice]:
@@ -192,13 +192,13 @@ def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
 def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
     """(batch, head, row, key); 0 in rows that do not count."""
     source = layer.source
-    found: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
+    weights: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
     if centered:
-        found = centered_weights(found, visible(source.request, rows), layer.mean[..., rows])
-    return found * layer.sight.counted[..., rows].to(found).unsqueeze(-1)
+        weights = centered_weights(weights, visible(source.request, rows), layer.mean[..., rows])
+    return weights * layer.sight.counted[..., rows].to(weights).unsqueeze(-1)
 
 
-def _split(group: Sequence[HeadLayer], alike: Tensor) -> dict[int, NearestHeads]:
+def _split(group: Sequence[HeadLayer], similarity: Tensor) -> dict[int, NearestHeads]:
     """(batch, head, head) of all layers to the nearest head of each."""
     numbers = torch.tensor(
         [layer.number for layer in group for _ in range(layer.source.heads)], device="cpu", dtype=torch.int64
@@ -207,18 +207,18 @@ def _split(group: Sequence[HeadLayer], alike: Tensor) -> dict[int, NearestHeads]
     shown = torch.tensor(
         [head in layer.shown for layer in group for head in layer.heads], device="cpu", dtype=torch.bool
     )
-    alike = torch.where(shown, alike, -2.0)
-    alike.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
-    value, place = torch.where(alike.isnan(), -2.0, alike).max(-1)
+    similarity = torch.where(shown, similarity, -2.0)
+    similarity.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
+    value, place = torch.where(similarity.isnan(), -2.0, similarity).max(-1)
     none = value < -1.5
     best = NearestHeads(
         torch.where(none, -1, numbers[place]),
         torch.where(none, -1, heads[place]),
         torch.where(none, torch.nan, value),
     )
-    found, first = {}, 0
+    by_layer, first = {}, 0
     for layer in group:
         own = slice(first, first + layer.source.heads)
-        found[layer.number] = NearestHeads(best.layer[:, own], best.head[:, own], best.similarity[:, own])
+        by_layer[layer.number] = NearestHeads(best.layer[:, own], best.head[:, own], best.similarity[:, own])
         first = own.stop
-    return found
+    return by_layer

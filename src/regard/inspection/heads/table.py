@@ -38,32 +38,36 @@ def head_table(
 
     `which`: some of the columns. `layers`: numbers, names or a slice. `ids`, (key,) or (batch, key), or `tokens`
     (strings) tell which tokens are the same; without them the labels of the capture do. `queries`: True where a query
-    counts, (query,) or (batch, query). `cross`: the layers that look at another text, if they are not found by
-    themselves. `centered`: similarities of rows less their mean. `per_batch`: a row for each batch row instead of the
-    mean. `progress` is called with (steps done, all steps).
+    counts, (query,) or (batch, query). `cross`: the layers that look at another text, if their
+    names and shapes do not tell. `centered`: similarities of rows less their mean. `per_batch`: a row for each batch
+    row instead of the mean. `progress` is called with (steps done, all steps).
     """
-    wanted = _columns(which)
+    columns = _columns(which)
     chosen = layer_indices(capture, layers)
-    compared = any(name in NEAREST for name in wanted)
-    reader = LayerReader(capture, chosen, wanted, ids=ids, tokens=tokens, queries=queries, cross=cross)
-    found: list[tuple[HeadLayer, dict[str, Tensor]]] = []
+    compared = any(name in NEAREST for name in columns)
+    reader = LayerReader(capture, chosen, columns, ids=ids, tokens=tokens, queries=queries, cross=cross)
+    layer_statistics: list[tuple[HeadLayer, dict[str, Tensor]]] = []
     steps = len(chosen) + compared
     with display():
         for done, number in enumerate(chosen):
             report(f"heads of layer {number}", done, steps, "parts")
             layer = reader.layer(number)
-            found.append((layer, head_statistics(layer, wanted, centered)))
+            layer_statistics.append((layer, head_statistics(layer, columns, centered)))
             if progress is not None:
                 progress(done + 1, steps)
         near: dict[int, NearestHeads] = {}
         if compared:
             report("nearest heads", steps - 1, steps, "parts")
-            near = nearest([layer for layer, _ in found], centered, per_batch)
+            near = nearest([layer for layer, _ in layer_statistics], centered, per_batch)
             if progress is not None:
                 progress(steps, steps)
-    rows = [row for layer, means in found for row in _rows(layer, means, near.get(layer.number), wanted, per_batch)]
+    rows = [
+        row
+        for layer, means in layer_statistics
+        for row in _rows(layer, means, near.get(layer.number), columns, per_batch)
+    ]
     return Table(
-        ("layer", "name", *(("batch",) if per_batch else ()), "head", *wanted), rows, _title(capture, layers), DECIMALS
+        ("layer", "name", *(("batch",) if per_batch else ()), "head", *columns), rows, _title(capture, layers), DECIMALS
     )
 
 
@@ -73,37 +77,37 @@ def layer_table(capture: CaptureLike, **options: Any) -> Table:
     `similarity` is the mean cosine over all pairs of its heads, 1 if there is only one.
     """
     heads = head_table(capture, **options)
-    kept = [name for name in heads.columns if name not in ("layer", "name", "batch", "head", *NEAREST[:2])]
+    averaged = [name for name in heads.columns if name not in ("layer", "name", "batch", "head", *NEAREST[:2])]
     keys = [name for name in ("layer", "name", "batch") if name in heads.columns]
     groups: dict[tuple[Cell, ...], list[dict[str, Cell]]] = {}
     for row in heads:
         groups.setdefault(tuple(row[name] for name in keys), []).append(row)
     rows = [
-        (*key, len(members), *(_average([row[name] for row in members]) for name in kept))
+        (*key, len(members), *(_average([row[name] for row in members]) for name in averaged))
         for key, members in groups.items()
     ]
-    return Table((*keys, "heads", *kept), rows, heads.title, DECIMALS)
+    return Table((*keys, "heads", *averaged), rows, heads.title, DECIMALS)
 
 
 def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:
     if which is None:
         return COLUMNS
-    asked = (which,) if isinstance(which, str) else tuple(which)
-    for name in asked:
+    names = (which,) if isinstance(which, str) else tuple(which)
+    for name in names:
         if name not in COLUMNS:
             raise ValueError(f"which names columns, {', '.join(COLUMNS)}; got {name!r}")
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(names))
 
 
 def _rows(
-    layer: HeadLayer, found: dict[str, Tensor], near: NearestHeads | None, wanted: Sequence[str], per_batch: bool
+    layer: HeadLayer, statistics: dict[str, Tensor], near: NearestHeads | None, columns: Sequence[str], per_batch: bool
 ) -> Iterable[tuple[Cell, ...]]:
     """One for each head, or for each batch row and head."""
     plane = layer.source.request.plane
-    means = {name: values if per_batch else values.nanmean(0, keepdim=True) for name, values in found.items()}
+    means = {name: values if per_batch else values.nanmean(0, keepdim=True) for name, values in statistics.items()}
     for row in range(plane.batch if per_batch else 1):
         for number in layer.shown:
-            cells = [_cell(name, means, near, row, layer.heads.index(number)) for name in wanted]
+            cells = [_cell(name, means, near, row, layer.heads.index(number)) for name in columns]
             yield (layer.number, layer.name, *((row,) if per_batch else ()), number, *cells)
 
 

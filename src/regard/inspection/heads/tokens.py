@@ -29,26 +29,26 @@ def key_tokens(ids: Any, tokens: TokenRows | None) -> KeyTokens:
     rows = _token_rows(tokens)
     if numbers is not None and numbers.shape[-1] != len(rows[0]):
         raise ValueError(f"ids and tokens must be of one length, got {numbers.shape[-1]} ids and {len(rows[0])} tokens")
-    known: dict[str, int] = {}
-    found = torch.tensor(
-        [[known.setdefault(token, len(known)) for token in row] for row in rows], device="cpu", dtype=torch.int64
+    distinct: dict[str, int] = {}
+    equal = torch.tensor(
+        [[distinct.setdefault(token, len(distinct)) for token in row] for row in rows], device="cpu", dtype=torch.int64
     )
-    signs = torch.tensor([is_punctuation(token) for token in known], dtype=torch.bool, device="cpu")
-    return KeyTokens(found if numbers is None else numbers, signs[found])
+    signs = torch.tensor([is_punctuation(token) for token in distinct], dtype=torch.bool, device="cpu")
+    return KeyTokens(equal if numbers is None else numbers, signs[equal])
 
 
 def _token_numbers(ids: Any) -> Tensor:
-    found = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids), device="cpu")
-    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool or found.ndim not in (1, 2):
-        kind = str(found.dtype).removeprefix("torch.")
+    rows = ids if isinstance(ids, Tensor) else torch.as_tensor(np.asarray(ids), device="cpu")
+    if rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool or rows.ndim not in (1, 2):
+        kind = str(rows.dtype).removeprefix("torch.")
         raise TypeError(
-            f"ids must be integers, (key,) or (batch, key), got {kind} of shape {tuple(found.shape)}; "
+            f"ids must be integers, (key,) or (batch, key), got {kind} of shape {tuple(rows.shape)}; "
             "strings are passed as tokens="
         )
-    found = found.detach().cpu().long()
-    found = found if found.ndim == 2 else found.unsqueeze(0)
-    numbers: Tensor = found.unique(return_inverse=True)[1]
-    return numbers.view(found.shape)
+    rows = rows.detach().cpu().long()
+    rows = rows if rows.ndim == 2 else rows.unsqueeze(0)
+    numbers: Tensor = rows.unique(return_inverse=True)[1]
+    return numbers.view(rows.shape)
 
 
 def _token_rows(tokens: TokenRows) -> list[list[str]]:

@@ -79,26 +79,15 @@ class ModuleNames:
         path, generating = None, False
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            module = _first_argument(frame)
-            if module is not None and module in self._paths:
-                path = path or self._paths[_attention(module)]
+            code = frame.f_code
+            module = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if isinstance(module, nn.Module) and module in self._paths:
+                if isinstance(module, nn.TransformerEncoderLayer):  # its fast path does not call its attention module
+                    module = module.self_attn
+                path = path or self._paths[module]
                 generating = generating or frame.f_code.co_name == "generate"
             frame = frame.f_back
         return None if path is None else RunningModule(path, generating)
-
-
-def _first_argument(frame: FrameType) -> nn.Module | None:
-    """The first argument of a function, if it is a module."""
-    code = frame.f_code
-    if not code.co_argcount:
-        return None
-    first = frame.f_locals.get(code.co_varnames[0])
-    return first if isinstance(first, nn.Module) else None
-
-
-def _attention(module: nn.Module) -> nn.Module:
-    """The fast path of an encoder layer does not call its attention module."""
-    return module.self_attn if isinstance(module, nn.TransformerEncoderLayer) else module
 
 
 class TensorCopies:

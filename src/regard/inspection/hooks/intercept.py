@@ -51,8 +51,8 @@ _open_blocks = 0
 
 @contextmanager
 def intercepting(model: nn.Module, on_call: OnCall, watch: Watch | None = None) -> Iterator[None]:
-    """Call `on_call` after every attention call in this thread with a function that parses the call. `watch` is told
-    of attention that is not intercepted."""
+    """Call `on_call` after every attention call in this thread with a function that parses the call. `watch`
+    collects attention that is not intercepted."""
     with _hooked(model, _local.callbacks, on_call, watch):
         yield
 
@@ -78,7 +78,7 @@ def _hooked(model: nn.Module, entries: list[Any], entry: Any, watch: Watch | Non
             with _lock:
                 _count(1)
                 entered = True
-                _removers.extend(_hook_names(module) for module in _modules_of(model))
+                _removers.append(_hook_names(_modules_of(model)))
             entries.append(entry)
         with _Kernels(trace), ExitStack() as stack:
             if watch is not None:
@@ -260,19 +260,14 @@ def _hook_attend() -> Callable[[], None]:
     return _replace(module, "active_transform", hook)
 
 
-def _hook_names(module: Any) -> Callable[[], None]:
-    """Intercept attend and attend_chunks under all names that they have in a Python module."""
-    names = [name for name, value in vars(module).items() if value is attend or value is attend_chunks]
-    removers = []
-    for name in names:
-        function = getattr(module, name)
-        removers.append(_replace(module, name, _hooked_function(function, OURS[function], rerun.plain)))
-
-    def remove() -> None:
-        for each in removers:
-            each()
-
-    return remove
+def _hook_names(modules: list[Any]) -> Callable[[], None]:
+    """Intercept attend and attend_chunks under all names that they have in Python modules."""
+    stack = ExitStack()
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if value is attend or value is attend_chunks:
+                stack.callback(_replace(module, name, _hooked_function(value, OURS[value], rerun.plain)))
+    return stack.close
 
 
 def _hooked_function(

@@ -219,9 +219,9 @@ class Pattern(Change):
         call = modified.call
         weights = table_part(given, modified, site, "the pattern").to(call.query.device, modified.request.dtype)
         weights = weights[(None,) * (4 - weights.ndim)]
-        wanted = (*call.query.shape[:3], modified.keys)
-        if any(size not in (1, full) for size, full in zip(weights.shape, wanted, strict=True)):
-            raise ValueError(f"the pattern is {tuple(weights.shape)}, the call (batch, head, query, key) is {wanted}")
+        shape = (*call.query.shape[:3], modified.keys)
+        if any(size not in (1, full) for size, full in zip(weights.shape, shape, strict=True)):
+            raise ValueError(f"the pattern is {tuple(weights.shape)}, the call (batch, head, query, key) is {shape}")
         if bool((weights < 0).any()) or not bool(weights.isfinite().all()):
             raise ValueError("the pattern has weights below 0, or not finite")
         chosen = column(site.heads, weights.device)

@@ -39,8 +39,8 @@ def needed(request: Request) -> bool:
 
 def row_statistic(request: Request, name: str) -> Tensor:
     """lse or entropy with its graph, (map, query)."""
-    found: Tensor = getattr(run(replace(request, aux=(name,))).aux, name)
-    return found.flatten(0, 2)
+    statistic: Tensor = getattr(run(replace(request, aux=(name,))).aux, name)
+    return statistic.flatten(0, 2)
 
 
 def mass(source: Computed, mask: Mask) -> Tensor:
@@ -52,39 +52,39 @@ def mass(source: Computed, mask: Mask) -> Tensor:
         return _by_row_blocks(request, mask)
     inside = replace(inside, normalizer=Softmax())
     part = row_states(inside)
-    some, every = (found.state.double() + found.rest.double() for found in (part, source.known()))
+    some, every = (rows.state.double() + rows.rest.double() for rows in (part, source.known()))
     empty = part.state == -torch.inf
     share = torch.where(empty, 0.0, (torch.where(empty, 0.0, some) - torch.where(empty, 0.0, every)).exp())
-    found = share.to(source.dtype).flatten(0, 1)
+    mass = share.to(source.dtype).flatten(0, 1)
     if not needed(request):
-        return found
+        return mass
     logs = []
     for asked in (inside, request):
         lse = row_statistic(asked, "lse")
         lse = torch.where(empty.flatten(0, 1), 0.0, lse)
         logs.append(lse - lse.detach())
-    return found * (logs[0] - logs[1]).exp()
+    return mass * (logs[0] - logs[1]).exp()
 
 
 def _by_row_blocks(request: Request, mask: Mask) -> Tensor:
     """For full-row normalizers; backward computes each block of rows again."""
     kernel, _, operands = lower_tiled(request)
     plane = request.plane
-    found = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
+    parts = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
     for rows, tiles in kernel.schedule.strips:
 
-        def strip(*given: Tensor, rows: slice = rows, tiles: list = tiles) -> Tensor:  # type: ignore[type-arg]
+        def block(*given: Tensor, rows: slice = rows, tiles: list = tiles) -> Tensor:  # type: ignore[type-arg]
             weights = full_row_weights(kernel, row_block_logits(kernel, rows, tiles, given)[0])[0]
             seen = mask.visible(plane.pairs(rows, column_span(tiles)))
             return torch.where(seen, weights, 0.0).sum(-1).flatten(0, 2)
 
         if not tiles:
-            found.append(found[0].new_zeros((found[0].shape[0], rows.stop - rows.start)))
+            parts.append(parts[0].new_zeros((parts[0].shape[0], rows.stop - rows.start)))
         elif torch.is_grad_enabled() and any(operand.requires_grad for operand in operands):
-            found.append(checkpoint(strip, *operands, use_reentrant=False))
+            parts.append(checkpoint(block, *operands, use_reentrant=False))
         else:
-            found.append(strip(*operands))
-    return torch.cat(found, 1)
+            parts.append(block(*operands))
+    return torch.cat(parts, 1)
 
 
 def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:

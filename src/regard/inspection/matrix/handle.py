@@ -98,7 +98,7 @@ class AttentionMatrix(WeightArray):
     def from_weights(cls, weights: Any, query_tokens: Tokens = None, key_tokens: Tokens = None) -> "AttentionMatrix":
         """A handle on given weights: axes that end in (query, key), or a sequence of such, one for each layer."""
         if isinstance(weights, list | tuple) and any(layer is None for layer in weights):
-            raise ValueError("a layer of the weights is None: the model kept none; ask it for eager attention")
+            raise ValueError("a layer of the weights is None: the model kept none; call it for eager attention")
         if isinstance(weights, list | tuple) and weights and hasattr(weights[0], "shape") and weights[0].ndim > 1:
             layers = [_array(layer) for layer in weights]
             if len({layer.shape for layer in layers}) > 1:
@@ -129,7 +129,7 @@ class AttentionMatrix(WeightArray):
         if isinstance(self._source, Stored) and self._source.weights.requires_grad:
             weights = self._source.weights
             return self._of(-(weights * torch.where(weights > 0, weights, 1.0).log()).sum(-1))
-        return self._tensor(ReductionCall("entropy"))
+        return self._tensor("entropy")
 
     def mass(self, mask: Mask | Tensor | str) -> Tensor:
         """The share of each row's weight that lies on a mask; differentiable.
@@ -149,29 +149,29 @@ class AttentionMatrix(WeightArray):
 
     def peak(self) -> Peak:
         """The largest weight of each row and its key (the first of equals)."""
-        found: Peak = self._ask(ReductionCall("peak"))
-        return found
+        peak: Peak = self._reduced("peak")
+        return peak
 
     def topk(self, k: int) -> TopK:
         """The k largest weights of each row, largest first, and their keys; 0 and −1 past the last visible key."""
         self._has_room(f"topk({checks.whole('k', k, 1)})", self._source.queries * k)
-        found: TopK = self._ask(ReductionCall("topk", (k,)))
-        return found
+        largest: TopK = self._reduced("topk", k)
+        return largest
 
     def received(self) -> Tensor:
         """Σ over queries of the weights, (…, key)."""
-        return self._tensor(ReductionCall("received"))
+        return self._tensor("received")
 
     def distance(self) -> Distance:
         """Mean and spread of |i − j| of each row."""
         if isinstance(self._source, Computed):
             self._positions(Full())
-        found: Distance = self._ask(ReductionCall("distance"))
-        return found
+        distance: Distance = self._reduced("distance")
+        return distance
 
     def rowsum(self) -> Tensor:
         """Σ over keys of the weights as they are computed again: 1, or 1 − e^(sink − lse), or 0 of an empty row."""
-        return self._tensor(ReductionCall("rowsum"))
+        return self._tensor("rowsum")
 
     def pool(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> Tensor:
         """A grid of rows × cols cells over all pairs; only visible pairs count, and a cell without any is 0.
@@ -202,7 +202,7 @@ class AttentionMatrix(WeightArray):
             raise ValueError("similarity compares heads; this handle is a single one")
         rows = self._lead // self._whole.source.heads
         alike = bool((rows == rows[..., :1]).all())  # all in one batch row; else any two maps are compared
-        gram, maps = self._root(ReductionCall("gram", (centered, alike)))
+        gram, maps = self._root("gram", centered, alike)
         heads = gram.shape[-1]
         cosines = _cosine(gram.view(-1, heads, heads))
         row, head = maps.to(self.device) // heads, maps.to(self.device) % heads
@@ -219,11 +219,11 @@ class AttentionMatrix(WeightArray):
         rows = rows.to(torch.promote_types(rows.dtype, self.dtype))
         maps = self._maps.reshape(-1, self._maps.shape[-1])
         flat = rows.reshape(len(maps), *rows.shape[-2:])
-        found = flat.new_zeros((*flat.shape[:2], self._source.keys))
+        product = flat.new_zeros((*flat.shape[:2], self._source.keys))
         with torch.no_grad():
             for block in self._source.blocks():
-                found[..., block.columns] += flat[..., block.rows] @ block.weights[maps].mean(1).to(flat.dtype)
-        return found.view(*rows.shape[:-1], self._source.keys)
+                product[..., block.columns] += flat[..., block.rows] @ block.weights[maps].mean(1).to(flat.dtype)
+        return product.view(*rows.shape[:-1], self._source.keys)
 
     def survey(self, *names: str, rows: int = 1024, cols: int = 1024) -> dict[str, Any]:
         """Several reductions by name in as few passes as possible; "pool" gives a PooledGrid with mean, max and sum.
@@ -242,8 +242,8 @@ class AttentionMatrix(WeightArray):
         rows, cols = self._size(rows, cols)
         if "distance" in names and isinstance(self._source, Computed):
             self._positions(Full())
-        asks = [ReductionCall(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
-        missing = [ask for ask in asks if ask not in self._whole.results and ask not in self._own.results]
+        calls = [ReductionCall(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
+        missing = [call for call in calls if call not in self._whole.results and call not in self._own.results]
         self._own.results.update(survey(self._source, missing))
         grid = self._stretched(rows, cols) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
@@ -310,7 +310,7 @@ class AttentionMatrix(WeightArray):
         if count > MOST:
             raise ValueError(
                 f"{what} would hold {checks.written(count)} numbers, more than 2**40; the matrix has "
-                f"{self._source.queries:,} queries and {self._source.keys:,} keys, ask for no more than these"
+                f"{self._source.queries:,} queries and {self._source.keys:,} keys, call for no more than these"
             )
 
     def _computed(self, what: str) -> Computed:
@@ -318,21 +318,21 @@ class AttentionMatrix(WeightArray):
             return self._source
         raise ValueError(f"{what} needs queries and keys; these weights were given as they are")
 
-    def _root(self, ask: ReductionCall) -> tuple[Any, Tensor]:
-        """The result for all maps of a source, and this handle's maps among them."""
-        if ask in self._whole.results:
-            return self._whole.results[ask], self._lead
-        if ask not in self._own.results:
-            self._own.results.update(survey(self._source, [ask]))
-        return self._own.results[ask], self._maps
+    def _root(self, name: str, *arguments: Any) -> tuple[Any, Tensor]:
+        """The result of a reduction for all maps of a source, and this handle's maps among them."""
+        call = ReductionCall(name, arguments)
+        if call in self._whole.results:
+            return self._whole.results[call], self._lead
+        if call not in self._own.results:
+            self._own.results.update(survey(self._source, [call]))
+        return self._own.results[call], self._maps
 
-    def _ask(self, ask: ReductionCall) -> Any:
-        found, maps = self._root(ask)
-        return type(found)(*(taken(part, maps) for part in found))
+    def _reduced(self, name: str, *arguments: Any) -> Any:
+        result, maps = self._root(name, *arguments)
+        return type(result)(*(taken(part, maps) for part in result))
 
-    def _tensor(self, ask: ReductionCall) -> Tensor:
-        found, maps = self._root(ask)
-        return taken(found, maps)
+    def _tensor(self, name: str) -> Tensor:
+        return taken(*self._root(name))
 
     def _of(self, tensor: Tensor) -> Tensor:
         """(map, …) of the handle's source to its leading axes."""
@@ -343,9 +343,9 @@ class AttentionMatrix(WeightArray):
         rows, cols = self._size(rows, cols)
         if self._source.queries == 0 or self._source.keys == 0:
             raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
-        found, maps = self._root(ReductionCall("pool", (rows, cols)))
-        grid: PooledGrid = found.pick(maps)
-        return grid
+        grid, maps = self._root("pool", rows, cols)
+        picked: PooledGrid = grid.pick(maps)
+        return picked
 
 
 def _known_how(how: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,18 +16,12 @@ from regard.spec.normalizers import Softmax
 from regard.spec.plane import CannotSliceError, Selection
 
 
-@dataclass(frozen=True)
-class Subscript:
+class Subscript(NamedTuple):
     """One entry per axis: slices, ints, or tensors of ints or bools. `lead` are the entries before rows and columns."""
 
     lead: tuple[Any, ...]
     rows: Any
     columns: Any
-
-    @property
-    def leading_only(self) -> bool:
-        """Whether no row and no column was chosen."""
-        return all(isinstance(entry, slice) and entry == slice(None) for entry in (self.rows, self.columns))
 
 
 def subscript(given: Any, rank: int) -> Subscript:
@@ -100,7 +94,8 @@ def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
         raise IndexError(f"a bool index of {axis} must have shape ({count},), got {tuple(entry.shape)}")
     numbers = torch.arange(count, device="cpu")
     try:
-        chosen = numbers[_forward(entry, count)] if isinstance(entry, slice) else numbers[entry]
+        backward = isinstance(entry, slice) and (entry.step or 1) < 0  # torch has no negative steps
+        chosen = numbers[list(range(count)[entry])] if backward else numbers[entry]
     except IndexError:
         raise IndexError(f"index {entry} is out of range for {count} {axis}") from None
     if isinstance(entry, slice):  # a slice stays one, so that the axes of the result keep their order
@@ -110,11 +105,6 @@ def touched(entry: Any, count: int, axis: str) -> tuple[Tensor, Any]:
         return chosen.view(1), 0
     unique, back = chosen.reshape(-1).unique(return_inverse=True)
     return unique, back.view(chosen.shape)
-
-
-def _forward(entry: slice, count: int) -> Any:
-    """torch has no negative steps: a list of indices instead."""
-    return torch.arange(count, device="cpu").tolist()[entry] if (entry.step or 1) < 0 else entry
 
 
 def applied(block: Tensor, lead: tuple[Any, ...], rows: Any, columns: Any) -> Tensor:
@@ -253,13 +243,13 @@ class WeightArray:
 
     def __getitem__(self, given: Any) -> Any:
         """A smaller handle if only leading axes are subscripted, else the weights."""
-        asked = subscript(given, self.ndim)
-        if asked.leading_only:
-            return self._part(_picked(self._lead, asked.lead))
-        if all(isinstance(entry, int | slice) for entry in asked.lead):
-            part = self._part(_picked(self._lead, asked.lead))
-            return part._numbers((slice(None),) * part._lead.ndim, asked.rows, asked.columns, LIMIT)
-        return self._numbers(asked.lead, asked.rows, asked.columns, LIMIT)
+        lead, rows, columns = subscript(given, self._lead.ndim + 2)
+        everything = all(isinstance(entry, slice) and entry == slice(None) for entry in (rows, columns))
+        if not everything and not all(isinstance(entry, int | slice) for entry in lead):
+            return self._numbers(lead, rows, columns, LIMIT)
+        index = tuple(entry.numpy() if isinstance(entry, Tensor) else entry for entry in lead)
+        part = self._part(torch.as_tensor(self._lead.numpy()[index].copy(), device="cpu"))
+        return part if everything else part._numbers((slice(None),) * part._lead.ndim, rows, columns, LIMIT)
 
     def dense(self, limit: int | None = LIMIT) -> Tensor:
         """All weights as a tensor. Refused above `limit` numbers; None is any number."""
@@ -279,10 +269,11 @@ class WeightArray:
     def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
         maps = self._maps
         down_run, right_run = contiguous(rows, self._source.queries), contiguous(columns, self._source.keys)
-        plain = all(entry == slice(None) if isinstance(entry, slice) else False for entry in lead)
-        few = down_run and right_run and _cells(down_run, right_run) <= HEIGHT * WIDTH
-        if plain and down_run and right_run and few:
-            self._refuse(maps.numel() * _cells(down_run, right_run), limit)
+        all_maps = all(isinstance(entry, slice) and entry == slice(None) for entry in lead)
+        if all_maps and down_run and right_run:
+            cells = (down_run.stop - down_run.start) * (right_run.stop - right_run.start)
+        if all_maps and down_run and right_run and cells <= HEIGHT * WIDTH:
+            self._refuse(maps.numel() * cells, limit)
             tile = taken(self._source.tile(down_run, right_run), maps)
             tile = tile[..., 0] if isinstance(columns, int) else tile
             return tile.select(maps.ndim, 0) if isinstance(rows, int) else tile
@@ -313,16 +304,6 @@ class WeightArray:
                 first, left = int(inside.nonzero()[0]), int(within.nonzero()[0])
                 weights[:, first : first + some.shape[1], left : left + some.shape[2]] = some
         return weights.view(*maps.shape, *weights.shape[1:])
-
-
-def _cells(rows: slice, columns: slice) -> int:
-    count: int = (rows.stop - rows.start) * (columns.stop - columns.start)
-    return count
-
-
-def _picked(lead: Tensor, entries: tuple[Any, ...]) -> Tensor:
-    index = tuple(entry.numpy() if isinstance(entry, Tensor) else entry for entry in entries)
-    return torch.as_tensor(lead.numpy()[index].copy(), device="cpu")
 
 
 def _tokens(name: str, tokens: Tokens, count: int) -> tuple[str, ...] | None:

@@ -66,5 +66,5 @@ def _down(matrices: Sequence[AttentionMatrix], rows: Tensor, residual: float) ->
     for matrix in reversed(matrices[:-1]):
         through = (1.0 - residual) * matrix.times(carried)
         carried = residual * carried + through if residual else through
-    found: Tensor = carried
-    return found
+    result: Tensor = carried
+    return result

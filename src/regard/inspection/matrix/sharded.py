@@ -82,7 +82,7 @@ class ShardedMatrix:
         column = torch.nn.functional.one_hot(cell_of(self._positions(self._key), shapes.keys, cols), cols)
         value = column.to(self._key).expand(*self._key.shape[:-1], cols)
         with torch.no_grad():
-            seen = self._ring.attend(self._query, self._key, value, (), self._asked())
+            seen = self._ring.attend(self._query, self._key, value, (), self._options())
         assert isinstance(seen, Tensor)
         grid = torch.zeros((*seen.shape[:-2], rows, cols), dtype=torch.float64, device=seen.device)
         grid.index_add_(-2, cell_of(self._positions(self._query), shapes.queries, rows).to(seen.device), seen.double())
@@ -101,10 +101,10 @@ class ShardedMatrix:
 
     def _positions(self, tensor: Tensor) -> Tensor:
         """The positions of a shard's rows in the full sequence."""
-        found = [
+        positions = [
             torch.arange(at.stop - at.start, device="cpu") + first for first, at in self._ring.placed(tensor.shape[-2])
         ]
-        return torch.cat(found) if found else torch.arange(0, device="cpu")
+        return torch.cat(positions) if positions else torch.arange(0, device="cpu")
 
     def _whole(self) -> Shapes:
         """The sizes of the full sequence."""
@@ -120,16 +120,16 @@ class ShardedMatrix:
         return self._computed(name)
 
     def _computed(self, *names: str) -> Tensor:
-        found = self._aux(names)
-        self._cached |= {name: getattr(found, name).detach() for name in names}
-        first: Tensor = getattr(found, names[0])
+        aux = self._aux(names)
+        self._cached |= {name: getattr(aux, name).detach() for name in names}
+        first: Tensor = getattr(aux, names[0])
         return first
 
     def _aux(self, names: tuple[str, ...], **other: Any) -> Aux:
         """One round of the ring, without values."""
-        found = self._ring.attend(self._query, self._key, self._key[..., :0], names, self._asked(**other))
-        assert isinstance(found, tuple)
-        return found[1]
+        out = self._ring.attend(self._query, self._key, self._key[..., :0], names, self._options(**other))
+        assert isinstance(out, tuple)
+        return out[1]
 
-    def _asked(self, **other: Any) -> Any:
+    def _options(self, **other: Any) -> Any:
         return {**self._spec, "dropout": 0.0, **other}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.request import Request
-from regard.engine.second_pass import RowStates, SecondPass, row_states, some_row_states
+from regard.engine.second_pass import RowStates, row_states, some_row_states
 from regard.engine.tiled.call import TiledCall
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
@@ -67,7 +67,7 @@ class _Checked:
         """Call `check` once, before the first use. While it raises, the source cannot be used."""
         self._check = check
 
-    def _checked(self) -> None:
+    def _run_check(self) -> None:
         if self._check is not None:
             self._check()
             self._check = None
@@ -90,7 +90,8 @@ class Computed(_Checked):
     @property
     def request(self) -> Request:
         """Queries, keys and the spec."""
-        self._checked()
+        if self._check is not None:
+            self._run_check()
         return self._request
 
     @property
@@ -125,8 +126,8 @@ class Computed(_Checked):
             self._known = self._borrowed(self._whole.known(statistics))
         if not self.knows(statistics):
             before = {} if self._known is None else self._known.statistics
-            found = row_states(self.request, statistics)
-            self._known = RowStates(found.state, found.rest, before | found.statistics, found.kernel)
+            new = row_states(self.request, statistics)
+            self._known = RowStates(new.state, new.rest, before | new.statistics, new.kernel)
         assert self._known is not None
         return self._known
 
@@ -134,16 +135,16 @@ class Computed(_Checked):
         """Whether these are cached."""
         return self._known is not None and not set(statistics) - set(self._known.statistics)
 
-    def _borrowed(self, found: RowStates) -> RowStates:
+    def _borrowed(self, whole: RowStates) -> RowStates:
         assert self._own is not None
 
         def part(tensor: Tensor) -> Tensor:
             own: Tensor = tensor.flatten(0, 1)[self._own]
             return own.view(self.request.plane.batch, self.heads, -1)
 
-        kernel = None if found.kernel is None else found.kernel.part(self.request, self._own)
-        statistics = {name: part(x) for name, x in found.statistics.items()}
-        return RowStates(part(found.state), part(found.rest), statistics, kernel)
+        kernel = None if whole.kernel is None else whole.kernel.part(self.request, self._own)
+        statistics = {name: part(x) for name, x in whole.statistics.items()}
+        return RowStates(part(whole.state), part(whole.rest), statistics, kernel)
 
     @cached_property
     def _kernel(self) -> tuple[TiledCall, Tensors]:
@@ -159,8 +160,8 @@ class Computed(_Checked):
                 continue
             if second is not None:
                 for columns in joined(tiles, max(WIDTH, CELLS // max(1, self.maps * (rows.stop - rows.start)))):
-                    found = second.tile(rows, columns).flatten(0, 1)
-                    yield Block(rows, columns, found.clamp(min=0.0), found >= 0.0, self._away(rows, columns))
+                    weights = second.tile(rows, columns).flatten(0, 1)  # −1 where hidden
+                    yield Block(rows, columns, weights.clamp(min=0.0), weights >= 0.0, self._away(rows, columns))
             elif self.softmax:
                 for tile in tiles:
                     x = self._logits(tile)
@@ -173,7 +174,8 @@ class Computed(_Checked):
         self.unchanged()
         with torch.no_grad():
             plane = self.request.plane
-            second = self._second(rows) if self.softmax else None
+            # the second pass uses the kernels that gave the rows' state, so that both round alike
+            second = self.known().kernel if self.softmax and not self._few(rows) else None
             if second is not None:
                 return second.tile(rows, columns).flatten(0, 1).clamp_(min=0.0)
             if self.softmax:
@@ -181,12 +183,12 @@ class Computed(_Checked):
                 return self._flat(self._weights(x, rows), rows, columns)
             kernel, _ = self._kernel
             everything = slice(0, plane.keys)
-            found = []
+            parts = []
             for first in range(rows.start, rows.stop, kernel.schedule.height):
                 some = slice(first, min(rows.stop, first + kernel.schedule.height))
                 whole = full_row_weights(kernel, self._logits(Tile(plane, some, everything, mixed=True)))[0]
-                found.append(self._flat(whole, some, everything)[..., columns])
-            return torch.cat(found, 1)
+                parts.append(self._flat(whole, some, everything)[..., columns])
+            return torch.cat(parts, 1)
 
     def _logits(self, tile: Tile) -> Tensor:
         kernel, operands = self._kernel
@@ -203,10 +205,6 @@ class Computed(_Checked):
         known = self.knows(()) or (self._whole is not None and self._whole.knows(()))
         return not known and (rows.stop - rows.start) * FEW <= self.queries
 
-    def _second(self, rows: slice) -> SecondPass | None:
-        """The second pass, by the kernels that gave the rows' state, so that both round alike."""
-        return None if self._few(rows) else self.known().kernel
-
     def _row_state(self, rows: slice) -> tuple[Tensor, Tensor]:
         """The lse of some rows and what rounding took from it."""
         if self._few(rows):
@@ -215,8 +213,8 @@ class Computed(_Checked):
                 self._states.clear()
                 self._states[key] = some_row_states(self.request, *self._kernel, rows)
             return self._states[key]
-        found = self.known()
-        return found.state[..., rows], found.rest[..., rows]
+        all_rows = self.known()
+        return all_rows.state[..., rows], all_rows.rest[..., rows]
 
     def _flat(self, tensor: Tensor, rows: slice, columns: slice) -> Tensor:
         size = (rows.stop - rows.start, columns.stop - columns.start)
@@ -255,7 +253,8 @@ class Stored(_Checked):
     @property
     def weights(self) -> Tensor:
         """All of them, (map, query, key)."""
-        self._checked()
+        if self._check is not None:
+            self._run_check()
         return self._weights
 
     @property
