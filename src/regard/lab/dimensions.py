@@ -238,7 +238,7 @@ def model_picture() -> Grid:
 
 
 def _shade(head: int) -> float:
-    """Of the cells of a head: its neighbors have another."""
+    """Shade of the cells of a head, which differs from its neighbors'."""
     return 0.3 if head % 2 else 0.7
 
 

@@ -70,7 +70,7 @@ def fits(draws: dict[int, Tensor], figures: dict[int, float]) -> bool:
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """Of the heads of one layer: how alike they are, by meaning, and the table of what they look at."""
+    """The heads of one layer: how alike they are, by meaning, and the table of what they attend to."""
 
     alike: dict[str, float]
     table: Table

@@ -112,7 +112,7 @@ class ProjectionShape:
 
 
 def shape(d_model: int, heads: int, d_v: int) -> ProjectionShape:
-    """Of a layer that was made and run."""
+    """Sizes of a layer that was made and run."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         layer = nn.MultiHeadAttention(d_model, heads, d_k=d_model // heads, d_v=d_v)
         out = layer(torch.zeros(1, 2, d_model)).shape[-1]
@@ -122,7 +122,7 @@ def shape(d_model: int, heads: int, d_v: int) -> ProjectionShape:
 
 @dataclass(frozen=True)
 class RandomLayers:
-    """Of every random layer: footprints (draw, head, block) by variant, and how far the sum is from the product."""
+    """Random layers: footprints (draw, head, block) by variant, and how far the sum is from the product."""
 
     footprints: dict[str, Tensor]
     apart: float
@@ -268,7 +268,7 @@ def gained(runs: Runs) -> Estimate:
 
 
 def narrowest(runs: Runs) -> Estimate:
-    """Of what a head is worth, the share of the question that it is worth most for: 1 if it serves that one alone."""
+    """The share of a head's worth that falls on one question: 1 if it serves that one alone."""
     shares = []
     for each in (each for group in runs.values() for each in group):
         for lost in each.missed:

@@ -64,12 +64,12 @@ class ContextResults:
 
     @cached_property
     def static(self) -> Senses:
-        """Of the word's own embedding."""
+        """Senses by the word's own embedding."""
         return senses(self.reading, self.reading.static())
 
     @cached_property
     def around(self) -> Senses:
-        """Of the mean embedding of the words around, which knows the context without attention."""
+        """Senses by the mean embedding of the words around, which knows the context without attention."""
         others = (self.reading.others | self.reading.cues).double()
         embeddings = self.reading.encoder.model.tokens.weight[self.reading.ids].double()
         return senses(self.reading, (embeddings * others.unsqueeze(-1)).sum(1) / others.sum(1, keepdim=True))
@@ -96,13 +96,11 @@ def run(setting: Setting) -> Report:
         "context",
         "Does a word with two senses get two kinds of vectors, by which other words, and which heads read those?",
         (layer_table(results), change_table(results), neighbor_table(results, first)),
-        every(
-            results.reading,
-            results.layers,
-            results.changed[AS_IS],
-            chance(results.reading),
-            results.weight,
-            results.lost,
+        (
+            near(results.reading, results.changed[AS_IS]),
+            by_layer(results.layers, chance(results.reading)),
+            by_head(results.weight, results.lost),
+            from_the_word(results.reading, results.weight),
         ),
         finding(results),
         (
@@ -114,7 +112,7 @@ def run(setting: Setting) -> Report:
 
 
 def drawn(count: int, each: int, generator: torch.Generator) -> tuple[SenseSentence, ...]:
-    """So many words, and so many sentences of each of their senses, in the order of the list."""
+    """`count` words, and `each` sentences of each of their senses, in the order of the list."""
     every = sentences()
     named = words(every)
     selected = {named[place] for place in torch.randperm(len(named), generator=generator)[:count].tolist()}
@@ -192,13 +190,6 @@ def neighbor_table(results: ContextResults, asked: list[int]) -> Table:
             other = reading.sentences[int(near[row].masked_fill(others, -2.0).argmax())]
             rows.append((name, other.sense, other.text))
     return Table(("", "sense", "sentence"), rows, "Neighbors before any attention and after the last layer")
-
-
-def every(
-    reading: Reading, layers: Sequence[Senses], last: Senses, base: float, weight: Tensor, lost: Tensor
-) -> tuple[Picture, ...]:
-    """All four."""
-    return (near(reading, last), by_layer(layers, base), by_head(weight, lost), from_the_word(reading, weight))
 
 
 def near(reading: Reading, last: Senses) -> Picture:

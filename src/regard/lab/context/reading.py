@@ -202,7 +202,7 @@ def groups(reading: Reading) -> list[tuple[str, Tensor, Tensor]]:
 
 
 def senses(reading: Reading, vectors: Tensor) -> Senses:
-    """Of vectors (sentence, width). Neighbors that are equally near count by their share, as chance would choose."""
+    """Senses by vectors (sentence, width). Neighbors that are equally near count by their share."""
     columns = []
     for _, rows, same in groups(reading):
         near = closeness(vectors[rows])
@@ -240,7 +240,7 @@ def readers(reading: Reading, count: int) -> Heads:
 
 
 def like(heads: Heads, count: int, generator: torch.Generator) -> Heads:
-    """As many heads of the same layers, drawn at random from those that are not among them."""
+    """As many other heads of the same layers, drawn at random."""
     drawn = {}
     for layer, chosen in heads.items():
         free = [head for head in range(count) if head not in chosen]

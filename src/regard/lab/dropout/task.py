@@ -71,7 +71,7 @@ class TopicReading(Task):
 
     @property
     def name(self) -> str:
-        """With the rate and the seed."""
+        """Name with the rate and the seed."""
         return f"dropout {self.dropout:g} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -79,7 +79,7 @@ class TopicReading(Task):
         return Reader(self.topics * self.own + self.common, self.width, self.heads, self.topics, self.dropout)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of all texts."""
+        """Cross-entropy on all texts of the training."""
         return cross_entropy(model(self.seen.words), self.seen.topics)
 
     def look(self, model: torch_nn.Module) -> dict[str, float]:

@@ -47,7 +47,7 @@ class BlockCost:
 
     @property
     def attention(self) -> int:
-        """Both."""
+        """Projections and pairs."""
         return self.projections + self.pairs
 
     @property

@@ -77,7 +77,7 @@ class Bits(Task):
 
     @property
     def name(self) -> str:
-        """With the question, the kind and the seed."""
+        """Name with the question, the kind and the seed."""
         return f"ffn {self.question}, {self.kind.replace('×', 'x')} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -85,7 +85,7 @@ class Bits(Task):
         return BlockParts(self.kind, self.bits + 1, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of texts that are drawn anew for each step."""
+        """Cross-entropy on new texts."""
         tokens, place = drawn(self.batch, self.length, self.bits, generator)
         return binary_cross_entropy_with_logits(model(tokens), answers(self.question, tokens, place))
 

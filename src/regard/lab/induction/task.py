@@ -139,7 +139,7 @@ class Inducing(Task):
 
     @property
     def name(self) -> str:
-        """With the seed."""
+        """Name with the seed."""
         return f"induction {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -147,7 +147,7 @@ class Inducing(Task):
         return AttentionOnly(self.vocabulary, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of texts that never come again."""
+        """Cross-entropy of the second half of new texts."""
         tokens = drawn(self.batch, self.length, self.vocabulary, generator)
         return second_half(model(tokens), tokens)
 

@@ -123,7 +123,7 @@ class Telling(Task):
 
     @property
     def name(self) -> str:
-        """With the pattern and its layers."""
+        """Name with the pattern, its layers and the seed."""
         return f"patterns {self.pattern.replace(' + ', ' ')} {self.layers} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -131,7 +131,7 @@ class Telling(Task):
         return Teller(self.layers, self.width, mask_of(self.pattern, self.window))
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of all places of new texts."""
+        """Cross-entropy at all places of new texts."""
         given = draw(self.batch, self.length, generator)
         logits = model(given.tokens)
         return cross_entropy(logits.flatten(0, 1), given.color.repeat_interleave(self.length))
@@ -232,7 +232,7 @@ def training_task(setting: Setting, pattern: str, layers: int, length: int, seed
 
 
 def price_table(trained: list[TrainedPattern]) -> Table:
-    """Who can tell, and how far."""
+    """Right answers of each model within and beyond its reach."""
     rows: list[tuple[Cell, ...]] = [
         (model.name, model.pairs, model.reach, model.within(), model.beyond() or "nothing beyond") for model in trained
     ]

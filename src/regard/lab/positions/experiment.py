@@ -214,7 +214,7 @@ def length_table(learned_by_scheme: BySchemeTrainings, length: int) -> Table:
 
 
 def use_table() -> Table:
-    """Who uses which: literature."""
+    """Models that use each scheme (literature)."""
     rows = [(scheme.name, scheme.enters, scheme.used) for scheme in SCHEMES if scheme.used]
     return Table(("scheme", "enters at", "used in"), rows, "Who uses which (literature, not measured)")
 

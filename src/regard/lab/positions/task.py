@@ -98,7 +98,7 @@ class PositionRecall(Task):
 
     @property
     def name(self) -> str:
-        """With the scheme and the seed."""
+        """Name with the scheme and the seed."""
         return f"positions {self.scheme} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -115,7 +115,7 @@ class PositionRecall(Task):
         )
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of texts that never come again."""
+        """Cross-entropy on new texts."""
         tokens = torch.randint(self.vocabulary, (self.batch, self.length), generator=generator)
         return cross_entropy(model(tokens)[:, self.back :].flatten(0, 1), tokens[:, : -self.back].flatten())
 

@@ -52,7 +52,7 @@ TIMELINE = (
 
 
 def timeline_table() -> Table:
-    """Who came when."""
+    """Authors and years of the scores."""
     return Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)")
 
 

@@ -67,7 +67,7 @@ EXAMPLES = (
 
 
 def example_table() -> Table:
-    """Who asks whom."""
+    """Sources of queries, keys and values in each example."""
     rows = [(each.name, "self" if each.own else "cross", each.asks, each.looked_at, each.shown) for each in EXAMPLES]
     return Table(("example", "kind", "Q from", "K, V from", "small, by"), rows, "The seed's examples")
 

@@ -224,7 +224,7 @@ class TranslationBatch:
 
     @classmethod
     def of(cls, pairs: list[Pair]) -> "TranslationBatch":
-        """Of sentence pairs."""
+        """The batch of sentence pairs."""
         return cls(sources(pairs), targets(pairs))
 
     @property
@@ -234,7 +234,7 @@ class TranslationBatch:
 
     @property
     def lengths(self) -> Tensor:
-        """Of the English sentences."""
+        """Lengths of the English sentences."""
         return (self.source != PAD).sum(1)
 
     def right(self, logits: Tensor) -> float:

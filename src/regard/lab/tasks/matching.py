@@ -70,7 +70,7 @@ class MatchingProblem:
         return columns
 
     def draw(self, sets: int, generator: torch.Generator) -> MatchingExamples:
-        """So many sets of keys with their queries."""
+        """`sets` sets of keys with their queries."""
         key = normal(generator, sets, self.keys, self.d_key)
         key = key * (self.d_key**0.5 / key.norm(dim=-1, keepdim=True))
         shown = torch.randint(self.keys, (sets, self.keys), generator=generator)
@@ -152,7 +152,7 @@ class Matching(Task):
 
     @property
     def name(self) -> str:
-        """With the score, τ and the seed."""
+        """Name with the score, τ and the seed."""
         return f"matching {self.score.replace('[q; k]', 'qk')} τ {self.temperature:g} {self.seed}"
 
     @property
@@ -165,7 +165,7 @@ class Matching(Task):
         return Matcher(self.score, self.d_query, self.d_key, self.width, self.temperature)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of new examples."""
+        """Loss on new examples."""
         given = self.problem.draw(self.sets, generator)
         return loss(model(given.query, given.key), given.shown)
 
@@ -192,7 +192,7 @@ class Distilling(Matching):
 
     @property
     def name(self) -> str:
-        """With the temperature."""
+        """Name with the temperature and the seed."""
         return f"student {'labels' if not self.soft else f'τ {self.soft:g}'} {self.seed}"
 
     def teacher(self) -> Matching:
@@ -201,7 +201,7 @@ class Distilling(Matching):
         return Matching(self.seed, self.taught, self.rate, self.rise, self.looks, *sizes, self.temperature, self.sets)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of the few examples."""
+        """Loss on the few examples."""
         given, target = self._lesson
         if not self.soft:
             return loss(model(given.query, given.key), given.shown)

@@ -162,7 +162,7 @@ class Relating(Task):
 
     @property
     def name(self) -> str:
-        """What is asked, how, and the seed."""
+        """Name with the questions, the model and the seed."""
         parts = [*self.questions, f"{self.heads} heads", *(["shared"] if self.shared else [])]
         parts += [] if self.joined else ["side by side"]
         return f"relations {' '.join(parts)} {self.seed}"
@@ -190,7 +190,7 @@ class Relating(Task):
         return torch.stack([wanted(texts, question, self.payloads) for question in self.questions], -1)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of new texts."""
+        """Cross-entropy on new texts."""
         texts = self.texts(self.batch, generator)
         return cross_entropy(model(*texts.inputs).flatten(0, 2), self.answers(texts).flatten(), ignore_index=NOWHERE)
 

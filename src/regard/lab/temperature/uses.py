@@ -155,17 +155,17 @@ def _of(runs: Runs, pick: Callable[[TemperatureTraining], AnswerScores], name: s
 
 
 def after(runs: Runs, tau: float, name: str = "loss") -> Estimate:
-    """Of models trained with τ."""
+    """A score of the models trained with τ."""
     return _of(runs, lambda each: each.after[tau], name)
 
 
 def asked(runs: Runs, tau: float, name: str) -> Estimate:
-    """Of the model of τ = 1, asked at τ."""
+    """A score of the model of τ = 1, asked at τ."""
     return _of(runs, lambda each: each.asked[tau], name)
 
 
 def taught(runs: Runs, soft: float, name: str) -> Estimate:
-    """Of the student of a temperature."""
+    """A score of the students taught at a temperature."""
     return _of(runs, lambda each: each.students[soft], name)
 
 

@@ -220,7 +220,7 @@ def _noun_phrase(chance: random.Random, nouns: tuple[Noun, ...]) -> NounPhrase:
 
 
 def sentences(count: int, seed: int, *, unseen: bool) -> list[Pair]:
-    """So many sentences, for the test (`unseen`) or for training."""
+    """`count` sentences, for the test (`unseen`) or for training."""
     chance = random.Random(f"{seed} {'unseen' if unseen else 'seen'}")
     pairs: list[Pair] = []
     while len(pairs) < count:

@@ -144,7 +144,7 @@ class Translating(Task):
 
     @property
     def name(self) -> str:
-        """With the score and the seed."""
+        """Name with the score and the seed."""
         return f"translation {self.score} {self.seed}"
 
     def model(self) -> torch_nn.Module:

@@ -60,7 +60,7 @@ class ForwardCost:
 
 @dataclass(frozen=True)
 class TrickResults:
-    """All that repeats."""
+    """Everything that is the same in every run."""
 
     forward: dict[str, ForwardCost]
     training: dict[str, dict[int, tuple[int, int]]]
@@ -315,7 +315,7 @@ def claims(results: TrickResults) -> tuple[Claim, ...]:
 
 
 def _projected(projections: float) -> str:
-    """Of the projections of a cached step: Q alone, or more."""
+    """Whether a cached step projects Q alone, or more."""
     more = "its K, V and output too" if projections == 4 else "more than Q"
     return "confirmed" if projections == 1 else f"corrected: {more}"
 

@@ -133,7 +133,7 @@ class Twinning(Looking):
 
     @property
     def name(self) -> str:
-        """With the seed."""
+        """Name with the seed."""
         return f"vision twins {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -141,7 +141,7 @@ class Twinning(Looking):
         return Twins(self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of the patches that hold something."""
+        """Cross-entropy of the patches that hold something."""
         scene = twinned(self.batch, generator)
         asked = scene.twin >= 0
         return cross_entropy(model(drawn(scene.cells, generator))[asked], scene.twin[asked])
@@ -153,7 +153,7 @@ class Captioning(Looking):
 
     @property
     def name(self) -> str:
-        """With the seed."""
+        """Name with the seed."""
         return f"vision captions {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -161,7 +161,7 @@ class Captioning(Looking):
         return Captioner(len(VOCABULARY), 2 * NAMED, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of every word, given those before it."""
+        """Cross-entropy of every word, given those before it."""
         scene = captioned(self.batch, generator, unseen=False)
         logits = model(drawn(scene.cells, generator), scene.words[:, :-1])
         return cross_entropy(logits.flatten(0, 1), scene.words[:, 1:].flatten())
@@ -173,7 +173,7 @@ class Denoising(Looking):
 
     @property
     def name(self) -> str:
-        """With the seed."""
+        """Name with the seed."""
         return f"vision noise {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -195,7 +195,7 @@ LAYERS: dict[type[torch_nn.Module], str] = {Twins: "encoder.*", Captioner: "deco
 
 @dataclass(frozen=True)
 class PictureResults:
-    """Of each unseen picture: the share of answers that are right, the same with the attention ablated, and the mean
+    """For each unseen picture: the share of answers that are right, the same with the attention ablated, and the mean
     weight on what the question is about. `chance` and `uniform` are what guessing and equal weights would give.
 
     `weights` are (picture, head, query, key), `heads` those that were measured, `picture` what was looked at or, from
@@ -216,7 +216,7 @@ class PictureResults:
 
 
 def twins(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
-    """Of every patch that holds something: is the cell of its like found, and does it look there?"""
+    """For every patch that holds something: is the cell of its twin found, and does it attend there?"""
     scene = twinned(count, generator)
     pictures, asked = drawn(scene.cells, generator), scene.twin >= 0
     right, without = _both(model, lambda: _per(model(pictures).argmax(-1) == scene.twin, asked))
@@ -230,7 +230,7 @@ def twins(model: torch_nn.Module, count: int, generator: torch.Generator) -> Pic
 
 
 def captions(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
-    """Of every word: is it right when the model writes alone, and does it look at the patch that it is about?"""
+    """For every word: is it right when the model writes alone, and does it attend to its patch?"""
     scene = captioned(count, generator, unseen=True)
     pictures = drawn(scene.cells, generator)
     right, without = _both(model, lambda: (written(model, pictures, scene) == scene.words[:, 1:]).double().mean(1))
@@ -253,7 +253,7 @@ def written(model: torch_nn.Module, pictures: Tensor, scene: WordedScene) -> Ten
 
 
 def noise(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
-    """Of every cell that words describe: does the picture made from mere noise have that thing there?"""
+    """For every cell that words describe: does the picture made from noise show that thing there?"""
     scene = described(count, generator, unseen=True)
     start = torch.randn(count, 3, SIDE * CELL, SIDE * CELL, generator=generator)
     asked = scene.cells >= 0
@@ -286,14 +286,14 @@ def _per(values: Tensor, asked: Tensor) -> Tensor:
 
 
 def _both(model: torch_nn.Module, right: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-    """As it is, and with the heads that the question is about putting out nothing."""
+    """The score of the model as it is, and with the measured heads ablated."""
     as_it_is = right()
     with intervene(model, Ablate(), layers=LAYERS[type(model)]):
         return as_it_is, right()
 
 
 def _best(heads: Tensor) -> tuple[Tensor, int]:
-    """Of (picture, head), the head that has most in the first half of the pictures, measured on the others."""
+    """The head with the most weight in the first half of the pictures, and its weight in the others."""
     half = len(heads) // 2
     chosen = int(heads[:half].mean(0).argmax())
     return heads[half:, chosen], chosen

@@ -60,7 +60,7 @@ class RecallResults:
     before: list[Tensor]
 
     def accuracy(self, low: int = 1, high: int = 2**62) -> Estimate:
-        """Of the questions about distances from `low` to below `high`: over trainings, or the questions of one."""
+        """Right answers about distances from `low` to below `high`."""
         answers = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
         return over_trainings(answers)
 
@@ -76,7 +76,7 @@ def octaves(length: int) -> list[int]:
 
 
 def of(results: list[RecallResults], kind: str, marked: int) -> RecallResults:
-    """One of them."""
+    """The results of one kind of model."""
     return next(each for each in results if (each.kind, each.marked) == (kind, marked))
 
 

@@ -161,14 +161,14 @@ class MarkRecall(Task):
         return Recaller(self.kind, SYMBOLS, self.marked, fitted(self.kind, SYMBOLS, self.marked, self.most))
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Of the answers."""
+        """Cross-entropy of the answers."""
         asked = drawn(self.batch, self.length, self.marked, generator)
         return cross_entropy(model(asked.symbols, asked.marks), asked.answer)
 
 
 @torch.no_grad()
 def right_answers(model: torch_nn.Module, asked: RecallQuestions) -> Tensor:
-    """Of each sequence, 1 if the answer is right and 0 if not."""
+    """1 for each sequence that is answered right, else 0."""
     right: Tensor = (model(asked.symbols, asked.marks).argmax(-1) == asked.answer).double()
     return right
 
