@@ -209,6 +209,13 @@ def test_a_strip_holds_its_results_while_the_tiles_are_made(normalizer: str) -> 
     truth(case, "tiled", torch.bfloat16, False, ("entropy", "peak", "peak_at", "distance"))
 
 
+@pytest.mark.parametrize("normalizer", ["hard", "sparsemax"])
+def test_making_the_results_takes_more_than_they_hold(normalizer: str) -> None:
+    """Where no key is seen, nothing else takes as much."""
+    rows = Sizes(batch=3, kv_heads=1, group=1, queries=400, keys=1, d_key=1, d_value=1, query_start=0)
+    truth(Case(mask="nothing", normalizer=normalizer, sizes=rows), "tiled", torch.float32, False, ())
+
+
 @pytest.mark.parametrize("aux", [("received",), ("distance", "received", "entropy")], ids=str)
 def test_the_outputs_without_the_sink_are_not_held_while_keys_are_summed(aux: tuple[str, ...]) -> None:
     wide = Sizes(batch=2, kv_heads=2, group=2, queries=543, keys=93, d_key=23, d_value=35, query_start=5)

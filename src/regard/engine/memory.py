@@ -96,9 +96,9 @@ def tiled_bytes(asked: Request, kernel: TiledCall, value: Tensor, operands: Tens
     weigh = _running_peak if isinstance(kernel.normalizer, Softmax) else _whole_peak
     tile = planning.held + weigh(kernel, value, operands)
     trained = any(tensor.requires_grad for tensor in (value, *operands))
-    results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(asked, kernel, trained))
+    made, results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(asked, kernel, trained))
     held = lowering.held
-    phases = [lowering.peak, held + results + planning.peak, held + results + tile, held + sink, held + merged]
+    phases = [lowering.peak, held + made, held + results + max(planning.peak, tile), held + sink, held + merged]
     if "received" in asked.aux:
         lanes = plane.batch * plane.heads
         held += lanes * plane.keys * asked.dtype.itemsize
@@ -180,17 +180,17 @@ def _width(row_block: tuple[slice, list[TileSpan]]) -> int:
     return (rows.stop - rows.start) * (spans[-1].stop - spans[0].start) if spans else 0
 
 
-def _row_bytes(asked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int]:
-    """What `ROWS` rows of results hold, what merging the sink into them holds at most, and what is left of both."""
+def _row_bytes(asked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int, int]:
+    """Peak and remaining bytes of making `ROWS` rows of results; both again for merging the sink into them."""
     with MemoryCounter() as memory:
         rows = empty_rows(kernel, slice(0, ROWS))
-        results = memory.held
+        made, results = memory.peak, memory.held
         if torch.is_grad_enabled() and trained and asked.sink is not None:  # merging keeps what its gradient needs
             rows.out.requires_grad_()
             rows.state.requires_grad_()
         memory.peak = memory.held
         rows = with_sink(rows, asked.sink, asked.aux)
-    return results, memory.peak, memory.held
+    return made, results, memory.peak, memory.held
 
 
 def _dense_peak(asked: Request, rows: int) -> int:
