@@ -1,6 +1,5 @@
 """Precision: accumulation in at least float32, one rounding at the end, and inputs at the edge of the floats."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +24,7 @@ from regard.testing import (
     error,
     small_tiles,
 )
-from tests.oracles import formula
-from tests.oracles.rounding import budget, scatter
+from tests.oracles.rounding import NEAREST, budget, scatter
 
 ENGINES = ["reference", "tiled", "native"]
 HALVES = [torch.bfloat16, torch.float16]
@@ -35,42 +33,24 @@ ENOUGH = 4096  # elements, so that a root mean square means something
 SIZES = Sizes(batch=2, kv_heads=2, group=2, queries=33, keys=67, d_key=16, d_value=16, query_start=20)
 
 
-Call = Callable[..., tuple[Tensor, Tensor | None]]
-
-
-def engine_call(engine: str) -> Call:
-    """The output, and the lse where there is one."""
-
-    def call(*inputs: Tensor, **spec: Any) -> tuple[Tensor, Tensor | None]:
-        softmax = isinstance(spec["normalizer"], normalizers.Softmax)
-        out, aux = attend(*inputs, **spec, aux="lse" if softmax else "peak", engine=engine)
-        return out, aux.lse
-
-    return call
-
-
-def formula_call(*inputs: Tensor, **spec: Any) -> tuple[Tensor, Tensor | None]:
-    answer = formula.evaluate(*inputs, **spec)
-    return answer.out, answer.aux.get("lse")
-
-
-def outcome(case: Case, dtype: torch.dtype, through: torch.dtype, call: Call, scale: float) -> dict[str, Tensor]:
+def outcome(case: Case, dtype: torch.dtype, through: torch.dtype, engine: str, scale: float) -> dict[str, Tensor]:
     """Output, lse and the gradients of all leaves with enough elements; inputs are exact in `through`.
 
     "terms" are the gradients with the lse held fixed: what is left before w · (dP − O·dO) is subtracted.
     """
     inputs, spec, leaves = case.build(dtype, through, scale)
+    softmax = case.normalizer != "sparsemax"
     generator = torch.Generator().manual_seed(case.seed)
     with small_tiles(8, 16):
-        out, lse = call(*inputs, **spec)
+        out, aux = attend(*inputs, **spec, aux="lse" if softmax else "peak", engine=engine)
         found = {"out": out}
-        if lse is not None:  # the gradient of sparsemax jumps where a key enters the support
-            found["lse"] = lse
-            assert lse.dtype == torch.promote_types(dtype, torch.float32)
+        if aux.lse is not None:  # the gradient of sparsemax jumps where a key enters the support
+            found["lse"] = aux.lse
+            assert aux.lse.dtype == torch.promote_types(dtype, torch.float32)
             upstream = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(through).to(dtype)
             wanted = {name: leaf for name, leaf in leaves.items() if leaf.numel() >= ENOUGH}
-            ends, starts = [out, lse], list(wanted.values())
-            for name, delta in (("grad", torch.zeros_like(lse)), ("terms", (upstream * out).sum(-1).to(lse))):
+            ends, starts = [out, aux.lse], list(wanted.values())
+            for name, delta in (("grad", torch.zeros_like(aux.lse)), ("terms", (upstream * out).sum(-1).to(aux.lse))):
                 grads = torch.autograd.grad(ends, starts, [upstream, delta], retain_graph=True, materialize_grads=True)
                 found |= {f"{name} {leaf}": grad for leaf, grad in zip(wanted, grads, strict=True)}
     return found
@@ -106,10 +86,9 @@ products = st.builds(
 
 
 def as_exact_as_the_formula(case: Case, dtype: torch.dtype, scale: float, engine: str = "tiled") -> None:
-    reference = engine_call("reference")
-    truth = outcome(case, torch.float64, dtype, reference, scale)
-    plain = outcome(case, dtype, dtype, reference, scale)
-    found = outcome(case, dtype, dtype, engine_call(engine), scale)
+    truth = outcome(case, torch.float64, dtype, "reference", scale)
+    plain = outcome(case, dtype, dtype, "reference", scale)
+    found = outcome(case, dtype, dtype, engine, scale)
     assert found["out"].numel() >= ENOUGH
     scattered: dict[str, float] = {}
     for name, right in truth.items():
@@ -123,17 +102,18 @@ def as_exact_as_the_formula(case: Case, dtype: torch.dtype, scale: float, engine
         else:
             finite = right.detach()[right.isfinite()]
             allowed = max(2 * formulas, eps * float(finite.abs().max() if finite.numel() else 0.0))
-        if off > allowed:  # where a few numbers make all of the error, one draw of the formula's says little
+        # where a few numbers make all of the error, one draw of the formula's says little
+        if off > allowed and found[name].dtype == torch.float32:
             scattered = scattered or scatter(
-                lambda rounded: outcome(case, torch.float64, dtype, formula_call, scale), truth
+                lambda rounded: outcome(case, torch.float64, dtype, "reference", scale), truth, NEAREST
             )
             allowed = budget(max(formulas, scattered[name]), right, found[name].dtype) + terms
         assert off <= allowed, f"{name} of {case!r} in {dtype}: error {off:.3g}, allowed {allowed:.3g}"
 
 
 def rounds_once(case: Case, dtype: torch.dtype, scale: float, engine: str) -> None:
-    truth = outcome(case, torch.float64, dtype, engine_call("reference"), scale)
-    found = outcome(case, dtype, dtype, engine_call(engine), scale)
+    truth = outcome(case, torch.float64, dtype, "reference", scale)
+    found = outcome(case, dtype, dtype, engine, scale)
     for name, right in truth.items():
         if name == "out" or name.startswith("grad"):
             assert found[name].dtype == dtype
@@ -166,7 +146,7 @@ def test_half_precision_rounds_once(engine: str, dtype: torch.dtype, data: st.Da
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", SINGLE, ids=str)
 @given(cases, scales)
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_tiled_is_as_exact_as_the_formula_in_many_cases(dtype: torch.dtype, case: Case, scale: float) -> None:
     as_exact_as_the_formula(case, dtype, scale)
 
@@ -175,7 +155,7 @@ def test_tiled_is_as_exact_as_the_formula_in_many_cases(dtype: torch.dtype, case
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @given(st.data(), moderate)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_half_precision_rounds_once_in_many_cases(
     engine: str, dtype: torch.dtype, data: st.DataObject, scale: float
 ) -> None:

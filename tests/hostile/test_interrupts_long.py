@@ -241,4 +241,4 @@ def test_interrupted_at_some_moments(name: str, run: Callable[..., Any]) -> None
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("seed", range(2))
 def test_interrupted_at_many_moments(name: str, seed: int, run: Callable[..., Any]) -> None:
-    run(source(name), limit=900, MOMENTS="40", SEED=str(seed)).ok()
+    run(source(name), limit=900, MOMENTS="12", SEED=str(seed)).ok()

@@ -32,7 +32,9 @@ ROUNDS = (
         "index_put_",
     ),
     *("_index_put_impl_", "exp", "log", "pow", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "tanh_backward"),
+    *("gelu", "gelu_backward", "sigmoid", "sigmoid_backward", "cumsum", "scatter_add", "mm", "bmm"),
 )
+PRODUCTS = ("mm", "bmm")  # every product in their sums rounds too
 
 
 class Rounded(TorchDispatchMode):
@@ -45,15 +47,18 @@ class Rounded(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in PRODUCTS and not self.paused and args[0].dtype == torch.float64:
+            args = (self._off(args[0]), *args[1:])
         found = func(*args, **(kwargs or {}))
-        if self.paused or not isinstance(found, Tensor) or found.dtype != torch.float64:
+        if self.paused or name not in ROUNDS or not isinstance(found, Tensor) or found.dtype != torch.float64:
             return found
-        if func.overloadpacket.__name__ not in ROUNDS:
-            return found
-        noise = torch.rand(found.shape, generator=self.generator, dtype=torch.float64) * (2 * self.unit) - self.unit
-        # what is infinite stays so
-        off = torch.where(found.isfinite(), found * (1 + noise), found)
-        return found.copy_(off) if func.overloadpacket.__name__.endswith("_") else off
+        off = self._off(found)
+        return found.copy_(off) if name.endswith("_") else off
+
+    def _off(self, tensor: Tensor) -> Tensor:
+        noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) * (2 * self.unit) - self.unit
+        return torch.where(tensor.isfinite(), tensor * (1 + noise), tensor)  # what is infinite stays so
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -67,6 +72,7 @@ class Rounded(TorchDispatchMode):
 
 DRAWS = 4
 SINGLE = torch.finfo(torch.float32).eps
+NEAREST = SINGLE / 2  # the most that rounding to the nearest number is off by
 
 
 def scatter(
@@ -79,7 +85,7 @@ def scatter(
         with rounded:
             results = compute(rounded)
         for name, right in truth.items():
-            difference = (results[name].detach() - right)[right.isfinite()]
+            difference = (results[name].detach() - right.detach())[right.isfinite()]
             if difference.numel():
                 found[name] = max(found[name], float(difference.double().square().mean().sqrt()))
     return found

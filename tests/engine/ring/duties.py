@@ -15,8 +15,7 @@ from regard.engine.ring.shards import Shards, shards_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 from regard.testing import Case, Sizes, error, peak_bytes
-from tests.oracles import formula
-from tests.oracles.rounding import SINGLE, budget, scatter
+from tests.oracles.rounding import NEAREST, budget, scatter
 
 INPUTS = ("query", "key", "value")
 PLAIN: dict[str, Any] = {
@@ -55,14 +54,9 @@ def lengths_of(total: int, world: int, uneven: bool) -> list[int]:
 def outcome(inputs: list[Tensor], spec: dict[str, Any], leaves: dict[str, Tensor], **how: Any) -> dict[str, Tensor]:
     """Output, statistics and gradients of a functional of out, lse and entropy whose weights are given."""
     weights, aux = how.pop("weights"), how.pop("aux")
-    if how["engine"] == "formula":
-        answer = formula.evaluate(*inputs, **spec)
-        out, more = answer.out, {name: answer.aux[name] for name in aux}
-    else:
-        result: Any = attend(*inputs, **spec, aux=aux, **how)  # type: ignore[call-overload]
-        out = result[0] if aux else result
-        more = {name: getattr(result[1], name) for name in aux}
-    found = {"out": out, **more}
+    result: Any = attend(*inputs, **spec, aux=aux, **how)  # type: ignore[call-overload]
+    out = result[0] if aux else result
+    found = {"out": out, **{name: getattr(result[1], name) for name in aux}}
     loss = out.new_zeros(())
     for name, weight in weights.items():
         if name in found:
@@ -114,18 +108,17 @@ def _agrees(
     found = outcome(list(own.values()), spec, {**leaves, **own}, aux=names, weights=some, engine=ring)
 
     def scattered(own: Callable[[str, Tensor], Tensor]) -> dict[str, float]:
-        """Of each of this process's parts, what roundings at every step do to the formula, in units of its type."""
-        unit = SINGLE if low != torch.float64 else 2.0**12 * torch.finfo(torch.float64).eps
+        """Of each of this process's parts, what roundings at every step do to the formula."""
+        more = 1.0 if low != torch.float64 else 2.0**12
+        unit = NEAREST if low != torch.float64 else more * torch.finfo(low).eps / 2
 
         def parts(results: dict[str, Tensor]) -> dict[str, Tensor]:
             return {name: own(name, tensor) for name, tensor in results.items()}
 
         def again(rounded: object) -> dict[str, Tensor]:
-            return parts(outcome(*built.build(torch.float64, low), aux=names, weights=weights, engine="formula"))
+            return parts(outcome(*built.build(torch.float64, low), aux=names, weights=weights, engine="reference"))
 
-        found = scatter(again, parts(truth), unit)
-        wide = torch.promote_types(low, torch.float32)
-        return {name: off / unit * torch.finfo(wide).eps for name, off in found.items()}
+        return {name: off / more for name, off in scatter(again, parts(truth), unit).items()}
 
     return _worst(found, plain, truth, shards, ring, scattered)
 
@@ -152,9 +145,8 @@ def _worst(
     wrong, scatters = [], None
     for name, mine in found.items():
         rounded = 0.0
-        if (
-            name.startswith("grad ") and name.removeprefix("grad ") not in INPUTS
-        ):  # shared by all: this process has its share, rounded
+        if name.startswith("grad ") and name.removeprefix("grad ") not in INPUTS:
+            # shared by all: this process has its share, rounded
             shares = mine.double().abs()
             dist.all_reduce(shares, group=ring.group)
             rounded = torch.finfo(mine.dtype).eps * float(shares.max())
