@@ -216,6 +216,12 @@ def test_making_the_results_takes_more_than_they_hold(normalizer: str) -> None:
     truth(Case(mask="nothing", normalizer=normalizer, sizes=rows), "tiled", torch.float32, False, ())
 
 
+def test_training_holds_the_statistics_without_the_sink() -> None:
+    rows = Sizes(batch=1, kv_heads=1, group=1, queries=4000, keys=1, d_key=1, d_value=1, query_start=0)
+    case = Case(mask="nothing", normalizer="sink", sizes=rows)
+    truth(case, "tiled", torch.bfloat16, True, ("lse", "entropy", "peak", "distance"))
+
+
 @pytest.mark.parametrize("aux", [("received",), ("distance", "received", "entropy")], ids=str)
 def test_the_outputs_without_the_sink_are_not_held_while_keys_are_summed(aux: tuple[str, ...]) -> None:
     wide = Sizes(batch=2, kv_heads=2, group=2, queries=543, keys=93, d_key=23, d_value=35, query_start=5)

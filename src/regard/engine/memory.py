@@ -185,9 +185,11 @@ def _row_bytes(asked: Request, kernel: TiledCall, trained: bool) -> tuple[int, i
     with MemoryCounter() as memory:
         rows = empty_rows(kernel, slice(0, ROWS))
         made, results = memory.peak, memory.held
-        if torch.is_grad_enabled() and trained and asked.sink is not None:  # merging keeps what its gradient needs
-            rows.out.requires_grad_()
+        saved = []
+        if torch.is_grad_enabled() and trained and asked.sink is not None:
+            rows.out.requires_grad_()  # merging keeps what its gradient needs
             rows.state.requires_grad_()
+            saved.append(rows)  # all results are saved for the gradient
         memory.peak = memory.held
         rows = with_sink(rows, asked.sink, asked.aux)
     return made, results, memory.peak, memory.held
