@@ -137,7 +137,7 @@ def test_every_call_is_answered(call: dict[str, Maker]) -> None:
 
 @pytest.mark.slow
 @given(calls())
-@settings(max_examples=20_000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10_000, suppress_health_check=[HealthCheck.too_slow])
 def test_very_many_calls_are_answered(call: dict[str, Maker]) -> None:
     answered(call)
 

@@ -191,7 +191,7 @@ def test_generated_cases(engine: str, data: st.DataObject, poison: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @given(st.data(), POISON)
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 def test_many_generated_cases(engine: str, data: st.DataObject, poison: str) -> None:
     case = data.draw(cases[engine])
     holds_when_hidden(case, engine, poison)

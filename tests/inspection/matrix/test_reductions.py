@@ -166,7 +166,7 @@ def test_generated_cases(case: Case, grid: tuple[int, int]) -> None:
 
 @pytest.mark.slow
 @given(CASE, GRID)
-@settings(max_examples=1000, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=400, suppress_health_check=list(HealthCheck), deadline=None)
 def test_many_generated_cases(case: Case, grid: tuple[int, int]) -> None:
     check(case, grid)
 
