@@ -174,7 +174,7 @@ FAMILIES = [
 @pytest.mark.parametrize(("kind", "name"), FAMILIES)
 def test_many_generated_cases_of_each_mechanism_agree(kind: str, name: str) -> None:
     @given(cases(**{kind: st.just(name)}))
-    @settings(max_examples=200)
+    @settings(max_examples=500)
     def sweep(case: Case) -> None:
         agree(case, "tiled")
 

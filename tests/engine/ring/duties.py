@@ -15,6 +15,7 @@ from regard.engine.ring.shards import Shards, shards_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 from regard.testing import Case, Sizes, error, peak_bytes
+from tests.oracles import formula
 from tests.oracles.rounding import NEAREST, budget, scatter
 
 INPUTS = ("query", "key", "value")
@@ -54,9 +55,13 @@ def lengths_of(total: int, world: int, uneven: bool) -> list[int]:
 def outcome(inputs: list[Tensor], spec: dict[str, Any], leaves: dict[str, Tensor], **how: Any) -> dict[str, Tensor]:
     """Output, statistics and gradients of a functional of out, lse and entropy whose weights are given."""
     weights, aux = how.pop("weights"), how.pop("aux")
-    result: Any = attend(*inputs, **spec, aux=aux, **how)  # type: ignore[call-overload]
-    out = result[0] if aux else result
-    found = {"out": out, **{name: getattr(result[1], name) for name in aux}}
+    if how["engine"] == "formula":
+        answer = formula.evaluate(*inputs, **spec)
+        found = {"out": answer.out, **{name: answer.aux[name] for name in aux}}
+    else:
+        result: Any = attend(*inputs, **spec, aux=aux, **how)  # type: ignore[call-overload]
+        found = {"out": result[0] if aux else result, **{name: getattr(result[1], name) for name in aux}}
+    out = found["out"]
     loss = out.new_zeros(())
     for name, weight in weights.items():
         if name in found:
@@ -108,15 +113,21 @@ def _agrees(
     found = outcome(list(own.values()), spec, {**leaves, **own}, aux=names, weights=some, engine=ring)
 
     def scattered(own: Callable[[str, Tensor], Tensor]) -> dict[str, float]:
-        """Of each of this process's parts, what roundings at every step do to the formula."""
-        more = 1.0 if low != torch.float64 else 2.0**12
-        unit = NEAREST if low != torch.float64 else more * torch.finfo(low).eps / 2
+        """Of each of this process's parts, what roundings at every step do to the formula.
+
+        Processes tell each other their lse in float64. Where all is float64, it is rounded like all else: so is that
+        of the formula which takes its weights from the lse.
+        """
+        how, more, unit = "reference", 1.0, NEAREST
+        if low == torch.float64:
+            how, more = "formula", 2.0**12
+            unit = more * torch.finfo(low).eps / 2
 
         def parts(results: dict[str, Tensor]) -> dict[str, Tensor]:
             return {name: own(name, tensor) for name, tensor in results.items()}
 
         def again(rounded: object) -> dict[str, Tensor]:
-            return parts(outcome(*built.build(torch.float64, low), aux=names, weights=weights, engine="reference"))
+            return parts(outcome(*built.build(torch.float64, low), aux=names, weights=weights, engine=how))
 
         return {name: off / more for name, off in scatter(again, parts(truth), unit).items()}
 
