@@ -1,7 +1,7 @@
 """Every engine against the formula written a second time (`formula.py`), on generated calls (`specs.py`)."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard import biases, masks, normalizers, scores
+from regard.spec.part import Part
 from regard.testing import error
 from tests.oracles import compare, formula, parts, specs
 
@@ -46,7 +47,9 @@ def test_the_fast_calls_hold_every_part() -> None:
     calls = [specs.make(seed) for seed in FAST]
     met = {name for call in calls for name in ("score", "mask", "normalizer") for name in classes(call.spec[name])}
     known = [part for module in (scores, masks, normalizers) for part in vars(module).values()]
-    names = {part.__name__ for part in known if isinstance(part, type) and hasattr(part, "__dataclass_fields__")}
+    names = {
+        part.__name__ for part in known if isinstance(part, type) and issubclass(part, Part) and is_dataclass(part)
+    }
     assert names - met == set()
     added = {name for call in calls for name in classes(call.spec["bias"])}
     assert {"ALiBi", "T5", "Distance", "Dense", "Total", "Tensor", "NoneType"} <= added
