@@ -46,7 +46,7 @@ def test_the_fast_calls_hold_every_part() -> None:
     """And every kind of place, size and question."""
     calls = [specs.make(seed) for seed in FAST]
     met = {name for call in calls for name in ("score", "mask", "normalizer") for name in classes(call.spec[name])}
-    known = [part for module in (scores, masks, normalizers) for part in vars(module).values()]
+    known: list[Any] = [part for module in (scores, masks, normalizers) for part in vars(module).values()]
     names = {
         part.__name__ for part in known if isinstance(part, type) and issubclass(part, Part) and is_dataclass(part)
     }
