@@ -277,6 +277,7 @@ def allocations(work: Callable[[], object]) -> list[int]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         kept = work()
     events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    record.profiler = None  # the record refers to itself: gigabytes of events would wait for the garbage collector
     del kept
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
 
