@@ -1,7 +1,7 @@
 """Every engine against the formula written a second time (`formula.py`), on generated calls (`specs.py`)."""
 
 from collections.abc import Callable
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,7 +48,9 @@ def test_the_fast_calls_hold_every_part() -> None:
     met = {name for call in calls for name in ("score", "mask", "normalizer") for name in classes(call.spec[name])}
     known: list[Any] = [part for module in (scores, masks, normalizers) for part in vars(module).values()]
     names = {
-        part.__name__ for part in known if isinstance(part, type) and issubclass(part, Part) and is_dataclass(part)
+        part.__name__
+        for part in known
+        if isinstance(part, type) and issubclass(part, Part) and hasattr(part, "__dataclass_fields__")
     }
     assert names - met == set()
     added = {name for call in calls for name in classes(call.spec["bias"])}
