@@ -45,7 +45,7 @@ test: $(VENV)/.dev  ## all fast tests, with the same cases on every run
 test-transformers: $(VENV)/.dev  ## the tests that use transformers, with another version of it: VERSION=5.23.0
 	@test -n "$(VERSION)" || { echo "name the version: make test-transformers VERSION=5.23.0" >&2; exit 1; }
 	$(BIN)/python -m pip install --no-deps --target build/transformers-$(VERSION) --upgrade transformers==$(VERSION)
-	PYTHONPATH=build/transformers-$(VERSION) $(PYTEST) -m "not slow" tests/hf tests/oracles tests/inspection/capture \
+	PYTHONPATH=build/transformers-$(VERSION) $(PYTEST) -m "not slow" tests/hf tests/oracles tests/inspection/capture tests/inspection/hooks \
 		tests/inspection/interventions $(ARGS)
 
 slow: $(VENV)/.dev  ## the long sweeps over generated cases
