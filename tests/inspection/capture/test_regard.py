@@ -1,5 +1,7 @@
 """Capture of regard's own layers and of models that call attend."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -74,3 +76,17 @@ def test_attend_by_name() -> None:
     assert_close(c.output, c[0].dense() @ x, atol=1e-6, rtol=1e-5)
     assert attend is regard.attend
     assert repr(c).splitlines()[2].split()[:4] == ["0", "Direct", "3", "7"]
+
+
+FIRST_USE = """
+import torch, regard
+class Attends(torch.nn.Module):
+    def forward(self, x):
+        return regard.attend(x, x, x)
+print(regard.capture(Attends(), torch.randn(1, 2, 5, 4)).layers)
+"""
+
+
+def test_attend_that_is_first_used_inside_a_capture() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+    assert done.stdout == "('Attends',)\n", done.stderr
