@@ -1,4 +1,17 @@
-// The sum form: scores v · φ(a + b) of rows against a panel of keys.
+// Additive scores v · φ(a + b) of query rows against a panel of keys.
+//
+//   for panel of TILE_COLUMNS keys                  Logits::additive_scores; panel: ≤ 3 · d_key · TILE_COLUMNS, L1, L2
+//     for row group of the block
+//       for R = 4 rows of one head and one method   else one row; tables of a row: 6 · d_key numbers
+//         for vector of keys                        AdditivePanel::scores
+//           for UNIT_GROUP of units                 sums of a group in registers, then added to the row's sum
+//             for 4 units (or 2, folded)            one division per 4 (2) units: Σ n/u over a common denominator
+//
+// A score is summed in the order of its units, in groups of UNIT_GROUP. Neither R nor the vector changes a bit; the
+// method depends on the magnitudes of the pair's own query and key.
+//
+// Template parameters: R rows at once; CLAMP: u may overflow, so it is limited; DIVIDE: a true division instead of a
+// reciprocal.
 #pragma once
 #include "activations.h"
 #include "additive_tables.h"
@@ -6,185 +19,211 @@
 namespace regard {
 namespace REGARD_ISA {
 
-enum Way { RATIO, NEAR_RATIO, DIRECT };
-struct Range {
-    int low, high;  // sizes of some keys
+enum Method { RATIO, EXPM1_RATIO, DIRECT };  // 1/u; y / (y + 2); φ(a + b) itself
+struct MagnitudeRange {
+    int low, high;  // of some keys
 };
-// How the pairs of one row and some columns are computed: all one way, or those of one size another way.
-struct Ways {
-    Way first, second;
+// The methods for one row and some columns: `first` for all, or `second` for the keys of one magnitude if `mixed`.
+struct MethodChoice {
+    Method first, second;
     bool mixed, clamped;
-    int size;  // of the keys that go the second way
-    bool operator==(const Ways& o) const { return first == o.first && second == o.second && mixed == o.mixed && clamped == o.clamped; }
+    int magnitude;  // of the keys that take the second method
+    bool operator==(const MethodChoice& o) const {
+        return first == o.first && second == o.second && mixed == o.mixed && clamped == o.clamped;
+    }
 };
 
-template <class T> REGARD_INLINE Vec<T> least(Vec<T> a, Vec<T> b) { return a < b ? a : b; }
+template <class T> REGARD_INLINE Vec<T> smaller(Vec<T> a, Vec<T> b) { return a < b ? a : b; }
 #if defined(__AVX512F__)
-template <> REGARD_INLINE Vec<float> least<float>(Vec<float> a, Vec<float> b) { return (Vec<float>)_mm512_min_ps((__m512)a, (__m512)b); }
+template <> REGARD_INLINE Vec<float> smaller<float>(Vec<float> a, Vec<float> b) {
+    return (Vec<float>)_mm512_min_ps((__m512)a, (__m512)b);
+}
 #endif
 
-// 1 / x for 1e-37 < |x| < 1e37, within one unit of the last place.
+// 1 / x for 1e-37 < |x| < 1e37, within one unit of the last place: an estimate and one Newton step.
 template <class T> REGARD_INLINE Vec<T> reciprocal(Vec<T> x) { return splat(T(1)) / x; }
 #if defined(__AVX512F__)
 template <> REGARD_INLINE Vec<float> reciprocal<float>(Vec<float> x) {
-    const Vec<float> guess = (Vec<float>)_mm512_rcp14_ps((__m512)x);
-    return guess + guess * (1.0f - x * guess);
+    const Vec<float> estimate = (Vec<float>)_mm512_rcp14_ps((__m512)x);
+    return estimate + estimate * (1.0f - x * estimate);
 }
 #endif
 
-// Rows of one head and one way: where their tables are, and what belongs to the call.
-template <class T, int R> struct SumRows {
-    const T *e[R], *less[R], *a[R], *ve[R], *over[R], *inverse, *begin, *v;
+// Tables of R rows of one head.
+template <class T, int R> struct AdditiveRows {
+    const T *e[R], *em1[R], *a[R], *v_e[R], *e_over_v[R], *inverse, *initial, *v;
     int64_t d;
-    T k, outer;    // tanh near 0 is y / (y + k); its sums are of 1/u − 1/2, and −2 stands outside
-    bool whole, folded;  // φ is 1 − k / u, and not 1 / u; v is folded into u
-    SumRows(const regard_call& c, const T* rows, int64_t width, const T* weights) : v(weights), d(c.d_key) {
+    T k;                   // tanh near 0 is y / (y + k)
+    T outer;               // factor of the sums: −2 for tanh (sums of 1/u − 1/2), else 1
+    bool is_tanh, folded;  // folded: v is part of u
+    AdditiveRows(const regard_call& c, const T* rows, int64_t width, const T* weights) : v(weights), d(c.d_key) {
         for (int r = 0; r < R; ++r) {
-            e[r] = rows + r * width, less[r] = e[r] + d, a[r] = e[r] + (table_sets(c) - 1) * d, ve[r] = e[r] + 3 * d + 2, over[r] = ve[r] + d;
+            e[r] = rows + r * width, em1[r] = e[r] + d, a[r] = e[r] + (key_table_count(c) - 1) * d,
+            v_e[r] = e[r] + 3 * d + 2, e_over_v[r] = v_e[r] + d;
         }
-        whole = c.form == REGARD_TANH, k = T(2), outer = whole ? T(-2) : T(1), inverse = over[0] + d, begin = inverse + d;
-        folded = FOLDS<T> && ratio_form(c) && e[0][3 * d + 1] != T(0);
+        is_tanh = c.form == REGARD_TANH, k = T(2), outer = is_tanh ? T(-2) : T(1), inverse = e_over_v[0] + d,
+        initial = inverse + d;
+        folded = FOLD_WEIGHTS<T> && is_ratio_form(c) && e[0][3 * d + 1] != T(0);
     }
 };
 
-// Four units share one division: Σ n / u = ((n0·u1 + n1·u0)·u2u3 + (n2·u3 + n3·u2)·u0u1) / (u0u1 · u2u3).
-template <class T> REGARD_INLINE Vec<T> four(const Vec<T>* n, const Vec<T>* u) {
+// Four units with one division: Σ n / u = ((n0·u1 + n1·u0)·u2u3 + (n2·u3 + n3·u2)·u0u1) / (u0u1 · u2u3).
+template <class T> REGARD_INLINE Vec<T> sum_of_four_ratios(const Vec<T>* n, const Vec<T>* u) {
     const Vec<T> left = u[0] * u[1], right = u[2] * u[3];
-    const Vec<T> top = (n[0] * u[1] + n[1] * u[0]) * right + (n[2] * u[3] + n[3] * u[2]) * left;
-    return top * reciprocal<T>(left * right);
+    const Vec<T> numerator = (n[0] * u[1] + n[1] * u[0]) * right + (n[2] * u[3] + n[3] * u[2]) * left;
+    return numerator * reciprocal<T>(left * right);
 }
-// Two units share one reciprocal: 1 / u + 1 / w = (u + w) / (u·w). A true division takes longer, but keeps other parts of the
-// processor busy: one in four costs nothing.
-template <class T, int R, bool CLAMP, bool DIVIDE> REGARD_INLINE void two_folded(const SumRows<T, R>& rows, const T* f, int64_t x, Vec<T>* found) {
-    const Vec<T> keys[2] = {load(f + x * COLUMNS<T>), load(f + (x + 1) * COLUMNS<T>)};
+// Two units with one reciprocal: 1 / u + 1 / w = (u + w) / (u·w). A true division takes longer but uses another
+// execution unit: one in four is free.
+template <class T, int R, bool CLAMP, bool DIVIDE>
+REGARD_INLINE void add_two_folded(const AdditiveRows<T, R>& rows, const T* f, int64_t x, Vec<T>* total) {
+    const Vec<T> keys[2] = {load(f + x * TILE_COLUMNS<T>), load(f + (x + 1) * TILE_COLUMNS<T>)};
     const Vec<T> inverse[2] = {splat(rows.inverse[x]), splat(rows.inverse[x + 1])};
-    REGARD_UNROLL for (int r = 0; r < R; ++r) {
+    REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) {
         Vec<T> n[2], u[2];
-        REGARD_UNROLL for (int q = 0; q < 2; ++q) {
-            u[q] = splat(rows.over[r][x + q]) * keys[q] + inverse[q];
+        REGARD_UNROLLED_FOR (int q = 0; q < 2; ++q) {
+            u[q] = splat(rows.e_over_v[r][x + q]) * keys[q] + inverse[q];
             if (CLAMP) {
-                const Vec<T> most = absolute<T>(inverse[q]) * splat(Limits<T>::most);
-                const auto fits = absolute<T>(u[q]) < most;
-                if (!rows.whole) found[r] += fits ? Vec<T>{} : Vec<T>(splat(T(1)) / u[q]);
-                n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : most;
+                const Vec<T> limit = absolute<T>(inverse[q]) * splat(Limits<T>::value_limit);
+                const auto fits = absolute<T>(u[q]) < limit;
+                if (!rows.is_tanh) total[r] += fits ? Vec<T>{} : Vec<T>(splat(T(1)) / u[q]);
+                n[q] = fits ? splat(T(1)) : Vec<T>{}, u[q] = fits ? u[q] : limit;
             }
         }
-        const Vec<T> top = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]), below = u[0] * u[1];
-        found[r] += DIVIDE ? Vec<T>(top / below) : Vec<T>(top * reciprocal<T>(below));
+        const Vec<T> numerator = CLAMP ? Vec<T>(n[0] * u[1] + n[1] * u[0]) : Vec<T>(u[0] + u[1]),
+                     denominator = u[0] * u[1];
+        total[r] += DIVIDE ? Vec<T>(numerator / denominator) : Vec<T>(numerator * reciprocal<T>(denominator));
     }
 }
-// Eight units at a time are summed apart, here and below: a shorter sum rounds less.
-template <class T, int R, bool CLAMP> REGARD_INLINE void folded_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
-    Vec<T> found[R] = {};
-    for (int64_t x = 0; x < rows.d; x += EIGHT) {
-        Vec<T> some[R];
-        REGARD_UNROLL for (int r = 0; r < R; ++r) some[r] = splat(rows.begin[x / EIGHT]);
-        two_folded<T, R, CLAMP, false>(rows, f, x, some);
-        two_folded<T, R, CLAMP, false>(rows, f, x + 2, some);
+template <class T, int R, bool CLAMP>
+REGARD_INLINE void folded_scores(const AdditiveRows<T, R>& rows, const T* f, Vec<T>* sums) {
+    Vec<T> total[R] = {};
+    for (int64_t x = 0; x < rows.d; x += UNIT_GROUP) {
+        Vec<T> partial[R];
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) partial[r] = splat(rows.initial[x / UNIT_GROUP]);
+        add_two_folded<T, R, CLAMP, false>(rows, f, x, partial);
+        add_two_folded<T, R, CLAMP, false>(rows, f, x + 2, partial);
         if (x + 4 < rows.d) {
-            two_folded<T, R, CLAMP, true>(rows, f, x + 4, some);
-            two_folded<T, R, CLAMP, false>(rows, f, x + 6, some);
+            add_two_folded<T, R, CLAMP, true>(rows, f, x + 4, partial);
+            add_two_folded<T, R, CLAMP, false>(rows, f, x + 6, partial);
         }
-        REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] += some[r];
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) total[r] += partial[r];
     }
-    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * found[r];
+    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * total[r];
 }
-// each(x, some) for fours of units, whose sums go to some[r], which begin as told.
-template <class T, int R, class Each> REGARD_INLINE void by_eight(int64_t d, const T* begin, Vec<T>* found, Each each) {
-    REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] = Vec<T>{};
-    for (int64_t first = 0; first < d; first += EIGHT) {
-        Vec<T> some[R];
-        REGARD_UNROLL for (int r = 0; r < R; ++r) some[r] = begin ? splat(begin[first / EIGHT]) : Vec<T>{};
-        each(first, some);
-        if (first + 4 < d) each(first + 4, some);
-        REGARD_UNROLL for (int r = 0; r < R; ++r) found[r] += some[r];
+// each(x, partial) for every four units; it adds to partial[r], the sums of one UNIT_GROUP, which start at `initial` (0
+// if null).
+template <class T, int R, class Each>
+REGARD_INLINE void for_unit_groups(int64_t d, const T* initial, Vec<T>* total, Each each) {
+    REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) total[r] = Vec<T>{};
+    for (int64_t first = 0; first < d; first += UNIT_GROUP) {
+        Vec<T> partial[R];
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r)
+            partial[r] = initial ? splat(initial[first / UNIT_GROUP]) : Vec<T>{};
+        each(first, partial);
+        if (first + 4 < d) each(first + 4, partial);
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) total[r] += partial[r];
     }
 }
-template <class T, int R, bool CLAMP> REGARD_INLINE void ratio_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
-    const Vec<T> most = splat(Limits<T>::most), one = splat(T(1));
-    Vec<T> found[R];
-    by_eight<T, R>(rows.d, rows.begin, found, [&](int64_t x, Vec<T>* some) REGARD_INLINED {
+template <class T, int R, bool CLAMP>
+REGARD_INLINE void ratio_scores(const AdditiveRows<T, R>& rows, const T* f, Vec<T>* sums) {
+    const Vec<T> limit = splat(Limits<T>::value_limit), one = splat(T(1));
+    Vec<T> total[R];
+    for_unit_groups<T, R>(rows.d, rows.initial, total, [&](int64_t x, Vec<T>* partial) REGARD_INLINED {
         Vec<T> keys[4];
-        REGARD_UNROLL for (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * COLUMNS<T>);
-        REGARD_UNROLL for (int r = 0; r < R; ++r) {
+        REGARD_UNROLLED_FOR (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * TILE_COLUMNS<T>);
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) {
             Vec<T> n[4], u[4];
-            REGARD_UNROLL for (int q = 0; q < 4; ++q) {
+            REGARD_UNROLLED_FOR (int q = 0; q < 4; ++q) {
                 n[q] = splat(rows.v[x + q]), u[q] = splat(rows.e[r][x + q]) * keys[q] + one;
                 if (CLAMP) {
-                    const auto fits = u[q] < most;
-                    if (!rows.whole) some[r] += fits ? Vec<T>{} : Vec<T>(n[q] / u[q]);
-                    n[q] = fits ? n[q] : Vec<T>{}, u[q] = fits ? u[q] : most;
+                    const auto fits = u[q] < limit;
+                    if (!rows.is_tanh) partial[r] += fits ? Vec<T>{} : Vec<T>(n[q] / u[q]);
+                    n[q] = fits ? n[q] : Vec<T>{}, u[q] = fits ? u[q] : limit;
                 }
             }
-            some[r] += four<T>(n, u);
+            partial[r] += sum_of_four_ratios<T>(n, u);
         }
     });
-    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * found[r];
+    for (int r = 0; r < R; ++r) sums[r] = splat(rows.outer) * total[r];
 }
-template <class T, int R, bool CLAMP> REGARD_INLINE void near_scores(const SumRows<T, R>& rows, const T* f, Vec<T>* sums) {
-    const Vec<T> k = splat(rows.k), most = splat(Limits<T>::most);
-    by_eight<T, R>(rows.d, nullptr, sums, [&](int64_t x, Vec<T>* some) REGARD_INLINED {
+template <class T, int R, bool CLAMP>
+REGARD_INLINE void expm1_ratio_scores(const AdditiveRows<T, R>& rows, const T* f, Vec<T>* sums) {
+    const Vec<T> k = splat(rows.k), limit = splat(Limits<T>::value_limit);
+    for_unit_groups<T, R>(rows.d, nullptr, sums, [&](int64_t x, Vec<T>* partial) REGARD_INLINED {
         Vec<T> keys[4];
-        REGARD_UNROLL for (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * COLUMNS<T>);
-        REGARD_UNROLL for (int r = 0; r < R; ++r) {
+        REGARD_UNROLLED_FOR (int q = 0; q < 4; ++q) keys[q] = load(f + (x + q) * TILE_COLUMNS<T>);
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) {
             Vec<T> n[4], u[4];
-            REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                Vec<T> y = splat(rows.e[r][x + q]) * keys[q] + splat(rows.less[r][x + q]);
-                if (CLAMP) y = least<T>(y, most);
+            REGARD_UNROLLED_FOR (int q = 0; q < 4; ++q) {
+                Vec<T> y = splat(rows.e[r][x + q]) * keys[q] + splat(rows.em1[r][x + q]);
+                if (CLAMP) y = smaller<T>(y, limit);
                 n[q] = y * splat(rows.v[x + q]), u[q] = y + k;
             }
-            some[r] += four<T>(n, u);
+            partial[r] += sum_of_four_ratios<T>(n, u);
         }
     });
 }
-// Every fourth unit is summed apart, sixteen units at a time.
-template <class Phi, class T, int R> REGARD_INLINE void direct_scores(const SumRows<T, R>& rows, const T* b, Vec<T>* sums) {
-    REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] = Vec<T>{};
+// Four interleaved sums (units 0, 4, 8 …; 1, 5, 9 …) over sixteen units at a time.
+template <class Phi, class T, int R>
+REGARD_INLINE void direct_scores(const AdditiveRows<T, R>& rows, const T* b, Vec<T>* sums) {
+    REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) sums[r] = Vec<T>{};
     for (int64_t first = 0; first < rows.d; first += 16) {
-        Vec<T> apart[R][4] = {};
+        Vec<T> interleaved[R][4] = {};
         for (int64_t x = first; x < std::min(rows.d, first + 16); x += 4)
-            REGARD_UNROLL for (int q = 0; q < 4; ++q) {
-                const Vec<T> key = load(b + (x + q) * COLUMNS<T>), weight = splat(rows.v[x + q]);
-                REGARD_UNROLL for (int r = 0; r < R; ++r) apart[r][q] += weight * Phi::value(splat(rows.a[r][x + q]) + key);
+            REGARD_UNROLLED_FOR (int q = 0; q < 4; ++q) {
+                const Vec<T> key = load(b + (x + q) * TILE_COLUMNS<T>), weight = splat(rows.v[x + q]);
+                REGARD_UNROLLED_FOR (int r = 0; r < R; ++r)
+                    interleaved[r][q] += weight * Phi::value(splat(rows.a[r][x + q]) + key);
             }
-        REGARD_UNROLL for (int r = 0; r < R; ++r) sums[r] += (apart[r][0] + apart[r][1]) + (apart[r][2] + apart[r][3]);
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r)
+            sums[r] += (interleaved[r][0] + interleaved[r][1]) + (interleaved[r][2] + interleaved[r][3]);
     }
 }
 
-// One block of rows against one panel of keys.
-template <class T> class Sums {
+// One panel of keys.
+template <class T> class AdditivePanel {
    public:
-    Sums(const regard_call& call, const T* panel) : c(call), f(panel), near_f(panel + c.d_key * COLUMNS<T>), b(panel + (table_sets(c) - 1) * c.d_key * COLUMNS<T>), sizes(panel + 3 * c.d_key * COLUMNS<T>) {}
+    AdditivePanel(const regard_call& call, const T* panel)
+        : c(call),
+          f(panel),
+          f_minus_1(panel + c.d_key * TILE_COLUMNS<T>),
+          b(panel + (key_table_count(c) - 1) * c.d_key * TILE_COLUMNS<T>),
+          magnitudes(panel + 3 * c.d_key * TILE_COLUMNS<T>) {}
 
-    Range range(int64_t from, int64_t to) const {
-        if (!ratio_form(c)) return {FAR, FAR};
-        Vec<T> low = splat(T(FAR)), high{};
-        for (int64_t n = from; n < to; n += LANES<T>) high = max<T>(high, load(sizes + n)), low = least<T>(low, load(sizes + n));
-        return {int(-max_of<T>(-low)), int(max_of<T>(high))};
+    MagnitudeRange magnitude_range(int64_t from, int64_t to) const {
+        if (!is_ratio_form(c)) return {EXTREME, EXTREME};
+        Vec<T> low = splat(T(EXTREME)), high{};
+        for (int64_t n = from; n < to; n += LANES<T>)
+            high = max<T>(high, load(magnitudes + n)), low = smaller<T>(low, load(magnitudes + n));
+        return {int(-reduce_max<T>(-low)), int(reduce_max<T>(high))};
     }
-    Ways ways(const T* row, const Range& keys) const {
-        if (!ratio_form(c)) return {DIRECT, DIRECT, false, false, FAR};
-        const int size = int(row[3 * c.d_key]);
-        const bool clamped = size > BOUNDED || keys.high > BOUNDED;
-        if (size == NEAR && c.form == REGARD_TANH) {
-            if (keys.high == NEAR) return {NEAR_RATIO, NEAR_RATIO, false, false, NEAR};
-            return {RATIO, NEAR_RATIO, keys.low == NEAR, clamped, NEAR};
+    MethodChoice choose_methods(const T* row, const MagnitudeRange& keys) const {
+        if (!is_ratio_form(c)) return {DIRECT, DIRECT, false, false, EXTREME};
+        const int magnitude = int(row[3 * c.d_key]);
+        const bool clamped = magnitude > BOUNDED || keys.high > BOUNDED;
+        if (magnitude == SMALL && c.form == REGARD_TANH) {
+            if (keys.high == SMALL) return {EXPM1_RATIO, EXPM1_RATIO, false, false, SMALL};
+            return {RATIO, EXPM1_RATIO, keys.low == SMALL, clamped, SMALL};
         }
-        if (size == FAR) {
-            if (keys.low == FAR) return {DIRECT, DIRECT, false, false, FAR};
-            return {RATIO, DIRECT, keys.high == FAR, clamped, FAR};
+        if (magnitude == EXTREME) {
+            if (keys.low == EXTREME) return {DIRECT, DIRECT, false, false, EXTREME};
+            return {RATIO, DIRECT, keys.high == EXTREME, clamped, EXTREME};
         }
-        return {RATIO, RATIO, false, clamped, FAR};
+        return {RATIO, RATIO, false, clamped, EXTREME};
     }
 
-    // done(n, sums) for R rows, `width` numbers apart, and each vector of the columns from .. to - 1 of the panel.
-    template <int R, class Done> void scores(const T* rows, int64_t width, int64_t head, int64_t from, int64_t to, const Ways& ways, Done done) const {
-        const SumRows<T, R> these(c, rows, width, weights_of<T>(c, head));
-        if (ways.mixed) return mixed<R>(these, from, to, ways, done);
-        one_way<R>(these, ways.first, ways.clamped, [&](auto some) REGARD_INLINED {
+    // done(n, sums) for each vector n of the columns from .. to - 1 of the panel; `rows` are R rows, `width` numbers
+    // apart.
+    template <int R, class Done>
+    void scores(const T* rows, int64_t width, int64_t head, int64_t from, int64_t to, const MethodChoice& methods,
+                Done done) const {
+        const AdditiveRows<T, R> tables(c, rows, width, head_weights<T>(c, head));
+        if (methods.mixed) return mixed_scores<R>(tables, from, to, methods, done);
+        with_method<R>(tables, methods.first, methods.clamped, [&](auto compute) REGARD_INLINED {
             for (int64_t n = from; n < to; n += LANES<T>) {
                 Vec<T> sums[R];
-                some(n, sums);
+                compute(n, sums);
                 done(n, sums);
             }
         });
@@ -192,31 +231,43 @@ template <class T> class Sums {
 
    private:
     const regard_call& c;
-    const T *f, *near_f, *b, *sizes;
+    const T *f, *f_minus_1, *b, *magnitudes;
 
-    template <int R, class Done> void mixed(const SumRows<T, R>& rows, int64_t from, int64_t to, const Ways& ways, Done done) const {
+    template <int R, class Done>
+    void mixed_scores(const AdditiveRows<T, R>& rows, int64_t from, int64_t to, const MethodChoice& methods,
+                      Done done) const {
         for (int64_t n = from; n < to; n += LANES<T>) {
             Vec<T> sums[R], others[R];
-            one_way<R>(rows, ways.first, ways.clamped, [&](auto some) { some(n, sums); });
-            one_way<R>(rows, ways.second, true, [&](auto some) { some(n, others); });
-            const auto second = load(sizes + n) == splat(T(ways.size));
+            with_method<R>(rows, methods.first, methods.clamped, [&](auto compute) { compute(n, sums); });
+            with_method<R>(rows, methods.second, true, [&](auto compute) { compute(n, others); });
+            const auto second = load(magnitudes + n) == splat(T(methods.magnitude));
             for (int r = 0; r < R; ++r) sums[r] = second ? others[r] : sums[r];
             done(n, sums);
         }
     }
-    // with(some), where some(n, sums) computes one vector of columns.
-    template <int R, class With> void one_way(const SumRows<T, R>& rows, Way way, bool clamped, With with) const {
-        const auto direct = [&](auto phi) { with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { direct_scores<decltype(phi)>(rows, b + n, sums); }); };
-        if (way == NEAR_RATIO) {
-            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, true>(rows, near_f + n, sums); });
-            return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { near_scores<T, R, false>(rows, near_f + n, sums); });
+    // with(compute), where compute(n, sums) computes one vector of columns by one method.
+    template <int R, class With>
+    void with_method(const AdditiveRows<T, R>& rows, Method method, bool clamped, With with) const {
+        const auto direct = [&](auto phi) {
+            with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { direct_scores<decltype(phi)>(rows, b + n, sums); });
+        };
+        if (method == EXPM1_RATIO) {
+            if (clamped)
+                return with([&](int64_t n, Vec<T>* sums)
+                                REGARD_INLINED { expm1_ratio_scores<T, R, true>(rows, f_minus_1 + n, sums); });
+            return with([&](int64_t n, Vec<T>* sums)
+                            REGARD_INLINED { expm1_ratio_scores<T, R, false>(rows, f_minus_1 + n, sums); });
         }
-        if (way == RATIO && FOLDS<T> && rows.folded) {
-            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, true>(rows, f + n, sums); });
+        if (method == RATIO && FOLD_WEIGHTS<T> && rows.folded) {
+            if (clamped)
+                return with([&](int64_t n, Vec<T>* sums)
+                                REGARD_INLINED { folded_scores<T, R, true>(rows, f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { folded_scores<T, R, false>(rows, f + n, sums); });
         }
-        if (way == RATIO) {
-            if (clamped) return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, true>(rows, f + n, sums); });
+        if (method == RATIO) {
+            if (clamped)
+                return with([&](int64_t n, Vec<T>* sums)
+                                REGARD_INLINED { ratio_scores<T, R, true>(rows, f + n, sums); });
             return with([&](int64_t n, Vec<T>* sums) REGARD_INLINED { ratio_scores<T, R, false>(rows, f + n, sums); });
         }
         switch (c.form) {

@@ -1,10 +1,11 @@
-// The random numbers of dropout.
+// The counter-based random numbers of dropout (docs/conventions.md): a pair's number depends on seed, batch row, head,
+// i and j only.
 #pragma once
 #include <cstdint>
 
 namespace regard {
 
-// The documented generator of Dropout: a 64-bit key per row, three 32-bit multiplications per pair.
+// A 64-bit key per query row, then three 32-bit multiplications per pair.
 inline uint64_t mix64(uint64_t x) {
     x += 0x9e3779b97f4a7c15ull;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -14,7 +15,7 @@ inline uint64_t mix64(uint64_t x) {
 inline uint64_t row_key(uint64_t seed, int64_t b, int64_t h, int64_t i) {
     return mix64(mix64(mix64(mix64(seed) + uint64_t(b)) + uint64_t(h)) + uint64_t(i));
 }
-// For one number or a vector of them.
+// The number of pair (row, j). U is uint32_t or a vector of them.
 template <class U> inline U pair_number(uint64_t key, U j) {
     U x = j + uint32_t(key);
     x = (x ^ (x >> 17)) * 0xed5ad4bbu;

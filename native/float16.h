@@ -1,4 +1,4 @@
-// Number types: what is stored and what is computed with, and the random number of a pair.
+// 16-bit storage types and their conversion to the compute type.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ template <> inline float widen<float, BFloat16>(BFloat16 x) { return float_of(ui
 template <> inline float widen<float, Float16>(Float16 x) {
     const uint32_t sign = uint32_t(x.bits & 0x8000) << 16, rest = x.bits & 0x7fff;
     if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    // The exponent's bias is 15 there and 127 here: a multiplication by 2^112 moves it, and makes subnormals right.
+    // Float16 has the exponent bias 15, float 127: multiplying by 2^112 corrects it, for subnormal numbers too.
     const float size = float_of(rest << 13) * 0x1p112f;
     return sign ? -size : size;
 }

@@ -18,15 +18,17 @@ extern "C" {
 
 enum regard_dtype { REGARD_F32 = 0, REGARD_F64 = 1, REGARD_BF16 = 2, REGARD_F16 = 3 };
 
-/* How a score is made of a query and a key: q.k, or v.phi(q + k) with one weight v per unit and query head. In the sum
- * form d_key is a multiple of 4, weights are at most 1 (scale has the rest) and inputs are not 16-bit. */
+/* Score of a query and a key: the dot product q.k, or the additive score v.phi(q + k) with one weight v per unit and
+ * query head, phi being one of the activations. For additive scores d_key is a multiple of 4, weights are at most 1 in
+ * size (scale has the rest) and inputs are not 16-bit. */
 enum regard_form { REGARD_PRODUCT = 0, REGARD_TANH = 1, REGARD_SIGMOID = 2, REGARD_RELU = 3, REGARD_GELU = 4 };
 
 enum regard_status {
     REGARD_DONE = 0,
     REGARD_NO_MEMORY = 2,
-    REGARD_NOT_FINITE = 3, /* forward: a query or key is not finite, or a result is not; what was written is not valid */
-    REGARD_STOPPED = 4     /* `stop` was set; what was written is not valid */
+    REGARD_NOT_FINITE =
+        3,             /* forward: a query or key is not finite, or a result is not; what was written is not valid */
+    REGARD_STOPPED = 4 /* `stop` was set; what was written is not valid */
 };
 
 typedef struct {
@@ -56,14 +58,14 @@ typedef struct {
 
 typedef struct {
     int64_t dtype, batch, kv_heads, group, queries, keys, d_key, d_value, threads;
-    const volatile int32_t* stop; /* another thread sets it to end the call early; may be null */
-    int64_t* progress;            /* two numbers for another thread to read: units done of the current step, and all of them; may be null */
+    const volatile int32_t* stop; /* set by another thread to end the call early; may be null */
+    int64_t* progress; /* units done of the current step, and all its units, for another thread to read; may be null */
     regard_tensor query, key, value;
     int64_t form;
-    const void* v; /* (head, d_key), for the sum form */
-    double scale, cap;          /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0; scale is above 0 */
-    const void* temperature;    /* one per query head, or null for 1 */
-    const void* sink;           /* a logit that has no key, one per query head, not divided by the temperature; or null */
+    const void* v;           /* (head, d_key), for additive scores */
+    double scale, cap;       /* score = scale * q.k, then cap * tanh(score / cap) unless cap is 0; scale is above 0 */
+    const void* temperature; /* one per query head, or null for 1 */
+    const void* sink;        /* a logit without a key, one per query head, not divided by the temperature; or null */
     const int64_t* query_start; /* one per batch row */
     int64_t key_start;
     const regard_mask_op* mask;
@@ -76,33 +78,37 @@ typedef struct {
     uint32_t drop_below; /* dropped if the pair's number is below; 0 = no dropout */
     double keep_scale;
     /* Results, contiguous, in the arithmetic's precision, written unless null: out (batch, head, query, d_value), the
-     * others without d_value. top and total are the row's largest logit (before tau) and the sum of powers relative
-     * to it; backward reads out, both of them, peak_at if it is there and, with grad_entropy, entropy. */
-    void *out, *lse, *top, *total, *entropy, *peak, *distance, *max_logit;
+     * others without d_value. row_max is the row's largest logit, before the temperature, and row_sum = sum of
+     * exp((logit - row_max) / temperature). peak is the largest weight and peak_at its key column, distance the mean
+     * |i - j|. Backward reads out, row_max and row_sum, peak_at if given and, with grad_entropy, entropy. */
+    void *out, *lse, *row_max, *row_sum, *entropy, *peak, *distance, *max_logit;
     int64_t* peak_at;
-    /* Backward: what came back, in the arithmetic's precision, and where the gradients go. grad_query, grad_key and grad_value are contiguous and shaped
-     * like their inputs, the tables like theirs; grad_dense has its own strides, 0 along an axis that is summed, and
-     * starts at 0. Null if not wanted, but for the first three. */
+    /* Backward: incoming gradients, in the arithmetic's precision, and results. grad_query, grad_key and grad_value are
+     * contiguous and shaped like their inputs, the tables like theirs; grad_dense has its own strides, 0 along an axis
+     * that is summed, and starts at 0. Null if not wanted, except for the first three. */
     regard_tensor grad_out;
     const void *grad_lse, *grad_entropy;
     void *grad_query, *grad_key, *grad_value, *grad_temperature, *grad_sink, *grad_offset_table, *grad_v;
     regard_tensor grad_dense;
-    /* Visit: a second pass, which reads top and total of the rows (and distance, for spread). received (batch, head, key) is
-     * the sum of weights over queries, spread (batch, head, query) that of weight * (|i - j| - distance)^2 over keys, and
-     * rowsum, written with it, that of weights. With pool_rows
-     * above 0, the sum, the largest and the number of visible pairs in each cell of a grid (batch, head, pool_rows,
-     * pool_columns); they start at 0, and a cell starts at row (or column) cell * count / cells. With `tile`, only that: the
-     * weights of some rows and columns, (batch, head, tile_rows, tile_columns); pairs that are hidden are left as they are. */
+    /* Second pass: reads row_max and row_sum of the rows (and distance, for spread) and sums the weights.
+     *   received (batch, head, key)      sum of weights over queries
+     *   spread (batch, head, query)      sum over keys of weight * (|i - j| - distance)^2
+     *   weight_sum (batch, head, query)  sum of weights over keys; written with spread
+     *   pool_* (batch, head, pool_rows, pool_columns), if pool_rows is above 0: sum, largest weight and number of
+     *     visible pairs in each cell of a grid; they start at 0, and a cell starts at row (or column)
+     *     cell * count / cells
+     *   tile (batch, head, tile_rows, tile_columns): the weights of some rows and columns, and nothing else; hidden
+     *     pairs are left as they are */
     void* tile;
     int64_t tile_row, tile_rows, tile_column, tile_columns;
-    void *received, *spread, *rowsum;
+    void *received, *spread, *weight_sum;
     int64_t pool_rows, pool_columns;
     double *pool_sum, *pool_max;
     int64_t* pool_pairs;
 } regard_call;
 
-/* c = a . b, matrices (batch, head, rows, depth), (…, depth, columns) and (…, rows, columns), float or double. A stride of 0 along the
- * batch or the heads of c sums over them; its rows are contiguous. */
+/* c = a . b, matrices (batch, head, rows, depth), (…, depth, columns) and (…, rows, columns), float or double. A stride
+ * of 0 along the batch or the heads of c sums over them; its rows are contiguous. */
 typedef struct {
     int64_t dtype, batch, heads, rows, depth, columns, threads;
     regard_tensor a, b, c;
@@ -110,19 +116,20 @@ typedef struct {
 
 REGARD_API int regard_forward(const regard_call* call);
 REGARD_API int regard_backward(const regard_call* call);
-REGARD_API int regard_visit(const regard_call* call);
+REGARD_API int regard_second_pass(const regard_call* call);
 REGARD_API int regard_multiply(const regard_product* product);
-/* Pairs whose logit the forward pass computes, and bytes of workspace that it takes. */
+/* Number of pairs whose logit the forward pass computes, and bytes of workspace that it needs. */
 REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);
 REGARD_API int64_t regard_workspace(void); /* bytes that the calling thread keeps for its next calls */
-/* Bytes of workspace that the calling thread's calls and plans, taken together, have needed since this was last asked. */
-REGARD_API int64_t regard_asked(void);
-/* Use an OpenMP runtime's GOMP_parallel for the threads of the first thread that calls from now on; null for none. */
+/* Most bytes of workspace that calls and plans of the calling thread have needed since the last call of this. */
+REGARD_API int64_t regard_workspace_peak(void);
+/* Run on the threads of an OpenMP runtime, given its GOMP_parallel; only for the first thread that calls from now on.
+ * Null turns it off. */
 REGARD_API void regard_use_team(void* gomp_parallel);
-REGARD_API const char* regard_isa(void); /* the instruction set that was chosen at load */
+REGARD_API const char* regard_isa(void); /* the instruction set in use */
 
-/* Yardsticks for benchmarks: float operations per second of multiply-adds that stay in registers, and bytes per second
- * of reading `data` once; both on `threads` threads at once. */
+/* Machine limits for benchmarks: float operations per second of multiply-adds in registers, and bytes per second of
+ * reading `data` once; both on `threads` threads at once. */
 REGARD_API double regard_fma_peak(int64_t threads, double seconds);
 REGARD_API double regard_read_bandwidth(const void* data, int64_t bytes, int64_t threads);
 

@@ -1,5 +1,12 @@
-// The register tile: a few rows times a few vectors of columns, summed over the depth in order, one multiply-add each.
-// A pair's bits depend on its own row and column only, whatever the tile around it.
+// The register tile, micro-kernel of for_all_sums matrix product here:
+//
+//   for tile of R rows (6, 8 or 12; 4 or 2 at the end)       tile_rows
+//     for chain of the depth                                 register_tile: chain sums are added in order
+//       for x in chain                                       one step: C loads, R broadcasts, R·C multiply-adds
+//         sums[R][C] += a[r][x] * b[x][C vectors]            R × C accumulators in registers, C ≤ TILE_VECTORS
+//
+// Each element is summed over x in order, one multiply-accumulate per term and the chains left to right. Its bits
+// depend on its own row and column only, not on R, C or its place in the tile.
 #pragma once
 #include <vector>
 
@@ -8,123 +15,136 @@
 namespace regard {
 namespace REGARD_ISA {
 
-// Vectors in a tile's row: with 32 registers 6 × 4 accumulators, with 16 registers 6 × 2.
+// Vectors in a row of the tile: 6 × 4 accumulators with 32 registers, 6 × 2 with 16.
 #if REGARD_VECTOR_BYTES == 64 || defined(__aarch64__)
-constexpr int WIDE = 4;
+constexpr int TILE_VECTORS = 4;
 #else
-constexpr int WIDE = 2;
+constexpr int TILE_VECTORS = 2;
 #endif
-template <class T> constexpr int COLUMNS = WIDE * LANES<T>;
+template <class T> constexpr int TILE_COLUMNS = TILE_VECTORS * LANES<T>;
 
-// Memory that will be read soon, asked for line by line, in order. It goes to the second-level cache: the first has no room
-// for what is not needed at once.
-struct Ahead {
+// Software prefetch of regions of memory, one cache line per call, in order, into the second-level cache: the first has
+// no room for data that is not needed at once.
+struct Prefetcher {
     static constexpr int LINE_BYTES = 64;
-    struct Piece {  // rows of bytes, `stride` apart
+    struct Region {  // rows of bytes, `stride` bytes apart
         const char* row;
         int64_t stride, bytes, rows;
     };
-    Ahead() = default;
-    explicit Ahead(const Piece& piece) : now_(piece) {}
-    explicit Ahead(const std::vector<Piece>& pieces) : next_(pieces.data()), past_(next_ + pieces.size()) { turn(); }
-    template <class S> static Piece piece(const S* first, int64_t row, int64_t width, int64_t rows) {
+    Prefetcher() = default;
+    explicit Prefetcher(const Region& region) : current_(region) {}
+    explicit Prefetcher(const std::vector<Region>& regions) : next_(regions.data()), end_(next_ + regions.size()) {
+        next_region();
+    }
+    template <class S> static Region region(const S* first, int64_t row, int64_t width, int64_t rows) {
         return {reinterpret_cast<const char*>(first), row * int64_t(sizeof(S)), width * int64_t(sizeof(S)), rows};
     }
     REGARD_INLINE void operator()() {
-        if (now_.rows <= 0) return;
-        __builtin_prefetch(now_.row + x_, 0, 2);
-        x_ += LINE_BYTES;
-        if (x_ < now_.bytes) return;
-        x_ = 0, now_.row += now_.stride, --now_.rows;
-        turn();
+        if (current_.rows <= 0) return;
+        __builtin_prefetch(current_.row + offset_, 0, 2);
+        offset_ += LINE_BYTES;
+        if (offset_ < current_.bytes) return;
+        offset_ = 0, current_.row += current_.stride, --current_.rows;
+        next_region();
     }
-    // Once for every line of numbers read, of which a vector is the n-th.
-    template <class V, class S> REGARD_INLINE void line(int n) {
+    // Prefetch one line for every cache line that is read; call it for each vector, the n-th of its row.
+    template <class V, class S> REGARD_INLINE void per_line(int n) {
         constexpr int VECTORS = std::max<int>(1, LINE_BYTES / (sizeof(V) / sizeof(V{}[0]) * sizeof(S)));
         if (n % VECTORS == 0) (*this)();
     }
-    void all() {
-        while (now_.rows > 0) (*this)();
+    void issue_all() {
+        while (current_.rows > 0) (*this)();
     }
 
    private:
-    Piece now_{};
-    const Piece *next_ = nullptr, *past_ = nullptr;
-    int64_t x_ = 0;
-    REGARD_INLINE void turn() {
-        while (now_.rows <= 0 && next_ != past_) now_ = *next_++;
+    Region current_{};
+    const Region *next_ = nullptr, *end_ = nullptr;
+    int64_t offset_ = 0;
+    REGARD_INLINE void next_region() {
+        while (current_.rows <= 0 && next_ != end_) current_ = *next_++;
     }
 };
 
-// Where a factor stands: rows lie `stride` apart, numbers side by side; or the other way round.
+// Layout of the left matrix: BY_ROWS is a[r * stride + x], BY_COLUMNS is a[x * stride + r].
 enum Order { BY_ROWS, BY_COLUMNS };
 
-// How a sum over the depth is cut: the terms of the first chain and of each after it. Short chains round less.
+// Lengths of the chains that a sum over the depth is split into: the first one, and each after it. Short chains round
+// less.
 struct Chains {
     int64_t first, each;
-    static Chains whole(int64_t depth) { return {depth, depth}; }
+    static Chains one(int64_t depth) { return {depth, depth}; }
     static Chains even(int64_t depth) {
         const int64_t count = std::max<int64_t>(1, (depth + 191) / 192), each = (depth + count - 1) / count;
         return {each, each};
     }
 };
 
-// done(r, sums) for R rows of a · b[x * wide ...], C vectors each.
+// One tile of R rows and C vectors: done(r, sums) for each row of a · b, where row x of b starts at b[x * b_stride].
 template <class T, Order ORDER, int R, int C, class Done>
-REGARD_INLINE void tile(const T* a, int64_t stride, const T* b, int64_t wide, Chains chains, int64_t depth, Done done, Ahead& given) {
-    Ahead ahead;  // a copy, which needs no memory in the loop
-    if (R <= 4) ahead = given;
+REGARD_INLINE void register_tile(const T* a, int64_t stride, const T* b, int64_t b_stride, Chains chains, int64_t depth,
+                                 Done done, Prefetcher& caller_prefetcher) {
+    Prefetcher prefetcher;  // a copy that stays in registers
+    if (R <= 4) prefetcher = caller_prefetcher;
     Vec<T> sums[R][C];
-    const auto clear = [&]() REGARD_INLINED { REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{}; };
-    const auto add = [&](int64_t count) REGARD_INLINED {
+    const auto clear = [&]() REGARD_INLINED {
+        REGARD_UNROLLED_FOR (int r = 0; r < R; ++r)
+            REGARD_UNROLLED_FOR (int c = 0; c < C; ++c) sums[r][c] = Vec<T>{};
+    };
+    const auto accumulate = [&](int64_t count) REGARD_INLINED {
         for (int64_t x = 0; x < count; ++x) {
             Vec<T> columns[C];
-            REGARD_UNROLL for (int c = 0; c < C; ++c) {
+            REGARD_UNROLLED_FOR (int c = 0; c < C; ++c) {
                 columns[c] = load(b + c * LANES<T>);
-                if (R <= 4) ahead.template line<Vec<T>, T>(c);  // few rows: memory is what is waited for
+                if (R <= 4) prefetcher.template per_line<Vec<T>, T>(c);  // few rows: the loop is bound by memory
             }
-            REGARD_UNROLL for (int r = 0; r < R; ++r) {
+            REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) {
                 const Vec<T> factor = splat(ORDER == BY_ROWS ? a[r * stride] : a[r]);
-                REGARD_UNROLL for (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];
+                REGARD_UNROLLED_FOR (int c = 0; c < C; ++c) sums[r][c] += factor * columns[c];
             }
             a += ORDER == BY_ROWS ? 1 : stride;
-            b += wide;
+            b += b_stride;
         }
     };
     clear();
-    add(std::min(chains.first, depth));
+    accumulate(std::min(chains.first, depth));
     if (chains.first < depth) {
-        alignas(64) T before[R * C * LANES<T>];
-        const auto every = [&](auto visit) REGARD_INLINED {
-            REGARD_UNROLL for (int r = 0; r < R; ++r) REGARD_UNROLL for (int c = 0; c < C; ++c) visit(sums[r][c], before + (r * C + c) * LANES<T>);
+        alignas(64) T chain_sums[R * C * LANES<T>];
+        const auto for_all_sums = [&](auto f) REGARD_INLINED {
+            REGARD_UNROLLED_FOR (int r = 0; r < R; ++r)
+                REGARD_UNROLLED_FOR (int c = 0; c < C; ++c) f(sums[r][c], chain_sums + (r * C + c) * LANES<T>);
         };
-        every([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
+        for_all_sums([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
         for (int64_t x = chains.first; x < depth;) {
             const int64_t here = std::min(chains.each, depth - x);
             clear();
-            add(here);
+            accumulate(here);
             x += here;
-            every([](Vec<T>& sum, T* place) REGARD_INLINED { sum += load(place); });
-            if (x < depth) every([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
+            for_all_sums([](Vec<T>& sum, T* place) REGARD_INLINED { sum += load(place); });
+            if (x < depth) for_all_sums([](Vec<T>& sum, T* place) REGARD_INLINED { store(place, sum); });
         }
     }
-    REGARD_UNROLL for (int r = 0; r < R; ++r) done(r, sums[r]);
-    if (R <= 4) given = ahead;
+    REGARD_UNROLLED_FOR (int r = 0; r < R; ++r) done(r, sums[r]);
+    if (R <= 4) caller_prefetcher = prefetcher;
 }
 
-// The same for any number of rows, with r counted over all of them. Rows past the last, up to a multiple of 12, may be
-// read, but are not done.
+// Any number of rows. Rows past the last may be read, up to a multiple of 12, but `done` is not called for them.
 template <class T, Order ORDER, int C, class Done>
-inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, Chains chains, int64_t depth, int64_t rows, Done done, Ahead& ahead) {
-    constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == WIDE ? 6 : 12;
+inline void tile_rows(const T* a, int64_t stride, const T* b, int64_t b_stride, Chains chains, int64_t depth,
+                      int64_t rows, Done done, Prefetcher& prefetcher) {
+    constexpr int R = C == 4 ? 6 : C == 3 ? 8 : C == TILE_VECTORS ? 6 : 12;
     const int64_t row = ORDER == BY_ROWS ? stride : 1;
     int64_t r = 0;
     for (; r + R <= rows; r += R)
-        tile<T, ORDER, R, C>(a + r * row, stride, b, wide, chains, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); }, ahead);
+        register_tile<T, ORDER, R, C>(
+            a + r * row, stride, b, b_stride, chains, depth,
+            [&](int n, const Vec<T>* sums) REGARD_INLINED { done(r + n, sums); }, prefetcher);
     const auto rest = [&](auto count) {
-        tile<T, ORDER, decltype(count)::value, C>(a + r * row, stride, b, wide, chains, depth, [&](int n, const Vec<T>* sums) REGARD_INLINED {
-            if (r + n < rows) done(r + n, sums);
-        }, ahead);
+        register_tile<T, ORDER, decltype(count)::value, C>(
+            a + r * row, stride, b, b_stride, chains, depth,
+            [&](int n, const Vec<T>* sums) REGARD_INLINED {
+                if (r + n < rows) done(r + n, sums);
+            },
+            prefetcher);
         r += decltype(count)::value;
     };
     if (rows - r > 8) rest(std::integral_constant<int, (R > 8 ? R : 1)>{});
@@ -133,14 +153,18 @@ inline void rows_of(const T* a, int64_t stride, const T* b, int64_t wide, Chains
     if (rows - r > 0) rest(std::integral_constant<int, 2>{});
 }
 
-// done(r, sums, vectors) for `vectors` (at most WIDE) vectors of columns.
+// done(r, sums, count) for each row of the product of a (rows × depth) and `vectors` (at most TILE_VECTORS) vectors of
+// columns of b; `count` is `vectors` as a constant.
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, Chains chains, Ahead& ahead) {
+inline void product(const T* a, int64_t stride, const T* b, int64_t b_stride, int64_t depth, int64_t rows,
+                    int64_t vectors, Done done, Chains chains, Prefetcher& prefetcher) {
     const auto with = [&](auto count) {
         constexpr int C = decltype(count)::value;
-        rows_of<T, ORDER, C>(a, stride, b, wide, chains, depth, rows, [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); }, ahead);
+        tile_rows<T, ORDER, C>(
+            a, stride, b, b_stride, chains, depth, rows,
+            [&](int64_t r, const Vec<T>* sums) REGARD_INLINED { done(r, sums, count); }, prefetcher);
     };
-    if constexpr (WIDE == 4) {
+    if constexpr (TILE_VECTORS == 4) {
         if (vectors == 4) return with(std::integral_constant<int, 4>{});
         if (vectors == 3) return with(std::integral_constant<int, 3>{});
     }
@@ -148,13 +172,15 @@ inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_
     with(std::integral_constant<int, 1>{});
 }
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done, Chains chains) {
-    Ahead nothing;
-    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, chains, nothing);
+inline void product(const T* a, int64_t stride, const T* b, int64_t b_stride, int64_t depth, int64_t rows,
+                    int64_t vectors, Done done, Chains chains) {
+    Prefetcher no_prefetch;
+    product<T, ORDER>(a, stride, b, b_stride, depth, rows, vectors, done, chains, no_prefetch);
 }
 template <class T, Order ORDER = BY_ROWS, class Done>
-inline void product(const T* a, int64_t stride, const T* b, int64_t wide, int64_t depth, int64_t rows, int64_t vectors, Done done) {
-    product<T, ORDER>(a, stride, b, wide, depth, rows, vectors, done, Chains::whole(depth));
+inline void product(const T* a, int64_t stride, const T* b, int64_t b_stride, int64_t depth, int64_t rows,
+                    int64_t vectors, Done done) {
+    product<T, ORDER>(a, stride, b, b_stride, depth, rows, vectors, done, Chains::one(depth));
 }
 
 }  // namespace REGARD_ISA

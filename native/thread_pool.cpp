@@ -15,7 +15,7 @@ namespace {
 
 struct Job {
     const Work* work;
-    const Stop* stop;
+    const CallControl* control;
     int64_t units, helpers;
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
@@ -24,9 +24,10 @@ struct Job {
 
     void drain(int64_t worker) {
         try {
-            for (int64_t unit; !failed.load(std::memory_order_relaxed) && !stop->now() && (unit = next.fetch_add(1)) < units;) {
+            for (int64_t unit; !failed.load(std::memory_order_relaxed) && !control->stopped() &&
+                               (unit = next.fetch_add(1)) < units;) {
                 (*work)(unit, worker);
-                stop->done();
+                control->unit_done();
             }
         } catch (...) {
             const std::lock_guard<std::mutex> lock(guard);
@@ -36,7 +37,8 @@ struct Job {
     }
 };
 
-// Threads wait on a condition variable between jobs: they never spin beside other libraries' threads.
+// Threads wait on a condition variable between jobs; they never spin, so they do not slow down other libraries'
+// threads.
 struct Pool {
     std::mutex calls;  // one job at a time
     std::mutex state;
@@ -45,109 +47,112 @@ struct Pool {
     int64_t joined = 0, size = 0;
     uint64_t round = 0;
 
-    // Whoever wakes in time joins; the caller never waits for a thread that has not begun.
-    void run(Job& mine) {
+    // Threads that wake in time join the job; the caller does not wait for the others.
+    void run(Job& new_job) {
         {
             const std::lock_guard<std::mutex> lock(state);
-            grow(mine.helpers);
-            job = &mine;
+            grow(new_job.helpers);
+            job = &new_job;
             ++round;
         }
         wake.notify_all();
-        mine.drain(0);
+        new_job.drain(0);
         std::unique_lock<std::mutex> lock(state);
         job = nullptr;
         done.wait(lock, [&] { return joined == 0; });
     }
-    void grow(int64_t wanted) {
+    void grow(int64_t count) {
         try {
-            for (; size < wanted; ++size) std::thread([this, number = size + 1, seen = round] { serve(number, seen); }).detach();
-        } catch (const std::exception&) {  // no more threads to be had: those that are there do the work
+            for (; size < count; ++size)
+                std::thread([this, number = size + 1, last_round = round] { serve(number, last_round); }).detach();
+        } catch (const std::exception&) {  // the system has no more threads: go on with those that exist
         }
     }
-    void serve(int64_t number, uint64_t seen) {
+    void serve(int64_t number, uint64_t last_round) {
         std::unique_lock<std::mutex> lock(state);
         for (;;) {
-            wake.wait(lock, [&] { return round != seen; });
-            seen = round;
+            wake.wait(lock, [&] { return round != last_round; });
+            last_round = round;
             if (!job || number > job->helpers) continue;
-            Job& mine = *job;
+            Job& current = *job;
             ++joined;
             lock.unlock();
-            mine.drain(number);
+            current.drain(number);
             lock.lock();
             if (--joined == 0) done.notify_one();
         }
     }
 };
 
-// A child of fork has none of its parent's threads: it forgets the pool, and makes its own when it needs one. The pool
-// is never freed, so that threads may outlive static objects at exit.
+// A forked child has none of its parent's threads: it drops the pool and creates its own when needed. The pool is never
+// freed, so its threads may outlive static objects at exit.
 std::atomic<Pool*> shared{nullptr};
 
 Pool& pool() {
-    Pool* found = shared.load(std::memory_order_acquire);
-    if (found) return *found;
-    auto* made = new Pool;
-    if (!shared.compare_exchange_strong(found, made)) {
-        delete made;
-        return *found;
+    Pool* existing = shared.load(std::memory_order_acquire);
+    if (existing) return *existing;
+    auto* created = new Pool;
+    if (!shared.compare_exchange_strong(existing, created)) {
+        delete created;
+        return *existing;
     }
-    return *made;
+    return *created;
 }
 
-// OpenMP's threads spin for some milliseconds after a parallel region of their own, and a second pool would have to share
-// the processor with them. They belong to the thread that called them, and do not survive a fork.
+// OpenMP threads spin for some milliseconds after a parallel region, and a second pool would compete with them for the
+// processor. They belong to the thread that started them, and do not survive a fork.
 std::atomic<Team> team{nullptr};
 std::atomic<std::thread::id> owner{};
 
-Team mine() {
-    const Team found = team.load(std::memory_order_acquire);
-    if (!found) return nullptr;
-    std::thread::id nobody, me = std::this_thread::get_id();
-    return owner.compare_exchange_strong(nobody, me) || nobody == me ? found : nullptr;
+Team team_of_this_thread() {
+    const Team current = team.load(std::memory_order_acquire);
+    if (!current) return nullptr;
+    std::thread::id expected, me = std::this_thread::get_id();
+    return owner.compare_exchange_strong(expected, me) || expected == me ? current : nullptr;
 }
 
 #if !defined(_WIN32)
-// Registered when the library is loaded: a handler that the first call registers may be missing when another thread forks
-// during that call.
+// Registered at load: a handler registered by the first call could be missing when another thread forks during that
+// call.
 const int registered = pthread_atfork(nullptr, nullptr, [] {
     shared.store(nullptr, std::memory_order_release);
     team.store(nullptr, std::memory_order_release);
 });
 #endif
 
-struct Shift {
+struct TeamJob {
     Job* job;
     std::atomic<int64_t> workers{0};
 };
 
 }  // namespace
 
-void use_team(Team found) { team.store(found, std::memory_order_release); }
+void use_team(Team gomp_parallel) { team.store(gomp_parallel, std::memory_order_release); }
 
-void parallel(int64_t units, int64_t threads, const Stop& stop, const Work& work) {
+void parallel(int64_t units, int64_t threads, const CallControl& control, const Work& work) {
     Job job;
     job.work = &work;
-    job.stop = &stop;
+    job.control = &control;
     job.units = units;
     job.helpers = std::min(threads, units) - 1;
-    stop.begin(units);
-    // A call that can be stopped is long and runs in a thread of its own, which is gone after it: it does not become the owner.
-    const Team others = job.helpers > 0 && !stop.possible() ? mine() : nullptr;
+    control.begin_step(units);
+    // A stoppable call runs in a short-lived thread of its own, which must not become the owner of the team.
+    const Team others = job.helpers > 0 && !control.stoppable() ? team_of_this_thread() : nullptr;
     if (others) {
-        Shift shift;
-        shift.job = &job;
-        others([](void* data) {
-            Shift& all = *static_cast<Shift*>(data);
-            all.job->drain(all.workers.fetch_add(1));
-        }, &shift, unsigned(job.helpers + 1), 0);
+        TeamJob team_job;
+        team_job.job = &job;
+        others(
+            [](void* data) {
+                TeamJob& all = *static_cast<TeamJob*>(data);
+                all.job->drain(all.workers.fetch_add(1));
+            },
+            &team_job, unsigned(job.helpers + 1), 0);
     } else if (job.helpers > 0) {
         Pool& all = pool();
         const std::unique_lock<std::mutex> lock(all.calls, std::try_to_lock);
         if (lock.owns_lock())
             all.run(job);
-        else  // another thread of the program has the pool: this call runs on its own
+        else  // another thread is using the pool: this call runs on one thread
             job.drain(0);
     } else {
         job.drain(0);

@@ -1,5 +1,6 @@
-// Workspaces: memory that is kept between calls and cut into parts. Under the address sanitizer no byte outside of the
-// parts in use may be touched, parts lie apart, and what was not written reads as NaN.
+// Workspaces: scratch memory that a thread keeps between its calls, divided into aligned parts. Under the address
+// sanitizer the parts are separated by red zones, memory outside of open parts must not be touched, and unwritten
+// numbers read as NaN.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -31,10 +32,11 @@ constexpr int64_t RED_ZONE = 64;  // numbers between two parts
 constexpr int64_t RED_ZONE = 0;
 #endif
 
-// What a part of `count` numbers takes of its workspace: the next one is aligned as it is.
-inline int64_t room(int64_t count) { return (count + 15) / 16 * 16 + RED_ZONE; }
+// Numbers that a part of `count` numbers occupies, padding and red zone included; keeps the next part aligned to 64
+// bytes.
+inline int64_t padded_size(int64_t count) { return (count + 15) / 16 * 16 + RED_ZONE; }
 
-// The numbers of a part may be used from here on.
+// Open a part for use (a no-op without the address sanitizer).
 template <class T> inline T* open(T* part, int64_t count) {
 #if defined(REGARD_RED_ZONES)
     ASAN_UNPOISON_MEMORY_REGION(part, size_t(count) * sizeof(T));
@@ -44,21 +46,21 @@ template <class T> inline T* open(T* part, int64_t count) {
 #endif
     return part;
 }
-// The same for the part at the front of `space`, which then begins behind it.
-template <class T> inline T* take(T*& space, int64_t count) {
+// Open a part at the front of `space` and move `space` behind it.
+template <class T> inline T* allocate(T*& space, int64_t count) {
     T* part = open(space, count);
-    space += room(count);
+    space += padded_size(count);
     return part;
 }
 
-inline void* aligned(size_t bytes) {
+inline void* aligned_allocate(size_t bytes) {
 #if defined(_WIN32)
     return _aligned_malloc(bytes, 64);
 #else
     return std::aligned_alloc(64, bytes);
 #endif
 }
-inline void release(void* data) {
+inline void aligned_free(void* data) {
 #if defined(_WIN32)
     _aligned_free(data);
 #else
@@ -66,17 +68,17 @@ inline void release(void* data) {
 #endif
 }
 
-// Memory that is kept between calls and grows when it must. None of its parts is open.
-template <class T> struct Space {
-    std::unique_ptr<T[], void (*)(T*)> data{nullptr, [](T* p) { release(p); }};
+// Memory that is kept between calls and grows when needed. All of it is closed until `open` or `allocate`.
+template <class T> struct Workspace {
+    std::unique_ptr<T[], void (*)(T*)> data{nullptr, [](T* p) { aligned_free(p); }};
     size_t size = 0;
-    size_t asked = 0;  // the most since `forget`, whether it is kept or not
+    size_t peak = 0;  // the largest `get` since `reset_peak`
     T* get(size_t count) {
-        asked = std::max(asked, count);
+        peak = std::max(peak, count);
         if (count > size) {
             data.reset();
             size = 0;
-            data.reset(static_cast<T*>(aligned((count * sizeof(T) + 63) / 64 * 64)));
+            data.reset(static_cast<T*>(aligned_allocate((count * sizeof(T) + 63) / 64 * 64)));
             if (!data) throw std::bad_alloc();
             size = count;
         }
@@ -87,39 +89,42 @@ template <class T> struct Space {
     }
 };
 
-// Workspaces, kept between the calls of a thread.
-template <class T> struct Spaces {
-    Space<T> shared;
-    std::vector<Space<T>> workers;
+// The workspaces of one calling thread: one shared by all workers of a call, and one per worker.
+template <class T> struct Workspaces {
+    Workspace<T> shared;
+    std::vector<Workspace<T>> workers;
+    void add_workers(int64_t threads) {
+        if (int64_t(workers.size()) < threads) workers.resize(size_t(threads));
+    }
     T* worker(int64_t number, size_t size) { return workers[size_t(number)].get(size); }
     size_t bytes() const {
         size_t total = shared.size;
-        for (const Space<T>& space : workers) total += space.size;
+        for (const Workspace<T>& space : workers) total += space.size;
         return total * sizeof(T);
     }
-    // What a large call took goes back to the system.
+    // Free the memory of a large call.
     void trim() {
-        if (bytes() > (size_t(64) << 20)) each([](Space<T>& space) { space.data.reset(), space.size = 0; });
+        if (bytes() > (size_t(64) << 20)) for_all([](Workspace<T>& space) { space.data.reset(), space.size = 0; });
     }
-    // The same as if a call had taken these.
-    void ask(size_t for_all, size_t per_worker, int64_t threads) {
-        if (int64_t(workers.size()) < threads) workers.resize(size_t(threads));
-        shared.asked = std::max(shared.asked, for_all);
-        for (int64_t n = 0; n < threads; ++n) workers[size_t(n)].asked = std::max(workers[size_t(n)].asked, per_worker);
+    // Record peaks as a call with these sizes would, without allocating.
+    void plan_peak(size_t shared_size, size_t worker_size, int64_t threads) {
+        add_workers(threads);
+        shared.peak = std::max(shared.peak, shared_size);
+        for (int64_t n = 0; n < threads; ++n) workers[size_t(n)].peak = std::max(workers[size_t(n)].peak, worker_size);
     }
-    size_t asked_bytes() {
+    size_t peak_bytes() {
         size_t total = 0;
-        each([&](Space<T>& space) { total += space.asked; });
+        for_all([&](Workspace<T>& space) { total += space.peak; });
         return total * sizeof(T);
     }
-    void forget() {
-        each([](Space<T>& space) { space.asked = 0; });
+    void reset_peak() {
+        for_all([](Workspace<T>& space) { space.peak = 0; });
     }
 
    private:
-    template <class Work> void each(Work work) {
+    template <class Work> void for_all(Work work) {
         work(shared);
-        for (Space<T>& space : workers) work(space);
+        for (Workspace<T>& space : workers) work(space);
     }
 };
 

@@ -1,4 +1,4 @@
-// What the tests share: a check that counts, small random numbers, and memory with guards.
+// Shared by all tests: a check that counts, random numbers, and memory between guards.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,12 @@
 #include <type_traits>
 #include <vector>
 
-// The test itself; main.cpp calls it if the processor has the instruction set that it was compiled for.
+// The test program; main.cpp calls it if the processor has the instruction set that it was compiled for.
 void run();
 
 extern int checks, failures;
 
-// Of cases that differ by their random numbers alone, a build under a sanitizer takes a tenth.
+// Number of random cases: a tenth under a sanitizer.
 #if defined(REGARD_SANITIZED)
 constexpr int some(int count) { return (count + 9) / 10; }
 #else
@@ -47,7 +47,7 @@ class Random {
     uint64_t state_;
 };
 
-// `count` elements that start one element behind an aligned address, between guards that must stay as they are.
+// `count` elements that start one element behind an aligned address, between guards that must stay unchanged.
 template <class T> class Guarded {
    public:
     explicit Guarded(int64_t count, double fill = std::numeric_limits<double>::quiet_NaN())
@@ -56,7 +56,9 @@ template <class T> class Guarded {
         start_ = GUARD - past + sizeof(T);
         for (size_t n = 0; n < count_; ++n) set(n, T(fill));
     }
-    T* data() { return count_ ? reinterpret_cast<T*>(memory_.data() + start_) : nullptr; }  // as empty tensors have it
+    T* data() {
+        return count_ ? reinterpret_cast<T*>(memory_.data() + start_) : nullptr;
+    }  // null if empty, as in torch
     T operator[](int64_t n) const {
         T x;
         std::memcpy(&x, memory_.data() + start_ + size_t(n) * sizeof(T), sizeof(T));
@@ -64,7 +66,7 @@ template <class T> class Guarded {
     }
     void set(size_t n, T x) { std::memcpy(memory_.data() + start_ + n * sizeof(T), &x, sizeof(T)); }
     int64_t size() const { return int64_t(count_); }
-    bool whole() const {
+    bool guards_intact() const {
         for (size_t n = 0; n < memory_.size(); ++n)
             if ((n < start_ || n >= start_ + count_ * sizeof(T)) && memory_[n] != MARK) return false;
         return true;

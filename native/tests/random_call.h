@@ -1,4 +1,4 @@
-// A whole call with random inputs: misaligned, strided, with NaN in the gaps.
+// A whole call with random inputs: misaligned, strided, NaN between the rows.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,7 @@
 #include "float16.h"
 #include "regard.h"
 
-template <class S> S stored(Random& random) {
+template <class S> S random_stored(Random& random) {
     if constexpr (std::is_same<S, regard::BFloat16>::value)
         return {uint16_t((random.bits() & 0x8000) | (0x3e00 + random.bits() % 0x180))};  // ±1/8 … 1
     else if constexpr (std::is_same<S, regard::Float16>::value)
@@ -14,15 +14,15 @@ template <class S> S stored(Random& random) {
     else
         return S(random.number());
 }
-template <class S> S hole() {
+template <class S> S not_a_number() {
     if constexpr (std::is_floating_point<S>::value)
         return std::numeric_limits<S>::quiet_NaN();
     else
         return {0x7fff};
 }
 
-// (batch, head, row, column), one element off alignment; exactly as large as needed, so that a sanitizer sees every read
-// beyond it. An axis of `sizes` that is 1 where the call has more is repeated.
+// A (batch, head, row, column) tensor, one element off alignment and exactly as large as needed, so that a sanitizer
+// finds every read beyond it. An axis of size 1 where the call has more is broadcast.
 template <class S> class Input {
    public:
     Input() = default;
@@ -30,14 +30,16 @@ template <class S> class Input {
         const int64_t row = sizes[3] * column + gap, head = sizes[2] * row, batch = sizes[1] * head;
         const int64_t strides[4] = {batch, head, row, column};
         int64_t count = 1;
-        for (int axis = 0; axis < 4; ++axis) count = sizes[size_t(axis)] ? count + (sizes[size_t(axis)] - 1) * strides[axis] : 0;
+        for (int axis = 0; axis < 4; ++axis)
+            count = sizes[size_t(axis)] ? count + (sizes[size_t(axis)] - 1) * strides[axis] : 0;
         for (int64_t size : sizes) count = size ? count : 0;
-        memory_.assign(size_t(count ? count + 1 : 0), hole<S>());
+        memory_.assign(size_t(count ? count + 1 : 0), not_a_number<S>());
         tensor = {count ? memory_.data() + 1 : nullptr, batch, head, row, column};
         for (int64_t b = 0; b < (count ? sizes[0] : 0); ++b)
             for (int64_t h = 0; h < sizes[1]; ++h)
                 for (int64_t r = 0; r < sizes[2]; ++r)
-                    for (int64_t c = 0; c < sizes[3]; ++c) memory_[size_t(1 + b * batch + h * head + r * row + c * column)] = stored<S>(random);
+                    for (int64_t c = 0; c < sizes[3]; ++c)
+                        memory_[size_t(1 + b * batch + h * head + r * row + c * column)] = random_stored<S>(random);
         int64_t* steps[4] = {&tensor.batch, &tensor.head, &tensor.row, &tensor.column};
         for (size_t axis = 0; axis < 4; ++axis)
             if (sizes[axis] == 1 && full[axis] != 1) *steps[axis] = 0;
@@ -60,14 +62,14 @@ template <class S> class Input {
     std::vector<S> memory_;
 };
 
-enum MaskChoice { NO_MASK, CAUSAL, WINDOW, DILATED, BELOW, HOLES, MASKS };
+enum MaskChoice { NO_MASK, CAUSAL, WINDOW, DILATED, BELOW, HOLES, MASK_CHOICES };
 
 struct Shape {
     int64_t batch, kv_heads, group, queries, keys, d_key, d_value;
 };
 
-// S is stored, T is computed with.
-template <class S, class T> struct Scene {
+// S storage type, T compute type.
+template <class S, class T> struct RandomCall {
     Shape shape;
     int64_t heads, dtype;
     Input<S> query, key, value;
@@ -78,7 +80,9 @@ template <class S, class T> struct Scene {
     std::vector<regard_mask_op> mask;
     regard_call call{};
 
-    Scene(const Shape& s, int64_t type, MaskChoice choice, bool extras, uint64_t seed, int64_t form = REGARD_PRODUCT) : shape(s), heads(s.kv_heads * s.group), dtype(type) {
+    RandomCall(const Shape& s, int64_t type, MaskChoice choice, bool extras, uint64_t seed,
+               int64_t form = REGARD_PRODUCT)
+        : shape(s), heads(s.kv_heads * s.group), dtype(type) {
         Random random(seed);
         const auto fill = [&](auto& input, int64_t count, int64_t rows, int64_t width) {
             const std::vector<int64_t> sizes{s.batch, count, rows, width};
@@ -86,12 +90,14 @@ template <class S, class T> struct Scene {
         };
         fill(query, heads, s.queries, s.d_key), fill(key, s.kv_heads, s.keys, s.d_key);
         fill(value, s.kv_heads, s.keys, s.d_value), fill(grad_out, heads, s.queries, s.d_value);
-        call.dtype = dtype, call.batch = s.batch, call.kv_heads = s.kv_heads, call.group = s.group, call.queries = s.queries;
+        call.dtype = dtype, call.batch = s.batch, call.kv_heads = s.kv_heads, call.group = s.group,
+        call.queries = s.queries;
         call.keys = s.keys, call.d_key = s.d_key, call.d_value = s.d_value, call.threads = 1;
         call.query = query.tensor, call.key = key.tensor, call.value = value.tensor, call.grad_out = grad_out.tensor;
         call.scale = 2 / std::sqrt(double(s.d_key ? s.d_key : 1)), call.keep_scale = 1;
         call.key_start = random.below(3) ? 0 : random.below(600);
-        for (int64_t b = 0; b < s.batch; ++b) query_start.push_back(call.key_start + std::max<int64_t>(0, s.keys - s.queries - random.below(3)));
+        for (int64_t b = 0; b < s.batch; ++b)
+            query_start.push_back(call.key_start + std::max<int64_t>(0, s.keys - s.queries - random.below(3)));
         call.query_start = query_start.data();
         set_mask(choice, random);
         if (extras) add(random);
@@ -100,7 +106,7 @@ template <class S, class T> struct Scene {
         for (int64_t n = 0; n < heads * s.d_key; ++n) weights.push_back(T(random.number()));
         call.v = weights.data();
     }
-    Scene(const Scene&) = delete;
+    RandomCall(const RandomCall&) = delete;
 
     bool visible(int64_t b, int64_t row, int64_t column) const {
         const int64_t i = query_start[size_t(b)] + row, j = call.key_start + column;
@@ -123,7 +129,8 @@ template <class S, class T> struct Scene {
         if (choice == HOLES) {
             table.resize(size_t(shape.batch * shape.queries * shape.keys));
             for (uint8_t& x : table) x = random.below(3) == 0;
-            op.code = REGARD_DENSE, op.data = table.data(), op.column = 1, op.row = shape.keys, op.batch = shape.queries * shape.keys;
+            op.code = REGARD_DENSE, op.data = table.data(), op.column = 1, op.row = shape.keys,
+            op.batch = shape.queries * shape.keys;
         }
         if (choice != NO_MASK) mask.push_back(op);
         call.mask = mask.data(), call.mask_ops = int64_t(mask.size());

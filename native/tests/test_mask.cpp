@@ -6,7 +6,7 @@ using namespace regard;
 
 namespace {
 
-struct Scene {
+struct RandomMask {
     static constexpr int64_t BATCH = 2, HEADS = 3;
     int64_t queries, keys;
     std::vector<int64_t> query_start, lengths, positions, key_ids, query_ids, spans;
@@ -16,7 +16,7 @@ struct Scene {
     regard_call call{};
 };
 
-bool visible(const Scene& s, const regard_mask_op& op, int64_t b, int64_t h, int64_t row, int64_t column) {
+bool visible(const RandomMask& s, const regard_mask_op& op, int64_t b, int64_t h, int64_t row, int64_t column) {
     const int64_t i = s.query_start[size_t(b)] + row, j = s.call.key_start + column;
     switch (op.code) {
         case REGARD_WINDOW: return i - op.a <= j && j <= i + op.b;
@@ -26,13 +26,15 @@ bool visible(const Scene& s, const regard_mask_op& op, int64_t b, int64_t h, int
             for (int64_t n = 0; n < op.a; ++n)
                 if (s.positions[size_t(n)] == i || s.positions[size_t(n)] == j) return true;
             return false;
-        case REGARD_DOCUMENTS: return s.key_ids[size_t(b * s.keys + column)] == s.query_ids[size_t(b * s.queries + row)];
-        case REGARD_BLOCKS: return s.layout[size_t(b * op.batch + h * op.head + i / s.block * op.row + j / s.block * op.column)] != 0;
+        case REGARD_DOCUMENTS:
+            return s.key_ids[size_t(b * s.keys + column)] == s.query_ids[size_t(b * s.queries + row)];
+        case REGARD_BLOCKS:
+            return s.layout[size_t(b * op.batch + h * op.head + i / s.block * op.row + j / s.block * op.column)] != 0;
         default: return s.table[size_t(b * op.batch + h * op.head + row * op.row + column * op.column)] != 0;
     }
 }
 
-bool visible(const Scene& s, int64_t b, int64_t h, int64_t row, int64_t column) {
+bool visible(const RandomMask& s, int64_t b, int64_t h, int64_t row, int64_t column) {
     std::vector<bool> stack;
     for (const regard_mask_op& op : s.program) {
         if (op.code == REGARD_NOT) {
@@ -48,10 +50,10 @@ bool visible(const Scene& s, int64_t b, int64_t h, int64_t row, int64_t column) 
     return stack.empty() || stack.back();
 }
 
-void documents(Scene& s, Random& random) {
+void documents(RandomMask& s, Random& random) {
     const int64_t names = 1 + random.below(4);
     const bool sorted = random.below(2);
-    for (int64_t b = 0; b < Scene::BATCH; ++b) {
+    for (int64_t b = 0; b < RandomMask::BATCH; ++b) {
         for (int64_t c = 0; c < s.keys; ++c) s.key_ids.push_back(sorted ? c * names / s.keys : random.below(names));
         for (int64_t r = 0; r < s.queries; ++r) {
             const int64_t mine = sorted ? r * names / s.queries : random.below(names);
@@ -67,12 +69,14 @@ void documents(Scene& s, Random& random) {
     }
 }
 
-regard_mask_op leaf(Scene& s, Random& random, int64_t code) {
+regard_mask_op leaf(RandomMask& s, Random& random, int64_t code) {
     regard_mask_op op{};
     op.code = code;
     const int64_t density = random.below(4);
     switch (code) {
-        case REGARD_WINDOW: op.a = random.below(3) ? random.below(90) : int64_t(1) << 40, op.b = random.below(2) ? 0 : random.below(60); break;
+        case REGARD_WINDOW:
+            op.a = random.below(3) ? random.below(90) : int64_t(1) << 40, op.b = random.below(2) ? 0 : random.below(60);
+            break;
         case REGARD_DILATED: op.a = random.below(80), op.b = 1 + random.below(5); break;
         case REGARD_BELOW: op.data = s.lengths.data(), op.batch = random.below(2); break;
         case REGARD_GLOBAL: op.data = s.positions.data(), op.a = random.below(int64_t(s.positions.size()) + 1); break;
@@ -83,17 +87,18 @@ regard_mask_op leaf(Scene& s, Random& random, int64_t code) {
         case REGARD_BLOCKS:
             for (uint8_t& x : s.layout) x = random.below(4) <= density;
             op.data = s.layout.data(), op.a = s.block;
-            op.column = 1, op.row = s.blocks, op.head = random.below(2) ? s.blocks * s.blocks : 0, op.batch = Scene::HEADS * s.blocks * s.blocks;
+            op.column = 1, op.row = s.blocks, op.head = random.below(2) ? s.blocks * s.blocks : 0,
+            op.batch = RandomMask::HEADS * s.blocks * s.blocks;
             break;
         default:
             for (uint8_t& x : s.table) x = density == 3 || random.below(40) <= density;
             op.data = s.table.data(), op.column = 1, op.row = random.below(3) ? s.keys : 0;
-            op.head = random.below(2) ? s.queries * s.keys : 0, op.batch = Scene::HEADS * s.queries * s.keys;
+            op.head = random.below(2) ? s.queries * s.keys : 0, op.batch = RandomMask::HEADS * s.queries * s.keys;
     }
     return op;
 }
 
-void compare(const Scene& s, const Mask& mask, int64_t b, int64_t h, int64_t row0, int64_t row1) {
+void compare(const RandomMask& s, const Mask& mask, int64_t b, int64_t h, int64_t row0, int64_t row1) {
     const Runs runs = mask.runs(b, h, row0, row1);
     int64_t at = 0;
     for (const Run& run : runs) {
@@ -101,35 +106,40 @@ void compare(const Scene& s, const Mask& mask, int64_t b, int64_t h, int64_t row
         at = run.stop;
     }
     CHECK(at == s.keys, "runs end at %d of %d", int(at), int(s.keys));
-    std::vector<uint8_t> space;
+    std::vector<uint8_t> stack;
     for (int64_t row = row0; row < row1; ++row) {
         const int64_t from = row % s.keys, to = from + (s.keys - from) - row % 2 * (s.keys - from) / 2;
         Guarded<uint8_t> part(to - from, 9);
-        mask.row(b, h, row, from, to, part.data(), space);
-        CHECK(part.whole(), "a row wrote beside itself");
-        for (int64_t c = from; c < to; ++c) CHECK(part[c - from] == visible(s, b, h, row, c), "row %d, column %d", int(row), int(c));
-        const Run seen = mask.interval(b, row);
+        mask.visible_columns(b, h, row, from, to, part.data(), stack);
+        CHECK(part.guards_intact(), "a row wrote outside of itself");
+        for (int64_t c = from; c < to; ++c)
+            CHECK(part[c - from] == visible(s, b, h, row, c), "row %d, column %d", int(row), int(c));
+        const Run interval = mask.interval(b, row);
         for (const Run& run : runs)
             for (int64_t c = run.start; c < run.stop; ++c) {
                 const bool is = visible(s, b, h, row, c);
-                CHECK(run.kind == MIXED || is == (run.kind == FULL), "row %d, column %d is in a run of kind %d", int(row), int(c), run.kind);
-                if (mask.band()) CHECK(is == (seen.start <= c && c < seen.stop), "row %d, column %d and its interval", int(row), int(c));
+                CHECK(run.kind == MIXED || is == (run.kind == FULL), "row %d, column %d is in a run of kind %d",
+                      int(row), int(c), run.kind);
+                if (mask.is_band())
+                    CHECK(is == (interval.start <= c && c < interval.stop), "row %d, column %d and its interval",
+                          int(row), int(c));
             }
     }
 }
 
-void scene(uint64_t seed) {
+void check_mask(uint64_t seed) {
     Random random(seed);
-    Scene s;
+    RandomMask s;
     s.queries = 1 + random.below(60), s.keys = 1 + random.below(150);
     s.block = 1 + random.below(20);
     s.call.queries = s.queries, s.call.keys = s.keys, s.call.key_start = random.below(3) ? 0 : random.below(300);
-    for (int64_t b = 0; b < Scene::BATCH; ++b) s.query_start.push_back(random.below(2) ? 0 : random.below(400));
-    for (int64_t b = 0; b < Scene::BATCH; ++b) s.lengths.push_back(s.call.key_start + random.below(s.keys + 20) - 10);
+    for (int64_t b = 0; b < RandomMask::BATCH; ++b) s.query_start.push_back(random.below(2) ? 0 : random.below(400));
+    for (int64_t b = 0; b < RandomMask::BATCH; ++b)
+        s.lengths.push_back(s.call.key_start + random.below(s.keys + 20) - 10);
     for (int64_t n = 0, at = 0; n < 12; ++n) s.positions.push_back(at += 1 + random.below(30));
     s.blocks = (s.queries + s.keys + 700) / s.block + 1;
-    s.layout.resize(size_t(Scene::BATCH * Scene::HEADS * s.blocks * s.blocks));
-    s.table.resize(size_t(Scene::BATCH * Scene::HEADS * s.queries * s.keys));
+    s.layout.resize(size_t(RandomMask::BATCH * RandomMask::HEADS * s.blocks * s.blocks));
+    s.table.resize(size_t(RandomMask::BATCH * RandomMask::HEADS * s.queries * s.keys));
     documents(s, random);
     // One kind of leaf in a third of the scenes, all kinds in the others; blocks and dense tables are filled once.
     const int64_t only = random.below(3) ? 0 : 1 + random.below(7);
@@ -152,13 +162,14 @@ void scene(uint64_t seed) {
     s.call.query_start = s.query_start.data();
     s.call.mask = s.program.data(), s.call.mask_ops = int64_t(s.program.size());
     const Mask mask(s.call);
-    for (int64_t b = 0; b < Scene::BATCH; ++b)
-        for (int64_t h = 0; h < Scene::HEADS; ++h)
-            for (int64_t row0 = 0; row0 < s.queries; row0 += 1 + random.below(48)) compare(s, mask, b, h, row0, std::min(s.queries, row0 + 1 + random.below(48)));
+    for (int64_t b = 0; b < RandomMask::BATCH; ++b)
+        for (int64_t h = 0; h < RandomMask::HEADS; ++h)
+            for (int64_t row0 = 0; row0 < s.queries; row0 += 1 + random.below(48))
+                compare(s, mask, b, h, row0, std::min(s.queries, row0 + 1 + random.below(48)));
 }
 
 }  // namespace
 
 void run() {
-    for (uint64_t seed = 0; seed < uint64_t(some(400)); ++seed) scene(seed);
+    for (uint64_t seed = 0; seed < uint64_t(some(400)); ++seed) check_mask(seed);
 }

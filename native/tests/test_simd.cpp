@@ -9,13 +9,15 @@ namespace {
 
 // By the definition of the formats: sign, exponent, fraction.
 double value_of(uint16_t bits, int exponent_bits, int fraction_bits) {
-    const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+    const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1),
+              fraction = bits & ((1 << fraction_bits) - 1);
     const int bias = (1 << (exponent_bits - 1)) - 1;
     double size;
     if (exponent == (1 << exponent_bits) - 1)
         size = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
     else
-        size = std::ldexp(fraction + (exponent ? 1 << fraction_bits : 0), (exponent ? exponent : 1) - bias - fraction_bits);
+        size = std::ldexp(fraction + (exponent ? 1 << fraction_bits : 0),
+                          (exponent ? exponent : 1) - bias - fraction_bits);
     return bits >> 15 ? -size : size;
 }
 
@@ -24,12 +26,14 @@ template <class S> void halves(int exponent_bits, int fraction_bits) {
     S stored[lanes];
     for (int first = 0; first < 65536; first += lanes) {
         for (int n = 0; n < lanes; ++n) stored[n].bits = uint16_t(first + n);
-        const Vec<float> wide = load_wide<float>(stored);
+        const Vec<float> wide = load_widened<float>(stored);
         for (int n = 0; n < lanes; ++n) {
             const double want = value_of(stored[n].bits, exponent_bits, fraction_bits), got = wide[n];
             const float alone = widen<float>(stored[n]);
-            CHECK(std::isnan(want) ? std::isnan(got) : got == want && std::signbit(got) == std::signbit(want), "bits %04x: %g, want %g", stored[n].bits, got, want);
-            CHECK(std::isnan(want) ? std::isnan(alone) : alone == float(want), "bits %04x alone: %g, want %g", stored[n].bits, alone, want);
+            CHECK(std::isnan(want) ? std::isnan(got) : got == want && std::signbit(got) == std::signbit(want),
+                  "bits %04x: %g, want %g", stored[n].bits, got, want);
+            CHECK(std::isnan(want) ? std::isnan(alone) : alone == float(want), "bits %04x alone: %g, want %g",
+                  stored[n].bits, alone, want);
         }
     }
 }
@@ -47,11 +51,12 @@ template <class T> void vectors() {
             T total = 0, best = numbers[1 + r];
             for (int n = 0; n < lanes; ++n) {
                 const T want = numbers[1 + n * lanes + r];
-                CHECK(rows[r][n] == want, "transpose [%d][%d] of %d: %g, want %g", r, n, lanes, double(rows[r][n]), double(want));
+                CHECK(rows[r][n] == want, "transpose [%d][%d] of %d: %g, want %g", r, n, lanes, double(rows[r][n]),
+                      double(want));
                 total += want, best = want > best ? want : best;
             }
-            CHECK(sum<T>(rows[r]) == total, "sum %g, want %g", double(sum<T>(rows[r])), double(total));
-            CHECK(max_of<T>(rows[r]) == best, "largest %g, want %g", double(max_of<T>(rows[r])), double(best));
+            CHECK(reduce_add<T>(rows[r]) == total, "sum %g, want %g", double(reduce_add<T>(rows[r])), double(total));
+            CHECK(reduce_max<T>(rows[r]) == best, "largest %g, want %g", double(reduce_max<T>(rows[r])), double(best));
         }
         T back[lanes + 2];
         back[0] = back[lanes + 1] = T(7);

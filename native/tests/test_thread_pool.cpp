@@ -18,10 +18,10 @@ using namespace regard;
 namespace {
 
 bool all_once(int64_t units, int64_t threads) {
-    Stop stop(nullptr);
+    CallControl control(nullptr);
     std::unique_ptr<std::atomic<int>[]> times(new std::atomic<int>[size_t(units) + 1]());
     std::atomic<bool> known{true};
-    parallel(units, threads, stop, [&](int64_t unit, int64_t worker) {
+    parallel(units, threads, control, [&](int64_t unit, int64_t worker) {
         times[size_t(unit)]++;
         if (worker < 0 || worker >= threads) known = false;
     });
@@ -32,16 +32,17 @@ bool all_once(int64_t units, int64_t threads) {
 
 void units() {
     for (int64_t threads : {1, 2, 3, 8, 2, 1})
-        for (int64_t count : {0, 1, 2, 7, 100}) CHECK(all_once(count, threads), "%d units on %d threads", int(count), int(threads));
+        for (int64_t count : {0, 1, 2, 7, 100})
+            CHECK(all_once(count, threads), "%d units on %d threads", int(count), int(threads));
 }
 
 void exceptions() {
     for (int64_t bad : {0, 17, 99})
         for (int64_t threads : {1, 4}) {
             std::string caught;
-            Stop stop(nullptr);
+            CallControl control(nullptr);
             try {
-                parallel(100, threads, stop, [&](int64_t unit, int64_t) {
+                parallel(100, threads, control, [&](int64_t unit, int64_t) {
                     if (unit == bad) throw std::runtime_error("unit " + std::to_string(unit));
                 });
             } catch (const std::runtime_error& error) {
@@ -53,9 +54,9 @@ void exceptions() {
 }
 
 void nested() {
-    Stop stop(nullptr);
+    CallControl control(nullptr);
     std::atomic<int> good{0};
-    parallel(20, 4, stop, [&](int64_t, int64_t) { good += all_once(10, 3); });
+    parallel(20, 4, control, [&](int64_t, int64_t) { good += all_once(10, 3); });
     CHECK(good == 20, "%d of 20 nested calls", good.load());
 }
 
@@ -72,18 +73,18 @@ void concurrent() {
 
 void stops() {
     int32_t flag = 0;
-    const Stop stop(&flag);
+    const CallControl control(&flag);
     std::atomic<int> done{0};
     std::thread other([&] {
         while (done < 10) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         __atomic_store_n(&flag, 1, __ATOMIC_RELAXED);
     });
-    parallel(100000, 3, stop, [&](int64_t, int64_t) {
+    parallel(100000, 3, control, [&](int64_t, int64_t) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         ++done;
     });
     other.join();
-    CHECK(stop.now(), "did not stop");
+    CHECK(control.stopped(), "did not stop");
     CHECK(done >= 10 && done < 100000, "%d units were done", done.load());
     CHECK(all_once(30, 3), "after a stop");
 }
@@ -106,8 +107,8 @@ void forks() {
     // the pool is at work, and its locks are taken, while another thread forks
     std::atomic<bool> over{false}, began{false};
     std::thread worker([&] {
-        Stop stop(nullptr);
-        parallel(4, 4, stop, [&](int64_t, int64_t) {
+        CallControl control(nullptr);
+        parallel(4, 4, control, [&](int64_t, int64_t) {
             began = true;
             while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         });

@@ -1,4 +1,4 @@
-// Workspaces: parts are aligned and apart, memory is kept and grows; under the address sanitizer nothing else is open.
+// Workspaces: parts are aligned and separate, memory is kept and grows; under the address sanitizer nothing else is open.
 #include "check.h"
 #include "workspace.h"
 
@@ -16,11 +16,12 @@ bool closed(const void* at) {
 }
 
 template <class T> void parts() {
-    Space<T> space;
+    Workspace<T> space;
     T *memory = space.get(1000), *at = memory;
     for (int64_t count : {1, 16, 17, 0, 100}) {
-        T *place = at, *part = take(at, count);
-        CHECK(part == place && at == part + room(count) && room(count) >= count, "a part of %d", int(count));
+        T *place = at, *part = allocate(at, count);
+        CHECK(part == place && at == part + padded_size(count) && padded_size(count) >= count, "a part of %d",
+              int(count));
         CHECK(reinterpret_cast<uintptr_t>(part) % 64 == 0, "a part of %d is not aligned", int(count));
         CHECK(closed(part + count) && closed(at - 1), "behind a part of %d", int(count));
         for (int64_t n = 0; n < count; ++n) {

@@ -78,7 +78,7 @@ def forward_rows(native: NativeCall, inputs: Inputs, for_backward: bool = True) 
 def point_to_state(call: Call, state: Tensor, at: Tensor) -> None:
     """Where the kernels write and read what backward needs of each query: top, total, and the key of the peak."""
     first = address(state)
-    call.top, call.total, call.peak_at = first, first + state.nbytes // 2, address(at)
+    call.row_max, call.row_sum, call.peak_at = first, first + state.nbytes // 2, address(at)
 
 
 def backward_rows(

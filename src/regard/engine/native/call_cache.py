@@ -143,7 +143,7 @@ class CachedCall:
         call.threads = torch.get_num_threads()
         call.out = address(out)
         if places is not None:
-            call.top, call.total, call.peak_at, _ = places
+            call.row_max, call.row_sum, call.peak_at, _ = places
         return call
 
 

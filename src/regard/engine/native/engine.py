@@ -222,7 +222,7 @@ def cost(request: Request) -> tuple[int, int]:
     assert core is not None
     open_mask = not request.mask.closed
     asked = replace(request, mask=Full()) if open_mask else request
-    core.regard_asked()  # what was needed before this plan
+    core.regard_workspace_peak()  # what was needed before this plan
     with MemoryCounter() as held:
         native, inputs, _ = lower_request(asked, finite=False)
         alive: list[Any] = []
@@ -232,7 +232,7 @@ def cost(request: Request) -> tuple[int, int]:
     plane = request.plane
     rows = plane.batch * plane.heads * plane.queries * request.dtype.itemsize
     copies = int(request.query.dtype != request.dtype)
-    total = core.regard_asked() + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
+    total = core.regard_workspace_peak() + held.peak + 3 * rows + copies * rows * request.value.shape[-1]
     if open_mask:
         cells = plane.batch * plane.heads * min(height_of(plane), plane.queries) * plane.keys
         total += cells + PAIR * min(cells, LOOK)

@@ -65,7 +65,7 @@ class MaskOp(Structure):
 
 
 SIZES = ("dtype", "batch", "kv_heads", "group", "queries", "keys", "d_key", "d_value", "threads")
-RESULTS = ("out", "lse", "top", "total", "entropy", "peak", "distance", "max_logit", "peak_at")
+RESULTS = ("out", "lse", "row_max", "row_sum", "entropy", "peak", "distance", "max_logit", "peak_at")
 GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_temperature", "grad_sink", "grad_offset_table", "grad_v")
 
 
@@ -105,7 +105,7 @@ class Call(Structure):
         *((name, c_int64) for name in ("tile_row", "tile_rows", "tile_column", "tile_columns")),
         ("received", c_void_p),
         ("spread", c_void_p),
-        ("rowsum", c_void_p),
+        ("weight_sum", c_void_p),
         ("pool_rows", c_int64),
         ("pool_columns", c_int64),
         *((name, c_void_p) for name in ("pool_sum", "pool_max", "pool_pairs")),
@@ -162,12 +162,12 @@ def _loaded(path: Path) -> ctypes.CDLL:
         if asked := os.environ.get("REGARD_LIBRARY"):
             raise _not_a_build(asked, error) from None
         raise
-    for name in ("regard_forward", "regard_backward", "regard_visit"):
+    for name in ("regard_forward", "regard_backward", "regard_second_pass"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
     found.regard_multiply.argtypes, found.regard_multiply.restype = [POINTER(Matrices)], c_int
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
-    found.regard_workspace.restype = found.regard_asked.restype = c_int64
+    found.regard_workspace.restype = found.regard_workspace_peak.restype = c_int64
     found.regard_isa.restype = c_char_p
     chosen, asked = found.regard_isa().decode(), os.environ.get("REGARD_ISA")
     if asked and asked != chosen:

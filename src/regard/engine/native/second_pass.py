@@ -23,8 +23,8 @@ def weights_tile(native: NativeCall, inputs: Inputs, state: Tensor, rows: slice,
         call = native.call(inputs, held)
         call.tile, call.tile_row, call.tile_column = found.data_ptr(), rows.start, columns.start
         call.tile_rows, call.tile_columns = size
-        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        run_entry(library().regard_visit, call, long=False)  # type: ignore[union-attr]
+        call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        run_entry(library().regard_second_pass, call, long=False)  # type: ignore[union-attr]
     return found
 
 
@@ -49,7 +49,7 @@ def second_pass(
             name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")
         }
         distance = distance.to(dtype).contiguous()
-        call.spread, call.rowsum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
+        call.spread, call.weight_sum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
         call.distance = distance.data_ptr()
     if wanted.grid is not None:
         size = (*lanes, *wanted.grid)
@@ -59,8 +59,8 @@ def second_pass(
         call.pool_sum, call.pool_max, call.pool_pairs = (found[name].data_ptr() for name in ("sum", "max", "pairs"))
     if plane.queries and plane.keys and plane.batch and plane.heads:
         state = state.contiguous()
-        call.top, call.total = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        run_kernel("regard_visit", call, held, found, state, distance)
+        call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        run_kernel("regard_second_pass", call, held, found, state, distance)
     return found
 
 
