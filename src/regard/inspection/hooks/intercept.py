@@ -290,7 +290,7 @@ def _replace(owner: Any, name: str, new: Any) -> Callable[[], None]:
 def _modules_of(model: nn.Module) -> list[Any]:
     """The Python modules where attend may be called by name: those of regard and of the model's classes."""
     importlib.import_module("regard.nn.attention")
-    _ = importlib.import_module("regard").attend  # the package loads its names at their first use
+    getattr(sys.modules["regard"], "attend", None)  # the package loads its names at their first use
     ours = {name for name in sys.modules if name.split(".")[0] == "regard"}
     names = ours | {type(module).__module__ for module in model.modules()}
     return [sys.modules[name] for name in sorted(names) if name in sys.modules and name not in _DEFINED_IN]
