@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from regard.inspection.explain import explain
     from regard.inspection.interventions.block import intervene
     from regard.inspection.interventions.effect import effect
+    from regard.inspection.load import load
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
-    from regard.inspection.saved.load import load
     from regard.spec import biases, masks, normalizers, positions, scores
     from regard.spec.dropout import Dropout
 
@@ -72,7 +72,7 @@ _MODULES = {
     "intervene": "regard.inspection.interventions",
     "interventions": "regard.inspection.interventions",
     "lab": "regard.lab",
-    "load": "regard.inspection.saved",
+    "load": "regard.inspection.load",
     "masks": "regard.spec.masks",
     "matrix": "regard.inspection.matrix",
     "models": "regard.models",

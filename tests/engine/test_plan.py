@@ -18,7 +18,7 @@ from regard import Dropout, attend, biases, masks, normalizers, plan, scores
 from regard.engine.memory import MemoryCounter
 from regard.engine.native.library import library
 from regard.engine.request import AUX
-from regard.engine.visible import visible_pairs
+from regard.spec.masks.count import visible_pairs
 from regard.spec.plane import Plane
 from regard.testing import (
     BIASES,

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from regard.engine.visible import visible_pairs
 from regard.spec import masks
 from regard.spec.masks import Mask
+from regard.spec.masks.count import visible_pairs
 from regard.spec.masks.extent import plane_of
 from regard.spec.plane import Plane
 

@@ -50,6 +50,6 @@ def _view(args: argparse.Namespace) -> CaptureView:
 
 def _saved(path: Path) -> CaptureView:
     """A capture or a matrix that was saved; its coarse levels are kept beside it."""
-    from regard.inspection.saved import load
+    from regard.inspection.load import load
 
     return replace(CaptureView.of(load(path), path.name), folder=beside_file(path.absolute()))

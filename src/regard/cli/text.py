@@ -123,7 +123,7 @@ def _model(name: str) -> "TextEncoder | TextGenerator":
 
 def _saved(path: str) -> "Capture":
     from regard.inspection.capture import Capture
-    from regard.inspection.saved import load
+    from regard.inspection.load import load
 
     found: Capture | AttentionMatrix = load(path)
     if not isinstance(found, Capture):

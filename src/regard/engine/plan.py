@@ -12,10 +12,10 @@ from regard.engine.request import Request, Spec, request
 from regard.engine.tiled.call import TiledCall
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.tiles import TileSpan
-from regard.engine.visible import visible_pairs
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask
+from regard.spec.masks.count import visible_pairs
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
 from regard.spec.scores.modified import Wrapped

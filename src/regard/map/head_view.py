@@ -11,7 +11,7 @@ from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed, Source
 from regard.map.cut import Call
-from regard.map.visible import hull, look, seen_keys
+from regard.spec.masks.count import hull, look, seen_keys
 from regard.spec.serialize import Held, encoded, storable
 
 CELLS = 1 << 20  # weights that are held at once

@@ -17,7 +17,7 @@ from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
 from regard.map.cut import Call
 from regard.map.head_view import blank, call_fingerprint, put
-from regard.map.visible import hull, look, seen_keys
+from regard.spec.masks.count import hull, look, seen_keys
 from regard.spec.plane import CannotSliceError
 
 ROW_BLOCK = 1024  # rows whose state is computed together

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from regard.inspection.files import beside, cache_folder
-from regard.inspection.saved.tensors import write
+from regard.inspection.tensor_file import write
 from regard.map.levels import Bytes, Levels
 
 FORMAT = "regard map 1"

@@ -14,8 +14,8 @@ from regard.spec.biases import T5 as T5Bias
 from regard.spec.biases import ALiBi as ALiBiBias
 from regard.spec.biases import Distance as DistanceBias
 from regard.spec.positions import Stretch, rotary_tables, sinusoidal
-from regard.spec.positions.frequencies import inverse_frequencies
-from regard.spec.positions.rotation import Pairing
+from regard.spec.positions.rotary import Pairing
+from regard.spec.positions.sinusoidal import inverse_frequencies
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring

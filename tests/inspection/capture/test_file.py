@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.inspection.capture import Capture, capture
-from regard.inspection.saved import load
+from regard.inspection.load import load
 
 
 def through(c: Capture, path: Path) -> Capture:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import regard
 from regard.inspection.capture import Capture, capture
 from regard.inspection.capture.spill import AppendedTensor
-from regard.inspection.saved import load
+from regard.inspection.load import load
 
 
 class Layered(nn.Module):

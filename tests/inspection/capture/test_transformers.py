@@ -15,7 +15,7 @@ from torch.testing import assert_close
 import regard.hf
 from regard.inspection.capture import Capture, capture
 from regard.inspection.capture.spill import AppendedTensor
-from regard.inspection.saved import load
+from regard.inspection.load import load
 
 PLAIN: dict[str, Any] = {
     "hidden_size": 24,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.spec import masks
 from regard.spec.masks import Mask
+from regard.spec.masks.convert import RowBlocks
 from regard.spec.masks.extent import query_span
-from regard.spec.masks.flex import RowBlocks
 from regard.spec.plane import Pairs, Plane
 
 small = st.integers(-4, 12)

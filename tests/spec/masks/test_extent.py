@@ -7,8 +7,8 @@ import torch
 
 from regard.spec import masks
 from regard.spec.masks import Mask
+from regard.spec.masks.convert import RowBlocks
 from regard.spec.masks.extent import Extent, plane_of, query_span, starts_of
-from regard.spec.masks.flex import RowBlocks
 from regard.spec.plane import Plane
 
 table = torch.ones(2, 3, 5, 7, dtype=torch.bool)

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, and_masks, create_block
 import regard
 from regard.spec import masks
 from regard.spec.masks import Mask, from_flex
-from regard.spec.masks.flex import RowBlocks
+from regard.spec.masks.convert import RowBlocks
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Run
 from regard.spec.plane import Pairs, Plane
 

@@ -9,7 +9,7 @@ import torch
 
 from regard.spec import positions
 from regard.spec.positions import NTK, Linear, Llama3, Stretch, YaRN, yarn_scale
-from regard.spec.positions.frequencies import inverse_frequencies
+from regard.spec.positions.sinusoidal import inverse_frequencies
 
 WIDTH, BASE = 62, 10000.0
 

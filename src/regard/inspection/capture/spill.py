@@ -10,7 +10,7 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from regard.inspection.saved.tensors import ALIGNED, put, view
+from regard.inspection.tensor_file import ALIGNED, put, view
 
 
 class AppendedTensor:

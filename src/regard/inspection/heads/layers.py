@@ -10,9 +10,8 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.request import Request
-from regard.inspection.heads.sight import Sight, sight_of
 from regard.inspection.heads.tokens import KeyTokens, TokenRows, key_tokens
-from regard.inspection.heads.visible import alike, plain
+from regard.inspection.heads.visibility import Sight, alike, plain, sight_of
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed

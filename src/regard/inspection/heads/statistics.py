@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.inspection.heads.layers import HeadLayer
-from regard.inspection.heads.sight import NARROW, WIDE
-from regard.inspection.heads.visible import headed, visible
+from regard.inspection.heads.visibility import NARROW, WIDE, headed, visible
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Block, Computed
 from regard.progress import report

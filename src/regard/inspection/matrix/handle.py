@@ -272,7 +272,7 @@ class AttentionMatrix(WeightArray):
         each query marked.
         """
         if str(path).lower().endswith(".safetensors"):
-            from regard.inspection.saved.load import save_matrix
+            from regard.inspection.load import save_matrix
 
             if (how, title, kind) != ("max", "", "map"):
                 raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")

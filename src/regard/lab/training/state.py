@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.inspection import tensor_file as saved
 from regard.inspection.files import beside
-from regard.inspection.saved import tensors as saved
 from regard.lab.training.trained import Point
 
 

@@ -1,4 +1,10 @@
-"""The exact number of visible pairs, without visiting those that a closed form settles."""
+"""Counting visible pairs: exactly, in cells, by query, or as a bound, without visiting those that runs settle.
+
+count_visible(masks.Causal(), plane)              # all pairs
+count_cells(mask, plane, [0, 64, 128], [0, 128])  # the pairs of each cell
+seen_keys(mask, plane, slice(0, 64))              # the keys that each query sees
+visible_pairs(mask, plane)                        # the number, or a bound where looking would take too long
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,16 +13,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from regard.spec.masks.runs import FULL, MIXED
+from regard.spec.masks.runs import EMPTY, FULL, MIXED
 from regard.spec.plane import Plane, Strips
 
 if TYPE_CHECKING:
+    from regard.spec.biases import Bias
     from regard.spec.masks.base import Mask
 
 EDGES = 1 << 17  # edges of runs that are held at once
 ROWS = 32_768  # most rows whose runs are computed at once
 HEIGHT = 256  # rows that are looked at together where the runs leave something open
 CELLS = 1 << 22  # pairs looked at at once
+LOOKS = 1 << 28  # pairs that are looked at before a bound has to do
+ROW_EDGES = 1 << 20  # edges of runs held at once
 
 
 def count_visible(mask: "Mask", plane: Plane) -> int:
@@ -71,10 +80,78 @@ def _look(mask: "Mask", plane: Plane, rows: slice, hull: slice, columns: Sequenc
     for top in range(rows.start, rows.stop, height):
         for left in range(hull.start, hull.stop, width):
             pairs = plane.pairs(slice(top, min(top + height, rows.stop)), slice(left, min(left + width, hull.stop)))
-            visible = mask.visible(pairs)
-            visible = visible[(None,) * (5 - visible.ndim)].expand(-1, -1, -1, len(pairs.row), len(pairs.column))
+            visible = look(mask, plane, pairs.rows, pairs.columns).expand(-1, -1, -1, len(pairs.row), len(pairs.column))
             cell = torch.searchsorted(bounds, pairs.column.cpu(), right=True)
             total += torch.zeros((*visible.shape[:3], len(columns) - 1), dtype=torch.int64, device="cpu").index_add_(
                 3, cell, visible.sum(3).cpu()
             )
     return total.flatten(1, 2)
+
+
+def visible_pairs(mask: "Mask", plane: Plane, looks: int = LOOKS) -> tuple[int, bool]:
+    """(number of visible pairs over all batch rows and heads, True), or an upper bound and False where the number could
+    only be found by looking at more than `looks` pairs."""
+    bound = unsettled = 0
+    for strips in _single_rows(mask, plane):
+        runs = mask.runs(strips)
+        widths = runs.edges.diff(dim=-1)
+        seen, open_ = widths * (runs.kinds != EMPTY), (runs.kinds == MIXED) & (widths > 0)
+        bound += _over_lanes(seen, plane)
+        unsettled += _over_lanes(seen * open_.any(-1, keepdim=True), plane)
+    if unsettled > looks:
+        return bound, False
+    return count_visible(mask, plane) if unsettled else bound, True
+
+
+def _single_rows(mask: "Mask", plane: Plane) -> list[Strips]:
+    """All rows, one by one: then nearly every mask is settled without looking."""
+    if plane.queries * plane.keys * plane.batch * plane.heads == 0:
+        return []
+    step = max(1, ROW_EDGES // mask.runs(Strips(plane, 1, 0, 1)).edges.numel())
+    return [Strips(plane, 1, first, min(first + step, plane.queries)) for first in range(0, plane.queries, step)]
+
+
+def _over_lanes(widths: Tensor, plane: Plane) -> int:
+    return int(widths.sum((-1, -2)).expand(plane.batch, plane.heads).sum())
+
+
+def seen_keys(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None" = None) -> Tensor:
+    """(batch, head, row): the keys that each of these queries sees. A bias counts if it hides anything."""
+    runs = mask.runs(Strips(plane, 1, rows.start, rows.stop))
+    width = (runs.edges[..., 1:] - runs.edges[..., :-1]).clamp(min=0)
+    lanes = (plane.batch, plane.heads, rows.stop - rows.start)
+    if bias is None and not bool(((runs.kinds == MIXED) & (width > 0)).any()):
+        return (width * (runs.kinds == FULL)).sum(-1).expand(lanes)
+    step = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
+    tops = range(rows.start, rows.stop, step)
+    counts = [_looked(mask, plane, slice(top, min(top + step, rows.stop)), bias) for top in tops]
+    return torch.cat(counts, -1).expand(lanes)
+
+
+def hull(mask: "Mask", plane: Plane, rows: slice, columns: slice) -> slice:
+    """The part of these columns from the first to the last key that any of these queries may see."""
+    strip = Strips(plane, max(1, rows.stop - rows.start), rows.start, rows.stop)
+    runs = mask.runs(strip)
+    start, stop = (
+        edges.sub(plane.key_start).clamp(columns.start, columns.stop)
+        for edges in (runs.edges[..., :-1], runs.edges[..., 1:])
+    )
+    seen = (runs.kinds != EMPTY) & (stop > start)
+    if not bool(seen.any()):
+        return slice(columns.start, columns.start)
+    return slice(int(start[seen].min()), int(stop[seen].max()))
+
+
+def _looked(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None") -> Tensor:
+    seen = look(mask, plane, rows, slice(0, plane.keys), bias)
+    size = (plane.batch, plane.kv_heads, plane.group, rows.stop - rows.start, plane.keys)
+    return seen.expand(size).sum(-1).flatten(1, 2).cpu()
+
+
+def look(mask: "Mask", plane: Plane, rows: slice, columns: slice, bias: "Bias | None" = None) -> Tensor:
+    """Which pairs of a rectangle are visible; broadcasts to (batch, kv head, group, row, column)."""
+    pairs = plane.pairs(rows, columns)
+    seen = mask.visible(pairs)
+    for term in () if bias is None else bias.terms():
+        seen = seen & (term.values(pairs) != -torch.inf)
+    return seen[(None,) * (5 - seen.ndim)]

@@ -3,8 +3,7 @@
 Schemes that change the logits instead are biases (`ALiBi`, `T5`, `Distance`) and scores (`Relative`).
 """
 
-from regard.spec.positions.rotary import rotary
-from regard.spec.positions.rotation import rotary_tables, rotate
+from regard.spec.positions.rotary import rotary, rotary_tables, rotate
 from regard.spec.positions.sinusoidal import sinusoidal
 from regard.spec.positions.stretch import NTK, Linear, Llama3, Stretch, YaRN, yarn_scale
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.checks import LARGEST, written
-from regard.spec.positions.frequencies import inverse_frequencies, is_finite, is_number
+from regard.spec.positions.sinusoidal import inverse_frequencies, is_finite, is_number
 
 
 class Stretch(Protocol):

@@ -3,8 +3,7 @@
 from regard.spec.scores.additive import Additive, ConcatMLP
 from regard.spec.scores.base import Score
 from regard.spec.scores.modified import Modified, SoftCapped
-from regard.spec.scores.product import Cosine, Dot, General, ScaledDot
-from regard.spec.scores.relative import Relative
+from regard.spec.scores.product import Cosine, Dot, General, Relative, ScaledDot
 
 __all__ = [
     "Additive",

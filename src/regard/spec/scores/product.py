@@ -7,9 +7,9 @@ from torch import Tensor
 from regard.checks import float_tensors, number
 from regard.spec.forms import per_head, unit
 from regard.spec.plane import SAME_FOR_ALL, Pairs, named_axes
-from regard.spec.scores.base import Score
+from regard.spec.scores.base import Score, relative_inputs, same_width
 from regard.spec.serialize import register
-from regard.spec.steps import DotProduct, ScoreStep, default_scale
+from regard.spec.steps import DotProduct, RelativeDot, ScoreStep, default_scale
 
 
 @register
@@ -100,3 +100,64 @@ class Cosine(Score):
 
     def steps(self) -> tuple[ScoreStep, ...]:
         return (DotProduct(self.scale, unit=True),)
+
+
+@register
+@dataclass(frozen=True, eq=False, repr=False)
+class Relative(Score):
+    """scale · ((q + u) · k + (q + v) · r₍ᵢ₋ⱼ₎): Shaw's relative keys (u = v = None) and Transformer-XL in one.
+
+    `keys` is (2R + 1, d) or one table per query head in front; entry i − j + R belongs to offset i − j,
+    offsets beyond ±R take the last entry. `u` and `v` are (d,) or one per query head.
+    `scale` is 1 as written in the papers' inner formula; `None` means 1/√d.
+    """
+
+    axes = named_axes(keys=("head", None, None), u=("head", None), v=("head", None))
+
+    keys: Tensor
+    u: Tensor | None = None
+    v: Tensor | None = None
+    scale: float | None = 1.0
+
+    form = "relative"
+
+    def __post_init__(self) -> None:
+        float_tensors("Relative", {"keys": self.keys})
+        float_tensors("Relative", {name: value for name, value in (("u", self.u), ("v", self.v)) if value is not None})
+        if self.scale is not None:
+            number("Relative's scale", self.scale)
+
+    @property
+    def positional(self) -> bool:
+        return True
+
+    def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
+        same_width("Relative", d_query, d_key)
+        for name, tensor, axes in (("keys", self.keys, 2), ("u", self.u, 1), ("v", self.v, 1)):
+            if tensor is None:
+                continue
+            per_head(tensor, axes, kv_heads, group, f"Relative's {name}")
+            if tensor.shape[-1] != d_key:
+                raise ValueError(
+                    f"Relative's {name} must have the keys' width {d_key}, got shape {tuple(tensor.shape)}"
+                )
+        if self.keys.shape[-2] % 2 == 0:
+            raise ValueError(
+                f"Relative's keys hold offsets −R to R, an odd number of rows, got {self.keys.shape[-2]}; "
+                "the middle row belongs to offset 0"
+            )
+
+    def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
+        content, place, table = relative_inputs(self.steps()[0], query)
+        reach = (table.shape[-2] - 1) // 2
+        index = (pairs.i - pairs.j).clamp(-reach, reach) + reach
+        vectors: Tensor = table[..., index.reshape(-1), :].unflatten(-2, index.shape)
+        if index.ndim == 5:  # batch rows that start at different places
+            vectors = vectors[:, :, :, 0, 0].movedim(2, 0)
+        return content @ key.mT + (place.unsqueeze(-2) * vectors).sum(-1)
+
+    def steps(self) -> tuple[RelativeDot]:
+        return (RelativeDot(self.keys, self.u, self.v, self.scale),)
+
+    def flops(self, d_query: int, d_key: int) -> int:
+        return 4 * d_key

@@ -19,7 +19,7 @@ from torch import nn
 
 import regard
 from regard.inspection.capture import Capture, capture
-from regard.inspection.saved import load
+from regard.inspection.load import load
 
 
 def taken() -> Capture:

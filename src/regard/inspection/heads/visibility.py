@@ -1,16 +1,77 @@
-"""Sight: what the queries of a layer can see: how many keys, which kinds of them, and which queries count."""
+"""Visible: which pairs of a call take part, without computing a weight."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.engine.request import Request
+from regard.engine.tiled.engine import lower_tiled
+from regard.engine.tiled.tiles import Tile
 from regard.inspection.heads.tokens import KeyTokens
-from regard.inspection.heads.visible import looks
-from regard.spec.masks import Documents, Mask, Prefix, Window
+from regard.spec.biases import Dense as DenseBias
+from regard.spec.masks import Dense, Documents, Mask, Prefix, Window
+from regard.spec.masks.count import look
 from regard.spec.plane import Plane
+from regard.spec.scores import Score
+
+CELLS = 1 << 22  # pairs that are looked at together
+LOWEST = -9e3  # models write −10,000, −65,504 or the lowest number of their format where they mean −inf
+
+
+def plain(request: Request) -> Request:
+    """The same call with pairs hidden that a tensor of a bias all but hides."""
+    for term in () if request.bias is None else request.bias.terms():
+        if isinstance(term, DenseBias) and term.tensor.numel() and bool(term.tensor.amin() <= LOWEST):
+            request = replace(request, mask=request.mask & Dense(term.tensor > LOWEST))
+    return request
+
+
+def alike(one: Request, other: Request) -> bool:
+    """Whether two calls are certain to have the same visible pairs."""
+    sizes = (one.plane.batch, one.plane.heads, one.plane.queries, one.plane.keys, one.plane.key_start)
+    others = (other.plane.batch, other.plane.heads, other.plane.queries, other.plane.keys, other.plane.key_start)
+    if sizes != others or not torch.equal(one.plane.starts, other.plane.starts) or one.mask != other.mask:
+        return False
+    return not any(_written(each.score) or (each.bias is not None and each.bias.hides) for each in (one, other))
+
+
+def looks(request: Request) -> Iterator[tuple[slice, Tensor]]:
+    """All rows in strips, and what they see: (1 or batch, 1 or head, row, key)."""
+    plane = request.plane
+    lanes = plane.batch * (plane.heads if _written(request.score) else 1)
+    step = max(1, CELLS // max(1, lanes * plane.keys))
+    for first in range(0, plane.queries, step):
+        rows = slice(first, min(plane.queries, first + step))
+        yield rows, visible(request, rows)
+
+
+def visible(request: Request, rows: slice) -> Tensor:
+    """What some rows see, (1 or batch, 1 or head, row, key)."""
+    plane, columns = request.plane, slice(0, request.plane.keys)
+    if _written(request.score):  # its function may hide pairs too
+        kernel, _, operands = lower_tiled(request)
+        tile = Tile(plane, rows, columns, mixed=True)
+        seen = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0] != -torch.inf
+    else:
+        bias = request.bias if request.bias is not None and request.bias.hides else None
+        seen = look(request.mask, plane, rows, columns, bias)
+    return headed(seen, request).expand(-1, -1, rows.stop - rows.start, plane.keys)
+
+
+def headed(tensor: Tensor, request: Request) -> Tensor:
+    """What broadcasts to (batch, kv head, group, row, key), with one head axis."""
+    tensor = tensor[(None,) * (5 - tensor.ndim)]
+    if tensor.shape[1:3] != (1, 1):
+        tensor = tensor.expand(-1, request.plane.kv_heads, request.plane.group, -1, -1)
+    return tensor.flatten(1, 2)
+
+
+def _written(score: Score) -> bool:
+    """Whether a score may hide pairs: it holds a function, or has only its formula."""
+    return bool(score.functions) or not score.steps()
+
 
 NARROW = ("previous", "first", "diagonal")  # kinds with about one key for a query
 WIDE = ("duplicate", "induction", "punctuation")
@@ -42,21 +103,21 @@ def sight_of(
         return Sight(keys, {}, {})
     seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool, device="cpu")
     own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool, device="cpu")
-    for rows, look in looks(request):
-        if look.shape[1] > keys.shape[1]:
-            keys = keys.repeat(1, look.shape[1], 1)
-        keys[..., rows] = look.sum(-1).cpu()
-        seen |= look.any(1).any(-2).cpu()
-        own[:, rows] = (look & _whole(Window(0, 0), plane, rows)).any(1).any(-1).cpu()
+    for rows, seen_pairs in looks(request):
+        if seen_pairs.shape[1] > keys.shape[1]:
+            keys = keys.repeat(1, seen_pairs.shape[1], 1)
+        keys[..., rows] = seen_pairs.sum(-1).cpu()
+        seen |= seen_pairs.any(1).any(-2).cpu()
+        own[:, rows] = (seen_pairs & _whole(Window(0, 0), plane, rows)).any(1).any(-1).cpu()
     if queries is not None:
         keys = torch.where(queries.unsqueeze(1), keys, 0)
     elif within:
         keys = torch.where(_padding(plane, seen, own).unsqueeze(1), 0, keys)
     kinds = {name: mask for name, mask in _kinds(plane, words, seen, within).items() if name in wanted}
     sees = {name: torch.zeros(keys.shape, dtype=torch.bool, device="cpu") for name in kinds}
-    for rows, look in looks(request) if kinds else ():
+    for rows, seen_pairs in looks(request) if kinds else ():
         for name, mask in kinds.items():
-            sees[name][..., rows] = (look & _whole(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
+            sees[name][..., rows] = (seen_pairs & _whole(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
     return Sight(keys, kinds, sees)
 
 

@@ -12,7 +12,7 @@ from regard.inspection import pair_tables
 from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.indexing import Tokens
 from regard.inspection.matrix.source import Computed, Stored, taken
-from regard.inspection.saved.tensors import Contents, Gathered
+from regard.inspection.tensor_file import Contents, Gathered
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense as DenseMask
 from regard.spec.part import Part

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.inspection import saved_matrix as matrix
 from regard.inspection.files import beside, form_of
-from regard.inspection.saved import matrix
-from regard.inspection.saved.tensors import CHECKSUMS, Contents, Gathered, mapped, write
+from regard.inspection.tensor_file import CHECKSUMS, Contents, Gathered, mapped, write
 from regard.spec.serialize import NotRegisteredError
 
 if TYPE_CHECKING:
