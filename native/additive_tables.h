@@ -1,5 +1,6 @@
 // Additive scores v · φ(a + b), a = a query's projection, b = a key's (d_key units each): tables that are made once per
-// query and once per key, so that a pair needs no exponential. For tanh and sigmoid, with E = e^κa, F = e^κb, u = E·F + 1:
+// query and once per key, so that a pair needs no exponential. For tanh and sigmoid, with E = e^κa, F = e^κb, u = E·F +
+// 1:
 //
 //   tanh      κ = 2     φ = 1 − 2 / u
 //   sigmoid   κ = −1    φ = 1 / u

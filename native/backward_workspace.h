@@ -154,8 +154,8 @@ template <class T, class S> struct BackwardWorkspace {
         return sink_share * sum;
     }
 
-    // The part of the temperature's gradient that Backward::row_gradient omits, for the heads of (b, kv). It uses logits
-    // relative to row_max; the gradients of a row's logits, the sink included, add up to that of its lse, so the
+    // The part of the temperature's gradient that Backward::row_gradient omits, for the heads of (b, kv). It uses
+    // logits relative to row_max; the gradients of a row's logits, the sink included, add up to that of its lse, so the
     // omitted part is that sum times row_max. Where the sink dominates, this would cancel, and row_gradient uses the
     // logits themselves.
     void add_row_max_to_temperature(const Logits<T, S>& logits, int64_t b, int64_t kv, double* d_temperature) const {

@@ -1,4 +1,5 @@
-// Workspaces: parts are aligned and separate, memory is kept and grows; under the address sanitizer nothing else is open.
+// Workspaces: parts are aligned and separate, memory is kept and grows; under the address sanitizer nothing else is
+// open.
 #include "check.h"
 #include "workspace.h"
 
