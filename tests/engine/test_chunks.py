@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import Dropout, attend, biases, masks, normalizers, scores
-from regard.engine.chunks import KeyChunk, attend_chunks
+from regard.engine.partial import KeyChunk, attend_chunks
 
 WEIGHTS = torch.randn(2, 5, 8, dtype=torch.float64)
 SPECS: dict[str, dict[str, Any]] = {

@@ -13,9 +13,8 @@ from torch.utils._pytree import tree_iter
 
 from regard.engine import reference
 from regard.engine.request import Request
-from regard.engine.tiled.call import TiledCall, empty_rows
 from regard.engine.tiled.engine import row_block, with_sink
-from regard.engine.tiled.tiles import Logits, Schedule, Tensors, Tile, TileSpan
+from regard.engine.tiled.tiles import Logits, Schedule, Tensors, Tile, TiledCall, TileSpan, empty_rows
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Pairs, Plane
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from regard.engine.attend import ENGINES, choose, module
 from regard.engine.memory import MemoryCounter, dense_bytes, output_bytes, tiled_bytes
 from regard.engine.request import Request, Spec, request
-from regard.engine.tiled.call import TiledCall
 from regard.engine.tiled.engine import lower_tiled
-from regard.engine.tiled.tiles import TileSpan
+from regard.engine.tiled.tiles import TiledCall, TileSpan
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Mask

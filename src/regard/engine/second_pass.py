@@ -8,10 +8,9 @@ from torch import Tensor
 
 from regard.engine.attend import choose
 from regard.engine.request import Request
-from regard.engine.tiled.call import Rows, TiledCall
 from regard.engine.tiled.engine import all_rows, lower_tiled, with_sink
 from regard.engine.tiled.online_softmax import softmax_rows
-from regard.engine.tiled.tiles import Tensors, Tile
+from regard.engine.tiled.tiles import Rows, Tensors, Tile, TiledCall
 from regard.spec.normalizers import Softmax
 
 

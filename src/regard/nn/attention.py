@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from regard.checks import is_tensor, shape, whole
-from regard.engine.chunks import KeyChunk, attend_chunks
+from regard.engine.partial import KeyChunk, attend_chunks
 from regard.nn.cache import CachedKeys, CrossKeys, KVCache
 from regard.nn.fused import products
 from regard.nn.parts import AnyBias, AnyMask, added, both, made

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checks import shape, whole
-from regard.engine.chunks import KeyChunk
+from regard.engine.partial import KeyChunk
 from regard.spec.masks import Causal, Lengths, Mask, Prefix, Window
 from regard.spec.masks.columns import integers
 

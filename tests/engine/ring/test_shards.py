@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from regard import masks, plan
-from regard.engine.ring.route import Rectangle, between, route
-from regard.engine.ring.shards import Shards, Span, contiguous, even, shards_of, zigzag
+from regard.engine.ring.shards import Rectangle, Shards, Span, between, contiguous, even, route, shards_of, zigzag
 from regard.spec.masks.count import count_visible
 from regard.spec.masks.extent import plane_of
 from regard.spec.plane import Selection

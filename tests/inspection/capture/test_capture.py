@@ -107,7 +107,7 @@ def test_an_error_of_the_model_leaves_nothing_behind() -> None:
         capture(nn.MultiheadAttention(8, 2), *torch.randn(3, 2, 5))
     assert torch.nn.functional.multi_head_attention_forward is before
     pieces = sys.modules["regard.nn.attention"].attend_chunks
-    assert pieces is sys.modules["regard.engine.chunks"].attend_chunks
+    assert pieces is sys.modules["regard.engine.partial"].attend_chunks
     assert len(taken()) == 2
 
 

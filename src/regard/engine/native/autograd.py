@@ -7,9 +7,8 @@ from torch import Tensor
 
 from regard.engine.native.call import Inputs, NativeCall, NotFiniteError
 from regard.engine.native.library import NOT_FINITE, Call, Strided, address, plain, run_kernel
-from regard.engine.tiled.call import Rows, TiledCall
 from regard.engine.tiled.engine import gradient_graph
-from regard.engine.tiled.tiles import Logits, Schedule
+from regard.engine.tiled.tiles import Logits, Rows, Schedule, TiledCall
 from regard.spec.biases.base import DenseForm, OffsetForm, SlopeForm
 from regard.spec.forms import Capped, Form, Product, Sum
 from regard.spec.normalizers import Softmax

@@ -17,8 +17,8 @@ from regard.engine.native.row_blocks import LOOK, by_row_blocks, height_of
 from regard.engine.native.second_pass import second_pass
 from regard.engine.request import Aux, Request, Result
 from regard.engine.second_pass import PassOutputs
-from regard.engine.tiled.call import Rows
 from regard.engine.tiled.engine import lower_tiled, received, states_without_output
+from regard.engine.tiled.tiles import Rows
 from regard.spec.masks import Full, Mask
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import Score

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Request
-from regard.engine.tiled.call import Rows
+from regard.engine.tiled.tiles import Rows
 from regard.spec import masks
 from regard.spec.biases import Bias, Dense, Total
 from regard.spec.masks.runs import EMPTY, FULL

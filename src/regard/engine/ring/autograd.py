@@ -9,10 +9,9 @@ from torch import Tensor
 from regard.engine.arguments import tensors_of
 from regard.engine.request import Aux, Request, Result
 from regard.engine.ring.local import MergedRows, needed_statistics
-from regard.engine.ring.passes import RingCall, RowGradients, backward, forward, received
-from regard.engine.ring.transfer import Exchange, exchange
-from regard.engine.tiled.call import Rows
+from regard.engine.ring.passes import Exchange, RingCall, RowGradients, backward, exchange, forward, received
 from regard.engine.tiled.engine import with_sink
+from regard.engine.tiled.tiles import Rows
 from regard.spec.closures import captured_tensors
 from regard.spec.scores import Score
 from regard.spec.scores.modified import Modified, Wrapped

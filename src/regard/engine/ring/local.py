@@ -14,8 +14,8 @@ from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, Result
 from regard.engine.ring.shards import Span
 from regard.engine.second_pass import PassOutputs
-from regard.engine.tiled.call import Rows, empty_rows
 from regard.engine.tiled.engine import lower_tiled, received, rows_of
+from regard.engine.tiled.tiles import Rows, empty_rows
 
 STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 

@@ -7,8 +7,7 @@ from regard.cached import cached_property
 from regard.checks import positive, whole
 from regard.engine.request import Request
 from regard.engine.ring.agree import SIZE
-from regard.engine.ring.route import Route, route
-from regard.engine.ring.shards import LAYOUTS, Shards, even, shards_of
+from regard.engine.ring.shards import LAYOUTS, Route, Shards, even, route, shards_of
 from regard.spec.normalizers import Softmax
 
 DOUBLE = 8  # bytes of an lse, of statistics while they are merged, and of a key's number

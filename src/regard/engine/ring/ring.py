@@ -17,8 +17,7 @@ from regard.engine.ring.autograd import Record, run
 from regard.engine.ring.link import link_of
 from regard.engine.ring.local import needed_statistics
 from regard.engine.ring.passes import RingCall
-from regard.engine.ring.route import known_route
-from regard.engine.ring.shards import LAYOUTS, Shards, even, shards_of
+from regard.engine.ring.shards import LAYOUTS, Shards, cached_route, even, shards_of
 from regard.spec.dropout import Dropout, drawn
 from regard.spec.normalizers import Softmax
 
@@ -87,7 +86,7 @@ class Ring:
             replace(asked, normalizer=Softmax(), aux=(*needed_statistics(names), "lse")), self.engine
         )  # or it would refuse later
         shards = [shards_of(self.layout, lengths) for lengths in (found.queries, found.keys)]
-        way = known_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
+        way = cached_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
         return RingCall(asked, shards[0], shards[1], way, link, self.engine)
 
     def _rest(self, tensors: Three, names: tuple[str, ...], spec: Spec, dropout: Dropout | None) -> dict[str, int]:

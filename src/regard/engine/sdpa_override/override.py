@@ -18,9 +18,8 @@ from regard import checks
 from regard.engine.attend import ENGINES, asked_engine
 from regard.engine.context import autocast_dtype
 from regard.engine.fork import fork_waits
-from regard.engine.sdpa_override.calls import KINDS, SdpaCall, TorchCall, shape_of, why_not
+from regard.engine.sdpa_override.calls import KINDS, InterceptedCall, Report, SdpaCall, TorchCall, shape_of, why_not
 from regard.engine.sdpa_override.multihead import MultiHeadCall
-from regard.engine.sdpa_override.report import InterceptedCall, Report
 
 KERNELS = (
     "_scaled_dot_product_attention_math",

@@ -6,9 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from regard.engine.tiled.call import Rows, TiledCall
 from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
-from regard.engine.tiled.tiles import Tensors, Tile
+from regard.engine.tiled.tiles import Rows, Tensors, Tile, TiledCall
 from regard.spec.forms import rows_times_keys
 
 PEAKED = 0.25  # from this weight of a row's largest on, its gradients take the sum of w · dP

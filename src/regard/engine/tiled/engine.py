@@ -16,10 +16,18 @@ from regard.engine.nonfinite import finite_form, finite_values
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Aux, Request, Result
 from regard.engine.tiled.backward import Gradients, full_row_gradients, softmax_gradients
-from regard.engine.tiled.call import Rows, TiledCall, collected_rows, concatenated_rows
 from regard.engine.tiled.full_row import column_span, full_row_weights, full_rows, row_block_logits
 from regard.engine.tiled.online_softmax import softmax_rows
-from regard.engine.tiled.tiles import Logits, Schedule, Tensors, Tile
+from regard.engine.tiled.tiles import (
+    Logits,
+    Rows,
+    Schedule,
+    Tensors,
+    Tile,
+    TiledCall,
+    collected_rows,
+    concatenated_rows,
+)
 from regard.spec.normalizers import Softmax
 
 NAME = "tiled"

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.nonfinite import nonfinite_contribution
-from regard.engine.tiled.call import Rows, TiledCall, empty_rows
-from regard.engine.tiled.tiles import Tensors, Tile
+from regard.engine.tiled.tiles import Rows, Tensors, Tile, TiledCall, empty_rows
 from regard.spec.forms import weights_times_values
 
 

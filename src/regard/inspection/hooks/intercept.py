@@ -22,8 +22,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.engine.attend import attend
-from regard.engine.chunks import attend_chunks
 from regard.engine.fork import fork_waits
+from regard.engine.partial import attend_chunks
 from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.hooks import missed, parse, rerun, transformers
 from regard.inspection.hooks.call import AttentionCall
@@ -34,7 +34,7 @@ from regard.inspection.hooks.rerun import Rerun
 OnCall = Callable[[Callable[[], AttentionCall]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
 OURS: dict[Any, Callable[..., AttentionCall]] = {attend: parse.attend, attend_chunks: parse.attend_chunks}
-_DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.chunks")
+_DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.partial")
 
 
 class _Local(threading.local):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, linear, pad
 
-from regard.engine.chunks import KeyChunk
 from regard.engine.context import to_autocast
+from regard.engine.partial import KeyChunk
 from regard.engine.request import Spec
 from regard.engine.sdpa_override.calls import SdpaCall
 from regard.engine.sdpa_override.multihead import MultiHeadArguments, projected, rules_of

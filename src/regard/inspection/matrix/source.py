@@ -13,10 +13,9 @@ from torch import Tensor
 from regard.cached import cached_property
 from regard.engine.request import Request
 from regard.engine.second_pass import RowStates, row_states, some_row_states
-from regard.engine.tiled.call import TiledCall
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
-from regard.engine.tiled.tiles import Tensors, Tile
+from regard.engine.tiled.tiles import Tensors, Tile, TiledCall
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
