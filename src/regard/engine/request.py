@@ -181,7 +181,7 @@ def request(
         checks.same_device(named, query.device)
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
     normalizer.check(shapes.heads)
-    aux = () if aux == () else aux_of(aux, AUX, normalizer)
+    aux = () if type(aux) is tuple and not aux else aux_of(aux, AUX, normalizer)
     dtype = torch.promote_types(query.dtype, torch.float32)
     numbers_fit(score, dtype)
     numbers_fit(normalizer, dtype)
@@ -207,7 +207,7 @@ def request(
         bias=added,
         temperature=temperature,
         normalizer=normalizer,
-        dropout=None if dropout == 0.0 and type(dropout) is float else drawn(dropout),
+        dropout=None if type(dropout) is float and dropout == 0.0 else drawn(dropout),
         aux=aux,
         plane=plane,
         shapes=shapes,
