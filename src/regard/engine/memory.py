@@ -90,8 +90,8 @@ def tiled_bytes(asked: Request, kernel: TiledCall, value: Tensor, operands: Tens
     """Most bytes that the tiled engine's forward pass holds at once, outputs included."""
     plane = asked.plane
     with MemoryCounter() as planning:
-        strips = kernel.schedule.strips
-        next(strips, None)
+        blocks = kernel.schedule.row_blocks
+        next(blocks, None)
     weigh = _running_peak if isinstance(kernel.normalizer, Softmax) else _whole_peak
     tile = planning.held + weigh(kernel, value, operands)
     trained = any(tensor.requires_grad for tensor in (value, *operands))
@@ -122,9 +122,9 @@ def dense_bytes(asked: Request, lowering: MemoryCounter) -> int:
 
 def _running_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
     """A tile of the running softmax, taken twice, so that it meets the sums of a tile before it."""
-    strips = [(tile.rows, [tile, tile]) for tile in _largest(kernel.schedule)]
+    blocks = [(tile.rows, [tile, tile]) for tile in _largest(kernel.schedule)]
     nothing = slice(0, min(kernel.schedule.height, kernel.schedule.plane.queries)), list[Tile]()
-    return max(_strip_peak(kernel, *row_block, value, operands) for row_block in strips or [nothing])
+    return max(_row_block_peak(kernel, *row_block, value, operands) for row_block in blocks or [nothing])
 
 
 def _whole_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
@@ -144,7 +144,7 @@ def _whole_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
         raw_value=None if kernel.raw_value is None else kernel.raw_value.to("meta"),
     )
     tiles = [tile for span in spans for tile in schedule.tiles(rows, span)]
-    return max(made, _strip_peak(bare, rows, tiles, value.to("meta"), ()))
+    return max(made, _row_block_peak(bare, rows, tiles, value.to("meta"), ()))
 
 
 def _blank_bytes(kernel: TiledCall, rows: slice) -> int:
@@ -156,7 +156,7 @@ def _blank_bytes(kernel: TiledCall, rows: slice) -> int:
     return found
 
 
-def _strip_peak(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> int:
+def _row_block_peak(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> int:
     with torch.no_grad(), MemoryCounter() as memory:
         row_block(kernel, rows, tiles, value, operands)
     return memory.peak

@@ -25,17 +25,17 @@ def names_in(joined: str) -> tuple[str, ...]:
     return tuple(joined.split(",")) if joined else ()
 
 
-def backward_names(aux: str, keeps: str) -> tuple[str, ...]:
+def backward_names(aux: str, saves: str) -> tuple[str, ...]:
     """The results that backward is given; none if it must compute everything again."""
-    known = {"out", *names_in(aux), *names_in(keeps)}
-    return tuple(name for name in BACKWARD_INPUTS if name in known) if keeps else ()
+    known = {"out", *names_in(aux), *names_in(saves)}
+    return tuple(name for name in BACKWARD_INPUTS if name in known) if saves else ()
 
 
-def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, keeps: str) -> list[Tensor]:
+def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, saves: str) -> list[Tensor]:
     """The results with their shapes and no numbers. What does not fit is refused when the operator runs."""
     inputs = (query, key, value)
     if min(tensor.ndim for tensor in inputs) < 2:
-        return [torch.empty_like(query) for _ in ("out", *names_in(aux), *names_in(keeps))]
+        return [torch.empty_like(query) for _ in ("out", *names_in(aux), *names_in(saves))]
     rows = _broadcast_leading([tensor.shape[:-3] for tensor in inputs])
     if max(tensor.ndim for tensor in inputs) > 2:
         rows.append(query.shape[-3] if query.ndim > 2 else 1)
@@ -45,11 +45,11 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, keeps: st
     for name in names_in(aux):
         last = key.shape[-2] if name == "received" else query.shape[-2]
         found.append(query.new_empty((*rows, last), dtype=torch.int64 if name == "peak_at" else dtype))
-    return found + [query.new_empty(saved_shape(name, out), dtype=saved_dtype(name, dtype)) for name in names_in(keeps)]
+    return found + [query.new_empty(saved_shape(name, out), dtype=saved_dtype(name, dtype)) for name in names_in(saves)]
 
 
 def saved_shape(name: str, out: Tensor) -> tuple[int, ...]:
-    """The shape of a kept tensor beside this output."""
+    """The shape of a saved tensor beside this output."""
     match name:
         case "native":
             return ()
@@ -76,16 +76,16 @@ Inputs = tuple[Tensor, Tensor, Tensor]
 Grads = list[Tensor | None]
 
 
-def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, keeps: str) -> list[Tensor]:
-    """The output, the statistics, and what `keeps` names."""
+def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, saves: str) -> list[Tensor]:
+    """The output, the statistics, and what `saves` names."""
     names = names_in(aux)
-    if not keeps:
+    if not saves:
         if not names:
             return [attend(*inputs, engine=engine, **spec).contiguous()]
         out, more = attend(*inputs, aux=names, engine=engine, **spec)
         return [out.contiguous(), *(getattr(more, name).contiguous() for name in names)]
-    seen = None if aux else _cache_key(inputs, spec, engine)
-    if (again := _cached_forward(inputs, seen, keeps)) is not None:
+    call_key = None if aux else _cache_key(inputs, spec, engine)
+    if (again := _cached_forward(inputs, call_key, saves)) is not None:
         return again
     asked = request(*inputs, aux=names, **spec)
     chosen = choose(asked, engine)
@@ -95,10 +95,10 @@ def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, kee
         rows: dict[str, Tensor] = {}
     else:
         result, rows = made
-        if seen is not None:
-            call_cache.cache_call(seen, asked, inputs)
+        if call_key is not None:
+            call_cache.cache_call(call_key, asked, inputs)
     found = _unfolded(asked, result, names)
-    return [*found, *_saved_rows(rows, found[0], keeps, asked.dtype)]
+    return [*found, *_saved_rows(rows, found[0], saves, asked.dtype)]
 
 
 def run_backward(
@@ -111,10 +111,10 @@ def run_backward(
 ) -> list[Tensor]:
     """Gradients of the inputs that are needed; `spec_of` makes the spec from all inputs behind query, key and value.
 
-    `grads` belong to the output and the statistics; `names` are aux, engine and keeps.
+    `grads` belong to the output and the statistics; `names` are aux, engine and saves.
     """
-    aux, engine, keeps = names
-    rows = {name: tensor.contiguous() for name, tensor in zip(backward_names(aux, keeps), results, strict=True)}
+    aux, engine, saves = names
+    rows = {name: tensor.contiguous() for name, tensor in zip(backward_names(aux, saves), results, strict=True)}
     native = bool(rows.pop("native", 0))
     if native and not aux and (found := _cached_backward(grads, inputs, rows, needed, spec_of, engine)) is not None:
         return found
@@ -146,9 +146,9 @@ def _cache_key(inputs: Inputs, spec: dict[str, Any], engine: str) -> call_cache.
     return call_cache.cache_key(*inputs, parts, tuple(spec[name] for name in ("temperature", "dropout", "query_start")))
 
 
-def _cached_forward(inputs: Inputs, seen: call_cache.Key | None, keeps: str) -> list[Tensor] | None:
-    """The results of a call that was seen before, checks and lowering left out."""
-    call = None if seen is None else call_cache.cached_call(seen)
+def _cached_forward(inputs: Inputs, call_key: call_cache.Key | None, saves: str) -> list[Tensor] | None:
+    """The results of a cached call, without checks and lowering."""
+    call = None if call_key is None else call_cache.cached_call(call_key)
     if call is None:
         return None
     rows = {
@@ -156,34 +156,34 @@ def _cached_forward(inputs: Inputs, seen: call_cache.Key | None, keeps: str) -> 
         "at": torch.empty(call.rows, dtype=torch.int64, device="cpu"),
     }
     try:
-        rows["out"] = call.forward(*inputs, call.places(rows["state"], rows["at"]))
+        rows["out"] = call.forward(*inputs, call.addresses(rows["state"], rows["at"]))
     except NotFiniteError:
         return None
     out = rows["out"].to(inputs[0].dtype)
-    return [out, *_saved_rows(rows, out, keeps, call.dtype)]
+    return [out, *_saved_rows(rows, out, saves, call.dtype)]
 
 
 def _cached_backward(
     grads: Grads, inputs: list[Tensor], rows: dict[str, Tensor], needed: list[bool], spec_of: Any, engine: str
 ) -> list[Tensor] | None:
     query, key, value, *tensors = inputs
-    seen = None if tensors else _cache_key((query, key, value), spec_of([]), engine)
-    call = None if seen is None else call_cache.cached_call(seen)
+    call_key = None if tensors else _cache_key((query, key, value), spec_of([]), engine)
+    call = None if call_key is None else call_cache.cached_call(call_key)
     if call is None or grads[0] is None:
         return None
-    found = call.backward((query, key, value, rows["out"]), call.places(rows["state"], rows["at"]), grads[0])
+    found = call.backward((query, key, value, rows["out"]), call.addresses(rows["state"], rows["at"]), grads[0])
     return [grad for grad, need in zip(found, needed, strict=True) if need]
 
 
-def _saved_rows(rows: dict[str, Tensor], out: Tensor, keeps: str, dtype: torch.dtype) -> list[Tensor]:
+def _saved_rows(rows: dict[str, Tensor], out: Tensor, saves: str, dtype: torch.dtype) -> list[Tensor]:
     """Rows in the axes of the output; zeros if the kernels left none."""
     if not rows:
         return [
             torch.zeros(saved_shape(name, out), dtype=saved_dtype(name, dtype), device=out.device)
-            for name in names_in(keeps)
+            for name in names_in(saves)
         ]
     rows["native"] = torch.tensor(1, device="cpu", dtype=torch.int64)
-    return [rows[name].view(saved_shape(name, out)) for name in names_in(keeps)]
+    return [rows[name].view(saved_shape(name, out)) for name in names_in(saves)]
 
 
 def _folded(rows: dict[str, Tensor], asked: Request) -> dict[str, Tensor]:
@@ -235,16 +235,16 @@ def attend_operator(
     spec: str,
     aux: str,
     engine: str,
-    keeps: str,
+    saves: str,
 ) -> list[Tensor]:
     """The output, the statistics asked for, and rows for backward."""
-    return run_forward((query, key, value), _decode_spec(spec, integers, floats, tensors), aux, engine, keeps)
+    return run_forward((query, key, value), _decode_spec(spec, integers, floats, tensors), aux, engine, saves)
 
 
 @attend_operator.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> list[Tensor]:
-    *_, aux, _, keeps = rest
-    return empty_results(query, key, value, aux, keeps)
+    *_, aux, _, saves = rest
+    return empty_results(query, key, value, aux, saves)
 
 
 @torch.library.custom_op("regard::attend_backward", mutates_args=())
@@ -258,11 +258,11 @@ def attend_backward_operator(
     spec: str,
     aux: str,
     engine: str,
-    keeps: str,
+    saves: str,
 ) -> list[Tensor]:
     """Gradients of those inputs (query, key, value and the spec's tensors) that are needed."""
     spec_of = partial(_decode_spec, spec, integers, floats)
-    return run_backward(grads, inputs, results, needed, spec_of, (aux, engine, keeps))
+    return run_backward(grads, inputs, results, needed, spec_of, (aux, engine, saves))
 
 
 @attend_backward_operator.register_fake
@@ -272,14 +272,14 @@ def _(grads: list[Tensor | None], inputs: list[Tensor], results: list[Tensor], n
 
 def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     query, key, value, tensors, *ctx.rest = inputs
-    *_, aux, _, keeps = ctx.rest
+    *_, aux, _, saves = ctx.rest
     public = ("out", *names_in(aux))
     ctx.public = len(public)
     fixed = [tensor for name, tensor in zip(public, output, strict=False) if name not in DIFFERENTIABLE]
     ctx.mark_non_differentiable(*fixed, *output[ctx.public :])
     ctx.set_materialize_grads(False)
-    named = dict(zip((*public, *names_in(keeps)), output, strict=True))  # a kept one comes last, and counts
-    ctx.save_for_backward(query, key, value, *tensors, *(named[name] for name in backward_names(aux, keeps)))
+    named = dict(zip((*public, *names_in(saves)), output, strict=True))  # a saved one comes last and replaces a result
+    ctx.save_for_backward(query, key, value, *tensors, *(named[name] for name in backward_names(aux, saves)))
 
 
 def _autograd_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:

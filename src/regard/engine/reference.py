@@ -63,11 +63,11 @@ def _logits(request: Request) -> tuple[Tensor, Tensor]:
         visible = visible & (values != -torch.inf)
         bias = bias + values
     given = request.query.to(request.dtype), request.key.to(request.dtype)
-    query, key, _, poison = finite_form(request.score, *given)
+    query, key, _, nonfinite = finite_form(request.score, *given)
     logits = _scores(request.score, query, key, pairs, visible)
-    if poison is not None:
+    if nonfinite is not None:
         raw = _scores(request.score, *given, pairs, visible).detach()
-        logits = torch.where(poison.pairs(pairs), raw, logits)
+        logits = torch.where(nonfinite.pairs(pairs), raw, logits)
     visible = visible & (logits != -torch.inf)
     return torch.where(visible, logits + bias, 0.0), visible
 

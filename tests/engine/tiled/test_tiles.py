@@ -32,7 +32,7 @@ def test_tiles_cover_what_is_visible_once(size: Sizes, name: str, seed: int, who
     plane, mask = plane_of(size), MASKS[name](size, Draw(seed))
     with small_tiles():
         schedule = Schedule.of(plane, mask, 1, whole_rows)
-        strips = list(schedule.strips)
+        strips = list(schedule.row_blocks)
     visible = mask.visible(plane.all).expand(size.batch, size.kv_heads, 1, size.queries, size.keys)
     seen = torch.zeros(size.queries, size.keys, dtype=torch.int64)
     at = 0
@@ -57,7 +57,7 @@ def test_tiles_cover_what_is_visible_once(size: Sizes, name: str, seed: int, who
 def test_the_outline_names_the_same_tiles(size: Sizes, name: str, seed: int) -> None:
     with small_tiles():
         schedule = Schedule.of(plane_of(size), MASKS[name](size, Draw(seed)), 1, False)
-        for (rows, tiles), (same, spans) in zip(schedule.strips, schedule.outline, strict=True):
+        for (rows, tiles), (same, spans) in zip(schedule.row_blocks, schedule.outline, strict=True):
             assert rows == same
             assert [tile.columns for tile in tiles] == [
                 tile.columns for span in spans for tile in schedule.tiles(rows, span)
@@ -75,14 +75,14 @@ def test_whole_segments_are_named_once() -> None:
 def test_keys_are_cut_at_absolute_places() -> None:
     """Keys that start in the middle of a segment are first cut at its end."""
     schedule = Schedule.of(Plane(1, 1, 1, 4, 1000, torch.tensor([700]), key_start=700), masks.Full(), 1, False)
-    ((_, tiles),) = schedule.strips
+    ((_, tiles),) = schedule.row_blocks
     assert [(tile.columns.start, tile.columns.stop) for tile in tiles] == [(0, 324), (324, 836), (836, 1000)]
 
 
 def test_pieces_of_one_segment_become_one_tile() -> None:
     two_ends = masks.Window(3, 3) | masks.Prefix(2)
     schedule = Schedule.of(Plane(1, 1, 1, 4, 200, torch.tensor([100])), two_ends, 1, False)
-    ((_, tiles),) = schedule.strips
+    ((_, tiles),) = schedule.row_blocks
     assert [(tile.columns.start, tile.columns.stop, tile.mixed) for tile in tiles] == [(0, 107, True)]
 
 
@@ -105,18 +105,18 @@ def test_whole_rows_stand_in_low_strips() -> None:
 
 
 def test_no_query_no_strip() -> None:
-    assert list(Schedule.of(Plane(1, 1, 1, 0, 9, torch.tensor([9])), masks.Full(), 1, False).strips) == []
+    assert list(Schedule.of(Plane(1, 1, 1, 0, 9, torch.tensor([9])), masks.Full(), 1, False).row_blocks) == []
 
 
 def test_a_row_that_sees_nothing_has_no_tile() -> None:
     schedule = Schedule.of(Plane(1, 1, 1, 9, 9, torch.tensor([0])), ~masks.Full(), 1, False)
-    assert [tiles for _, tiles in schedule.strips] == [[]]
+    assert [tiles for _, tiles in schedule.row_blocks] == [[]]
 
 
 def test_tiles_of_a_window_grow_with_the_length() -> None:
     def count(n: int) -> int:
         schedule = Schedule.of(Plane(1, 1, 1, n, n, torch.tensor([0])), masks.local(257), 1, False)
-        return sum(len(tiles) for _, tiles in schedule.strips)
+        return sum(len(tiles) for _, tiles in schedule.row_blocks)
 
     assert count(64 * SEGMENT) - count(32 * SEGMENT) == 2 * (count(32 * SEGMENT) - count(16 * SEGMENT))
 
@@ -124,7 +124,7 @@ def test_tiles_of_a_window_grow_with_the_length() -> None:
 def test_a_pass_leaves_no_tile_behind() -> None:
     """All tiles of a call would be a number that grows with the square of the length."""
     schedule = Schedule.of(Plane(1, 1, 1, 5000, 5000, torch.tensor([0])), masks.Causal(), 1, False)
-    left = [weakref.ref(tile) for _, tiles in schedule.strips for tile in tiles]
+    left = [weakref.ref(tile) for _, tiles in schedule.row_blocks for tile in tiles]
     assert len(left) == 110
     assert not any(tile() for tile in left)
 

@@ -25,7 +25,7 @@ def attention(native: NativeCall, *inputs: Tensor | None, done: dict[str, Tensor
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
-        found = _Attention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
+        found = _NativeAttention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
     else:
         found = _outputs(forward_rows(native, inputs, for_backward=False) if done is None else done)  # type: ignore[arg-type]
     rest = found[1].new_zeros(()).expand(lanes)
@@ -130,7 +130,7 @@ def backward_rows(
     ]
 
 
-class _Attention(torch.autograd.Function):
+class _NativeAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, native: NativeCall, done: dict[str, Tensor] | None, *inputs: Tensor | None
@@ -191,7 +191,7 @@ def gradient_graph_of(
             mask=native.mask,
             temperature=1.0 if tau is None else None,
             temperatures=None if tau is None else tau.view(plane.kv_heads, plane.group, 1, 1),
-            poison=None,
+            nonfinite=None,
             dtype=dtype,
         )
         schedule = Schedule.of(plane, native.mask, logits.tile_width, whole_rows=False)

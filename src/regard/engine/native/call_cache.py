@@ -30,13 +30,13 @@ from regard.spec.part import Part
 from regard.spec.scores import Score
 from regard.spec.steps import DotProduct, HiddenLayer, Slopes
 
-CAPACITY = 512  # calls that are remembered
+CAPACITY = 512  # cached calls
 KINDS = (Tensor, torch.nn.Parameter)
 Key = tuple[Any, ...]
 
 
 class StateAddresses(NamedTuple):
-    """Addresses of what backward needs of each row, and the tensors that own the memory."""
+    """Addresses of the row states that backward needs, and the tensors that own the memory."""
 
     top: int
     total: int
@@ -51,10 +51,10 @@ class CachedCall:
         plane = request.plane
         biases = lower_biases(request.bias, plane, request.dtype)
         self.native = native_call(request, score, biases, finite=False)
-        self.held: list[Any] = []
+        self.owners: list[Any] = []
         inputs = (score.query, score.key, score.value, temperatures(request), None, None, None, score.v)
         self.rest = inputs[3:]
-        self.call = self.native.call(inputs, self.held)
+        self.call = self.native.call(inputs, self.owners)
         self.long = work_of(self.call) > LONG
         kernels = library()
         self.entries = kernels.regard_forward, kernels.regard_backward  # type: ignore[union-attr]
@@ -62,31 +62,31 @@ class CachedCall:
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
         self.contiguous = Strided.of(torch.empty(self.size, device="cpu", dtype=self.dtype))
-        # `empty_like` is quicker than `empty`, and does if a tensor is what the kernels write
+        # `empty_like` is faster than `empty`; it fits if the kernels write the same layout
         given = inputs[:3]
-        self.alike = all(tensor.is_contiguous() and tensor.dtype is self.dtype for tensor in given)
-        self.alike_out = self.alike and self.size == tuple(score.query.shape)
-        self.kept = math.prod(self.rows) * self.dtype.itemsize  # bytes of one number for each row
+        self.plain_layout = all(tensor.is_contiguous() and tensor.dtype is self.dtype for tensor in given)
+        self.out_like_query = self.plain_layout and self.size == tuple(score.query.shape)
+        self.row_bytes = math.prod(self.rows) * self.dtype.itemsize  # bytes of one number for each row
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
         """The output."""
         if self.native.phi is not None:
-            return self.summed(query, key, value, score)
+            return self.additive(query, key, value, score)
         if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
             out: Tensor = _apply(self, query, key, value)
         else:
             out = self.forward(query, key, value, None)
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, places: StateAddresses | None) -> Tensor:
-        """The output in the accumulating precision; what backward needs goes to `places`."""
-        out = torch.empty_like(query) if self.alike_out else torch.empty(self.size, dtype=self.dtype, device="cpu")
-        call = self._filled(query, key, value, out, places)
-        if run_entry(self.entries[0], call, self.long, self, query, key, value, out, places) == NOT_FINITE:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, addresses: StateAddresses | None) -> Tensor:
+        """The output in the accumulating precision; what backward needs goes to `addresses`."""
+        out = torch.empty_like(query) if self.out_like_query else torch.empty(self.size, dtype=self.dtype, device="cpu")
+        call = self._filled(query, key, value, out, addresses)
+        if run_entry(self.entries[0], call, self.long, self, query, key, value, out, addresses) == NOT_FINITE:
             raise NotFiniteError
         return out
 
-    def summed(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
+    def additive(self, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor:
         """The output of an additive score."""
         plane = self.native.plane
         step = score.steps()[0]
@@ -101,11 +101,11 @@ class CachedCall:
         return out if out.dtype is query.dtype else out.to(query.dtype)
 
     def backward(
-        self, saved: tuple[Tensor, ...], places: StateAddresses, d_out: Tensor
+        self, saved: tuple[Tensor, ...], addresses: StateAddresses, d_out: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value; `saved` are these and the output."""
         query, key, value, out = saved
-        call = self._filled(query, key, value, out, places)
+        call = self._filled(query, key, value, out, addresses)
         if d_out.dtype is not self.dtype:
             d_out = d_out.to(self.dtype)
         if lazy(d_out):
@@ -115,60 +115,62 @@ class CachedCall:
             call.grad_out.data = d_out.data_ptr()
         else:
             call.grad_out = Strided.of(d_out)
-        if self.alike:
+        if self.plain_layout:
             d_query, d_key, d_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
         else:
             d_query, d_key, d_value = (
                 torch.empty(tensor.shape, dtype=self.dtype, device="cpu") for tensor in (query, key, value)
             )
         call.grad_query, call.grad_key, call.grad_value = d_query.data_ptr(), d_key.data_ptr(), d_value.data_ptr()
-        run_entry(self.entries[1], call, self.long, self, saved, places, d_out, d_query, d_key, d_value)
+        run_entry(self.entries[1], call, self.long, self, saved, addresses, d_out, d_query, d_key, d_value)
         if query.dtype is self.dtype:
             return d_query, d_key, d_value
         return d_query.to(query.dtype), d_key.to(query.dtype), d_value.to(query.dtype)
 
     def state(self) -> Tensor:
-        """Room for what backward needs of each row: top, total, and the key of the peak, one after the other."""
-        return torch.empty(2 * self.kept + 8 * self.kept // self.dtype.itemsize, dtype=torch.uint8, device="cpu")
+        """A buffer for the row states: row maximum, row sum and key of the peak, one after the other."""
+        return torch.empty(
+            2 * self.row_bytes + 8 * self.row_bytes // self.dtype.itemsize, dtype=torch.uint8, device="cpu"
+        )
 
-    def places(self, state: Tensor, at: Tensor | None = None) -> StateAddresses:
-        """Where each of the three lies; the last may be a tensor of its own."""
+    def addresses(self, state: Tensor, at: Tensor | None = None) -> StateAddresses:
+        """Addresses of row maximum, row sum and peak; the last may be a separate tensor."""
         first = state.data_ptr()
-        peak_at = first + 2 * self.kept if at is None else at.data_ptr()
-        return StateAddresses(first, first + self.kept, peak_at, (state, at))
+        peak_at = first + 2 * self.row_bytes if at is None else at.data_ptr()
+        return StateAddresses(first, first + self.row_bytes, peak_at, (state, at))
 
-    def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, places: StateAddresses | None) -> Call:
+    def _filled(self, query: Tensor, key: Tensor, value: Tensor, out: Tensor, addresses: StateAddresses | None) -> Call:
         call = Call.from_buffer_copy(self.call)
         call.query.data, call.key.data, call.value.data = address(query), address(key), address(value)
         call.threads = torch.get_num_threads()
         call.out = address(out)
-        if places is not None:
-            call.row_max, call.row_sum, call.peak_at, _ = places
+        if addresses is not None:
+            call.row_max, call.row_sum, call.peak_at, _ = addresses
         return call
 
 
-class _Attention(torch.autograd.Function):
+class _CachedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, quick: CachedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        state = quick.state()
-        out = quick.forward(query, key, value, quick.places(state))
-        ctx.quick, ctx.state = quick, state
+    def forward(ctx: Any, call: CachedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        state = call.state()
+        out = call.forward(query, key, value, call.addresses(state))
+        ctx.call, ctx.state = call, state
         ctx.save_for_backward(query, key, value, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        quick: CachedCall = ctx.quick
+        call: CachedCall = ctx.call
         saved = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return (None, *quick.backward(saved, quick.places(ctx.state), d_out))
-        inputs, needed = (*saved[:3], *quick.rest), (*ctx.needs_input_grad[1:], False, False, False, False, False)
-        out, rows = saved[3], saved[3].new_zeros(quick.rows)
-        return (None, *gradient_graph_of(quick.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
+            return (None, *call.backward(saved, call.addresses(ctx.state), d_out))
+        inputs, needed = (*saved[:3], *call.rest), (*ctx.needs_input_grad[1:], False, False, False, False, False)
+        out, rows = saved[3], saved[3].new_zeros(call.rows)
+        return (None, *gradient_graph_of(call.native, inputs, needed, (d_out, None, None), (out, rows, rows))[:3])
 
 
-# without the look for transforms of torch.func, which `attend` has had already
-_apply: Any = super(torch.autograd.Function, _Attention).apply
+# skips the check for torch.func transforms, which `attend` has made already
+_apply: Any = super(torch.autograd.Function, _CachedAttention).apply
 _calls: dict[Key, CachedCall] = {}
 
 
@@ -215,13 +217,13 @@ def _layout(part: object) -> object:
 
 
 def cached_call(name: Key) -> CachedCall | None:
-    """A call that was seen before, and needs its three tensors alone."""
+    """A cached call that needs only query, key and value; None if there is none."""
     found = _calls.get(name)
     return None if found is None or found.native.phi is not None else found
 
 
 def cached_output(name: Key, query: Tensor, key: Tensor, value: Tensor, score: Score) -> Tensor | None:
-    """The output of a call that was seen before; None if it was not, or if something is not finite."""
+    """The output of a cached call; None if it is not cached, or if something is not finite."""
     call = _calls.get(name)
     if call is None:
         return None

@@ -54,14 +54,14 @@ class NativeNonFinite:
             nan, plus, minus = meets[..., :width], meets[..., width : 2 * width], meets[..., 2 * width : 3 * width]
             bad_query = self.query.view_as(seen.state) & (seen.state != -torch.inf)
             bad_row = meets[..., -1] | bad_query
-            poison = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, 0.0)).to(dtype)
-            poison = torch.where(nan | (plus & minus) | bad_row.unsqueeze(-1), torch.nan, poison)
+            nonfinite = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, 0.0)).to(dtype)
+            nonfinite = torch.where(nan | (plus & minus) | bad_row.unsqueeze(-1), torch.nan, nonfinite)
             first = torch.where(bad_query, seen.peak_at, scored.peak_at)
         changed = {
             name: torch.where(bad_row, torch.nan, getattr(rows, name))
             for name in ("state", "entropy", "peak", "distance", "max_logit")
         }
-        out = torch.where(poison == 0, rows.out, poison)
+        out = torch.where(nonfinite == 0, rows.out, nonfinite)
         return replace(rows, out=out, peak_at=torch.where(bad_row, first, rows.peak_at), **changed)
 
 
@@ -180,12 +180,12 @@ def _with_received(request: Request) -> Result:
         return _joined(request, native, inputs, forward_rows(native, inputs))
     except NotFiniteError:
         found = finite_request(request)
-    clean, score, poison = (request, None, None) if found is None else found
+    clean, score, nonfinite = (request, None, None) if found is None else found
     native, inputs, biases = lower_request(clean, finite=True, score=score)
     done = forward_rows(native, inputs)
     rows = attention(native, *inputs, done=done)
-    if poison is not None:
-        rows = poison.restored(native, rows, biases)
+    if nonfinite is not None:
+        rows = nonfinite.restored(native, rows, biases)
     by_key = _by_key(clean, native, inputs, done)
     if rows.state.isnan().any():  # the tiled engine tells which keys such a row sees; no bit of the others changes
         by_key = torch.where(_received(request).isnan(), torch.nan, by_key)
@@ -200,9 +200,9 @@ def _rows(request: Request) -> Rows:
         found = finite_request(request)
     if found is None:  # a result overflowed, which is right as it is
         return _attention(request, finite=True)[1]
-    clean, score, poison = found
+    clean, score, nonfinite = found
     native, rows, biases = _attention(clean, finite=True, score=score)
-    return poison.restored(native, rows, biases)
+    return nonfinite.restored(native, rows, biases)
 
 
 def _attention(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[NativeCall, Rows, Biases]:

@@ -14,22 +14,22 @@ from regard.spec.biases import Bias, Dense, Total
 from regard.spec.masks.runs import EMPTY, FULL
 from regard.spec.plane import Plane
 
-CELLS = 1 << 22  # pairs that a strip may hold, over all batch rows and heads
+CELLS = 1 << 22  # pairs that a row block may hold, over all batch rows and heads
 LOOK = 1 << 20  # pairs that a function is asked about at once: it may hold several int64 for each
-HEIGHT = 48  # least rows of a strip: the keys are packed anew for each
+HEIGHT = 48  # least rows of a row block: the keys are packed anew for each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowBlockMask(masks.Dense):
-    """The mask of some rows as a table that can be made again: those of all strips would hold queries × keys."""
+    """The mask of some rows as a table that can be made again: those of all row blocks would hold queries × keys."""
 
     again: Callable[[], Tensor]
 
 
 def by_row_blocks(request: Request, attention: Callable[[Request], Rows]) -> Rows:
-    """The rows of a request whose mask becomes a table, a strip of queries at a time."""
+    """The rows of a request whose mask becomes a table, a row block of queries at a time."""
     whole = replace(request, **{name: getattr(request, name).to(request.dtype) for name in ("query", "key", "value")})
-    found = [attention(strip) for strip in _row_blocks(whole)]
+    found = [attention(block) for block in _row_blocks(whole)]
     return Rows(**{f.name: torch.cat([getattr(rows, f.name) for rows in found], 3) for f in fields(Rows)})
 
 
@@ -49,7 +49,7 @@ def _row_blocks(request: Request) -> Iterator[Request]:
 
 
 def height_of(plane: Plane) -> int:
-    """Rows of a strip."""
+    """Rows of a row block."""
     return max(HEIGHT, CELLS // max(1, plane.batch * plane.heads * plane.keys) // HEIGHT * HEIGHT)
 
 

@@ -46,12 +46,12 @@ def _native_rows(request: Request) -> LocalRows:
         return _kernel_rows(*lower_request(request, finite=False)[:2])
     except NotFiniteError:
         found = finite_request(request)
-    clean, score, poison = (request, None, None) if found is None else found
+    clean, score, nonfinite = (request, None, None) if found is None else found
     native, inputs, biases = lower_request(clean, finite=True, score=score)
     local = _kernel_rows(native, inputs)
-    if poison is None:
+    if nonfinite is None:
         return local
-    rows = poison.restored(native, local.rows, biases)
+    rows = nonfinite.restored(native, local.rows, biases)
     return LocalRows(rows, torch.where(rows.state.isnan(), torch.nan, local.lse))
 
 

@@ -238,7 +238,7 @@ def returned_weights(asked: Request, average: bool) -> Tensor:
     plane, logits = asked.plane, logits_of(asked)
     operands = tuple(operand.tensor for operand in logits.operands)
     height = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
-    strips = []
+    blocks = []
     for start in range(0, max(1, plane.queries), height):
         rows = slice(start, min(plane.queries, start + height))
         tile = Tile(plane, rows, slice(0, plane.keys), mixed=True)
@@ -248,8 +248,8 @@ def returned_weights(asked: Request, average: bool) -> Tensor:
         if asked.dropout is not None:
             weights = weights * asked.dropout.factors(tile.pairs, weights.dtype)
         weights = weights.flatten(1, 2)
-        strips.append((weights.mean(1) if average else weights).to(asked.query.dtype))
-    return strips[0] if len(strips) == 1 else torch.cat(strips, -2)
+        blocks.append((weights.mean(1) if average else weights).to(asked.query.dtype))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -2)
 
 
 class MultiHeadCall(MultiHeadArguments):

@@ -36,12 +36,12 @@ class Gradients:
 
     def add(self, tile: Tile, x: Tensor, leaves: Tensors, dx: Tensor) -> None:
         """Send dx through the graph of x and add what arrives."""
-        wanted = [at for at, total in enumerate(self.operands) if total is not None]
-        if not wanted or not x.requires_grad:
+        needed = [at for at, total in enumerate(self.operands) if total is not None]
+        if not needed or not x.requires_grad:
             return
         dx = dx.sum_to_size(x.shape)
-        found = torch.autograd.grad(x, [leaves[at] for at in wanted], dx, allow_unused=True)
-        for at, grad in zip(wanted, found, strict=True):
+        found = torch.autograd.grad(x, [leaves[at] for at in needed], dx, allow_unused=True)
+        for at, grad in zip(needed, found, strict=True):
             if grad is not None:
                 self.kernel.logits.operands[at].cut(self._total(at), tile.pairs).add_(grad)
 
@@ -65,9 +65,9 @@ def softmax_gradients(
     difference of two numbers that were rounded apart; rows that have such a key sum w · dP itself.
     """
     entropic = bool((grads[2] != 0).any())
-    for strip, tiles in kernel.schedule.strips:
-        terms = _row_terms(rows, grads, strip, entropic)
-        peaked = rows.peak[..., strip].unsqueeze(-1) >= PEAKED
+    for block, tiles in kernel.schedule.row_blocks:
+        terms = _row_terms(rows, grads, block, entropic)
+        peaked = rows.peak[..., block].unsqueeze(-1) >= PEAKED
         if tiles:
             _add_softmax_rows(kernel, tiles, value, operands, terms, peaked if bool(peaked.any()) else None, sums)
 
@@ -81,21 +81,21 @@ def _add_softmax_rows(
     peaked: Tensor | None,
     sums: Gradients,
 ) -> None:
-    """The tiles of one strip; `peaked` rows sum w · dP first, for which more than one tile is computed twice."""
+    """The tiles of one row block; `peaked` rows sum w · dP first, for which more than one tile is computed twice."""
     again = partial(_RecomputedTile.of, kernel, value, operands, terms, sums)
     only = again(tiles[0]) if peaked is not None and len(tiles) == 1 else None
     if peaked is not None:
-        met = torch.zeros_like(terms.constant)
+        weighted_sum = torch.zeros_like(terms.constant)
         for tile in tiles:
-            met += (again(tile) if only is None else only).met()
-        terms = replace(terms, constant=torch.where(peaked, terms.added - met, terms.constant))
+            weighted_sum += (again(tile) if only is None else only).weighted_sum()
+        terms = replace(terms, constant=torch.where(peaked, terms.added - weighted_sum, terms.constant))
     for tile in tiles:
         _add_tile(again(tile) if only is None else only, tile, terms, sums)
 
 
 @dataclass(frozen=True, eq=False)
 class _RowTerms:
-    """What the rows of a strip bring to dx; `d_entropy` is None where nobody asks for it.
+    """What the rows of a row block bring to dx; `d_entropy` is None where nobody asks for it.
 
     `added` is the constant of a row without Σ w · dP.
     """
@@ -106,23 +106,23 @@ class _RowTerms:
     added: Tensor
     constant: Tensor
     d_entropy: Tensor | None
-    poisoned: bool
+    has_nan: bool
 
 
-def _row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], strip: slice, entropic: bool) -> _RowTerms:
-    out, state = rows.out[..., strip, :], rows.state[..., strip]
+def _row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], block: slice, entropic: bool) -> _RowTerms:
+    out, state = rows.out[..., block, :], rows.state[..., block]
     sound = state.isfinite()
-    d_out = torch.where(out.isfinite() & sound.unsqueeze(-1), grads[0][..., strip, :], 0.0)
-    d_lse, d_entropy = (torch.where(sound, grad[..., strip], 0.0) for grad in grads[1:])
-    entropy, out = torch.where(sound, rows.entropy[..., strip], 0.0), torch.where(out.isfinite(), out, 0.0)
+    d_out = torch.where(out.isfinite() & sound.unsqueeze(-1), grads[0][..., block, :], 0.0)
+    d_lse, d_entropy = (torch.where(sound, grad[..., block], 0.0) for grad in grads[1:])
+    entropy, out = torch.where(sound, rows.entropy[..., block], 0.0), torch.where(out.isfinite(), out, 0.0)
     return _RowTerms(
         d_out=d_out,
         lse=torch.where(sound, state, torch.inf).unsqueeze(-1),  # weights of rows without a key become 0
-        rest=rows.rest[..., strip].unsqueeze(-1),
+        rest=rows.rest[..., block].unsqueeze(-1),
         added=(d_lse - d_entropy * entropy).unsqueeze(-1),
         constant=(d_lse - (d_out * out).sum(-1) - d_entropy * entropy).unsqueeze(-1),
         d_entropy=d_entropy.unsqueeze(-1) if entropic else None,
-        poisoned=bool(state.isnan().any()),
+        has_nan=bool(state.isnan().any()),
     )
 
 
@@ -134,7 +134,7 @@ class _RecomputedTile:
     leaves: Tensors
     log_w: Tensor
     w: Tensor
-    kept: Tensor
+    dropped: Tensor
     d_w: Tensor
 
     @classmethod
@@ -144,23 +144,23 @@ class _RecomputedTile:
         """Compute a tile."""
         x, leaves = sums.logits(tile, operands)
         log_w = (x.detach() - terms.lse - terms.rest).expand(*kernel.lanes, -1, -1)
-        if terms.poisoned:  # the weights of rows with NaN become 0 too
+        if terms.has_nan:  # the weights of rows with NaN become 0 too
             log_w = torch.where(terms.lse == torch.inf, -torch.inf, log_w)
         w = log_w.exp()
         d_w = rows_times_keys(terms.d_out, value[..., tile.columns, :])
-        kept = w
+        dropped = w
         if kernel.dropout is not None:
             factors = kernel.dropout.factors(tile.pairs, w.dtype)
-            kept, d_w = w * factors, d_w * factors
-        return cls(x, leaves, log_w, w, kept, d_w)
+            dropped, d_w = w * factors, d_w * factors
+        return cls(x, leaves, log_w, w, dropped, d_w)
 
-    def met(self) -> Tensor:
+    def weighted_sum(self) -> Tensor:
         """Σ w · dP of each row; a hidden value may be too large for dP."""
         return torch.where(self.w > 0, self.w * self.d_w, 0.0).sum(-1, keepdim=True)
 
 
 def _add_tile(part: _RecomputedTile, tile: Tile, terms: _RowTerms, sums: Gradients) -> None:
-    sums.value[..., tile.columns, :] += _values_gradient(part.kept, terms.d_out)
+    sums.value[..., tile.columns, :] += _values_gradient(part.dropped, terms.d_out)
     dx = part.d_w + terms.constant
     if terms.d_entropy is not None:
         dx = dx - terms.d_entropy * torch.where(part.w > 0, part.log_w, 0.0)
@@ -176,21 +176,21 @@ def full_row_gradients(
     sums: Gradients,
 ) -> None:
     """The same for normalizers that need whole rows."""
-    for strip, tiles in kernel.schedule.strips:
+    for block, tiles in kernel.schedule.row_blocks:
         if tiles:
-            _add_row_block(kernel, strip, tiles, value, operands, _full_row_terms(rows, grads, strip), sums)
+            _add_row_block(kernel, block, tiles, value, operands, _full_row_terms(rows, grads, block), sums)
 
 
-def _full_row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], strip: slice) -> tuple[Tensor, Tensor]:
+def _full_row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], block: slice) -> tuple[Tensor, Tensor]:
     """The gradients of output and entropy, 0 where a result is not finite."""
-    d_out = torch.where(rows.out[..., strip, :].isfinite(), grads[0][..., strip, :], 0.0)
-    d_entropy = torch.where(rows.entropy[..., strip].isfinite(), grads[2][..., strip], 0.0)
+    d_out = torch.where(rows.out[..., block, :].isfinite(), grads[0][..., block, :], 0.0)
+    d_entropy = torch.where(rows.entropy[..., block].isfinite(), grads[2][..., block], 0.0)
     return d_out, d_entropy.unsqueeze(-1)
 
 
 def _add_row_block(
     kernel: TiledCall,
-    strip: slice,
+    block: slice,
     tiles: list[Tile],
     value: Tensor,
     operands: Tensors,
@@ -198,15 +198,15 @@ def _add_row_block(
     sums: Gradients,
 ) -> None:
     columns = column_span(tiles)
-    w = full_row_weights(kernel, row_block_logits(kernel, strip, tiles, operands)[0])[0]
+    w = full_row_weights(kernel, row_block_logits(kernel, block, tiles, operands)[0])[0]
     w = torch.where(w.isnan(), 0.0, w)
     d_out = torch.where((w != 0).any(-1, keepdim=True), terms[0], 0.0)
     d_w = rows_times_keys(d_out, value[..., columns, :])
-    kept = w
+    dropped = w
     if kernel.dropout is not None:
-        factors = kernel.dropout.factors(kernel.schedule.plane.pairs(strip, columns), w.dtype)
-        kept, d_w = w * factors, d_w * factors
-    sums.value[..., columns, :] += _values_gradient(kept, d_out)
+        factors = kernel.dropout.factors(kernel.schedule.plane.pairs(block, columns), w.dtype)
+        dropped, d_w = w * factors, d_w * factors
+    sums.value[..., columns, :] += _values_gradient(dropped, d_out)
     d_w = d_w - terms[1] * torch.where(w > 0, w.log() + 1, 0.0)
     dx = kernel.normalizer.backward(w, d_w)
     for tile in tiles:

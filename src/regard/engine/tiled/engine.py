@@ -53,12 +53,12 @@ def run(request: Request) -> Result:
 
 
 def rows_of(kernel: TiledCall, value: Tensor, operands: Tensors) -> Rows:
-    """The results of all strips with their graph, without the sink."""
-    return Rows(*_Attention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
+    """The results of all row blocks with their graph, without the sink."""
+    return Rows(*_TiledAttention.apply(kernel, value, *operands))  # type: ignore[no-untyped-call]
 
 
 def lower_tiled(request: Request) -> tuple[TiledCall, Tensor, Tensors]:
-    """The call with everything lowered that strips share, the values, and the operands of the logits."""
+    """The call with everything lowered that row blocks share, the values, and the operands of the logits."""
     value, raw_value = finite_values(request.value.to(request.dtype))
     logits = logits_of(request)
     softmax = isinstance(request.normalizer, Softmax)
@@ -72,7 +72,7 @@ def lower_tiled(request: Request) -> tuple[TiledCall, Tensor, Tensors]:
 
 def logits_of(request: Request) -> Logits:
     """The terms of the logits, lowered."""
-    _, _, form, poison = finite_form(request.score, request.query.to(request.dtype), request.key.to(request.dtype))
+    _, _, form, nonfinite = finite_form(request.score, request.query.to(request.dtype), request.key.to(request.dtype))
     terms = request.bias.terms() if request.bias is not None else ()
     tau = request.temperatures
     return Logits(
@@ -82,7 +82,7 @@ def logits_of(request: Request) -> Logits:
         mask=request.mask,
         temperature=None if isinstance(tau, Tensor) else tau,
         temperatures=tau if isinstance(tau, Tensor) else None,
-        poison=poison,
+        nonfinite=nonfinite,
         dtype=request.dtype,
     )
 
@@ -94,14 +94,14 @@ def row_block(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, 
 
 
 def all_rows(kernel: TiledCall, value: Tensor, operands: Tensors) -> Rows:
-    """The results of all strips, without the sink."""
-    strips = ((rows, row_block(kernel, rows, tiles, value, operands)) for rows, tiles in kernel.schedule.strips)
+    """The results of all row blocks, without the sink."""
+    blocks = ((rows, row_block(kernel, rows, tiles, value, operands)) for rows, tiles in kernel.schedule.row_blocks)
     if torch.is_grad_enabled():  # for second derivatives; `forward` of a Function runs without
-        return concatenated_rows(kernel, [found for _, found in strips])
-    return collected_rows(kernel, strips)
+        return concatenated_rows(kernel, [found for _, found in blocks])
+    return collected_rows(kernel, blocks)
 
 
-class _Attention(torch.autograd.Function):
+class _TiledAttention(torch.autograd.Function):
     """Rows of (value, operands); out, lse and entropy are differentiable."""
 
     @staticmethod
@@ -206,7 +206,7 @@ def received(kernel: TiledCall, known: Rows, operands: Tensors, sink: Tensor | N
     """Σ over queries of the weights, in a second pass once the rows are known; those are without the sink."""
     plane = kernel.schedule.plane
     total = torch.zeros((*kernel.lanes, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
-    for rows, tiles in kernel.schedule.strips:
+    for rows, tiles in kernel.schedule.row_blocks:
         if isinstance(kernel.normalizer, Softmax):
             lse, rest = known.state[..., rows].unsqueeze(-1), known.rest[..., rows].unsqueeze(-1)
             share = 1.0 if sink is None else torch.sigmoid(lse - sink.unsqueeze(-1) + rest)

@@ -14,7 +14,7 @@ def column_span(tiles: list[Tile]) -> slice:
 
 
 def row_block_logits(kernel: TiledCall, rows: slice, tiles: list[Tile], operands: Tensors) -> tuple[Tensor, Tensor]:
-    """x and the logits before τ of a strip, over the columns of `column_span`, −inf between the tiles."""
+    """x and the logits before τ of a row block, over the columns of `column_span`, −inf between the tiles."""
     height = rows.stop - rows.start
     parts: list[list[Tensor]] = [[], []]
     at = tiles[0].pairs.columns.start
@@ -37,7 +37,7 @@ def full_row_weights(kernel: TiledCall, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def full_rows(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> Rows:
-    """Output, row state and statistics of one strip; differentiable."""
+    """Output, row state and statistics of one row block; differentiable."""
     blank = empty_rows(kernel, rows)
     if not tiles:
         return blank
@@ -48,13 +48,13 @@ def full_rows(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, 
     columns = column_span(tiles)
     pairs = kernel.schedule.plane.pairs(rows, columns)
     visible = x != -torch.inf
-    kept = weights
+    dropped = weights
     if kernel.dropout is not None:
-        kept = weights * kernel.dropout.factors(pairs, weights.dtype)
-    out = weights_times_values(kept, value[..., columns, :])
+        dropped = weights * kernel.dropout.factors(pairs, weights.dtype)
+    out = weights_times_values(dropped, value[..., columns, :])
     if kernel.raw_value is not None:
-        stain = nonfinite_contribution(visible, kernel.raw_value[..., columns, :])
-        out = torch.where(stain == 0, out, stain)
+        nonfinite_out = nonfinite_contribution(visible, kernel.raw_value[..., columns, :])
+        out = torch.where(nonfinite_out == 0, out, nonfinite_out)
     logs = torch.where(weights != 0, weights, 1.0).log()
     fixed = shown.detach()
     found = torch.where(visible.any(-1), x.detach().argmax(-1) + columns.start, -1)

@@ -37,7 +37,7 @@ class Tile:
 
 
 class TileSpan(NamedTuple):
-    """Where tiles of one strip lie: `times` tiles of `width` columns, the first at `start`, a segment apart."""
+    """Where tiles of one row block lie: `times` tiles of `width` columns, the first at `start`, a segment apart."""
 
     start: int
     width: int
@@ -52,7 +52,7 @@ class TileSpan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Strips of `height` queries, each with its tiles from left to right; empty tiles do not occur."""
+    """Row blocks of `height` queries, each with its tiles from left to right; empty tiles do not occur."""
 
     plane: Plane
     mask: Mask
@@ -70,15 +70,15 @@ class Schedule:
         return cls(plane, mask, min(height, 32) if whole_rows else height, segment)
 
     @property
-    def strips(self) -> Iterator[tuple[slice, list[Tile]]]:
-        """The rows of each strip and its tiles, made anew on every pass: all tiles of a call would be a number that
+    def row_blocks(self) -> Iterator[tuple[slice, list[Tile]]]:
+        """The rows of each row block and its tiles, made anew on every pass: all tiles of a call would be a number that
         grows with the square of the length."""
         for rows, spans in self.outline:
             yield rows, [tile for span in spans for tile in self.tiles(rows, span)]
 
     @property
     def outline(self) -> Iterator[tuple[slice, list[TileSpan]]]:
-        """The rows of each strip and where its tiles lie."""
+        """The rows of each row block and where its tiles lie."""
         for rows, runs in zip(self.plane.strips(self.height), self._runs, strict=True):
             yield rows, list(self._spans(runs))
 
@@ -142,7 +142,7 @@ class Logits:
     mask: Mask
     temperature: float | None
     temperatures: Tensor | None
-    poison: NonFinite | None
+    nonfinite: NonFinite | None
     dtype: torch.dtype
 
     @property
@@ -172,8 +172,8 @@ class Logits:
         pairs = tile.pairs
         bias, visible = self._bias(tile, cut)
         logits = self.score.evaluate(pairs, visible, cut[: len(self.score.operands)])
-        if self.poison is not None:
-            logits = self._with_poison(tile, visible, logits)
+        if self.nonfinite is not None:
+            logits = self._with_nonfinite(tile, visible, logits)
         if self.score.hides:
             visible = _and(visible, logits != -torch.inf)
         if bias is not None:
@@ -199,16 +199,16 @@ class Logits:
     def _tau(self, cut: Tensors) -> float | Tensor:
         return cut[-1] if self.temperature is None else self.temperature
 
-    def _with_poison(self, tile: Tile, visible: Tensor | None, logits: Tensor) -> Tensor:
-        assert self.poison is not None
-        raw = self.poison.raw
+    def _with_nonfinite(self, tile: Tile, visible: Tensor | None, logits: Tensor) -> Tensor:
+        assert self.nonfinite is not None
+        raw = self.nonfinite.raw
         cut = tuple(
             operand.tensor if operand.axis == "captured" else operand.cut(operand.tensor, tile.pairs)
             for operand in raw.operands
         )
         with torch.no_grad():
             scores = raw.evaluate(tile.pairs, visible, cut)
-        return torch.where(self.poison.pairs(tile.pairs), scores, logits)
+        return torch.where(self.nonfinite.pairs(tile.pairs), scores, logits)
 
 
 def _and(visible: Tensor | None, shown: Tensor) -> Tensor:
@@ -279,22 +279,22 @@ def empty_rows(kernel: TiledCall, rows: slice) -> Rows:
     )
 
 
-def concatenated_rows(kernel: TiledCall, strips: list[Rows]) -> Rows:
-    """The strips one after another, as a graph."""
-    if not strips:
+def concatenated_rows(kernel: TiledCall, blocks: list[Rows]) -> Rows:
+    """The row blocks one after another, as a graph."""
+    if not blocks:
         return empty_rows(kernel, slice(0, 0))
-    return Rows(**{f.name: torch.cat([getattr(rows, f.name) for rows in strips], 3) for f in fields(Rows)})
+    return Rows(**{f.name: torch.cat([getattr(rows, f.name) for rows in blocks], 3) for f in fields(Rows)})
 
 
-def collected_rows(kernel: TiledCall, strips: Iterable[tuple[slice, Rows]]) -> Rows:
-    """The same without a graph, each strip written to its place, so that none is held twice."""
+def collected_rows(kernel: TiledCall, blocks: Iterable[tuple[slice, Rows]]) -> Rows:
+    """The same without a graph, each row block written to its place, so that none is held twice."""
     whole = empty_rows(kernel, slice(0, kernel.schedule.plane.queries))
-    for place, rows in strips:
+    for place, rows in blocks:
         whole.out[..., place, :] = rows.out
         whole.state[..., place] = rows.state
         whole.rest[..., place] = rows.rest
         whole.peak[..., place] = rows.peak
         for name in kernel.aux - {"lse", "received", "peak"}:
             getattr(whole, name)[..., place] = getattr(rows, name)
-        del rows  # or it would be held while the next strip is computed
+        del rows  # or it would be held while the next block is computed
     return whole

@@ -71,7 +71,7 @@ def _by_row_blocks(request: Request, mask: Mask) -> Tensor:
     kernel, _, operands = lower_tiled(request)
     plane = request.plane
     parts = [torch.zeros((plane.batch * plane.heads, 0), dtype=request.dtype, device=request.query.device)]
-    for rows, tiles in kernel.schedule.strips:
+    for rows, tiles in kernel.schedule.row_blocks:
 
         def block(*given: Tensor, rows: slice = rows, tiles: list = tiles) -> Tensor:  # type: ignore[type-arg]
             weights = full_row_weights(kernel, row_block_logits(kernel, rows, tiles, given)[0])[0]

@@ -154,7 +154,7 @@ class Computed(_Checked):
         self.unchanged()
         kernel, operands = self._kernel
         second = self.known().kernel if self.softmax else None
-        for rows, tiles in kernel.schedule.strips:
+        for rows, tiles in kernel.schedule.row_blocks:
             if not tiles:
                 continue
             if second is not None:

@@ -103,7 +103,7 @@ def picture(pattern: Pattern) -> Grid:
 def computed(mask: Mask, length: int) -> float:
     """The share of the plane that the tiled engine computes for one head; the rest is never touched."""
     schedule = Schedule.of(plane_of(mask, length, length, 1, 1, None), mask, tile_width=1, whole_rows=False)
-    area = sum(_size(tile.pairs.rows) * _size(tile.pairs.columns) for _, tiles in schedule.strips for tile in tiles)
+    area = sum(_size(tile.pairs.rows) * _size(tile.pairs.columns) for _, tiles in schedule.row_blocks for tile in tiles)
     return area / length**2
 
 
