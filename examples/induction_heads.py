@@ -13,12 +13,12 @@ import argparse
 from collections.abc import Sequence
 
 import torch
+from regard.inspection.tidy import Tidy
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard import capture, models, show
 from regard.inspection.records import Grid, Panel
-from regard.inspection.tidy import Tidy
 
 SHOWN = ("induction", "previous", "first", "entropy")
 TITLES = {"induction": "induction", "previous": "previous token", "first": "first token", "entropy": "entropy, nats"}
