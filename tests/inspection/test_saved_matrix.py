@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import regard
 from regard import AttentionMatrix, biases, masks, normalizers, scores
 from regard.inspection.load import load
+from regard.spec.part import Part
 from regard.spec.serialize import REGISTERED, storable
 
 N, H, D = 9, 4, 8
@@ -72,7 +73,7 @@ def test_every_kind_of_part_is_tried() -> None:
         if isinstance(value, type):
             return
         tried.add(type(value))
-        for part in value if isinstance(value, tuple) else vars(value).values() if hasattr(value, "__dict__") else ():
+        for part in value if isinstance(value, tuple) else value.held.values() if isinstance(value, Part) else ():
             take(part)
 
     for name in SPECS:
