@@ -17,7 +17,7 @@ from regard.inspection.tidy import Tidy
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard import capture, models, show
+from regard import capture, models, plot
 from regard.inspection.records import Grid, Panel
 
 SHOWN = ("induction", "previous", "first", "entropy")
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"\n{len(strong)} of {len(heads)} heads put more than half of their weight on the first token")
     if asked.out:
         title = f"SmolLM2-135M-Instruct on {asked.tokens} random tokens, twice; mean of {asked.texts} texts"
-        show.save(maps(heads, SHOWN, title), asked.out)
+        plot.save(maps(heads, SHOWN, title), asked.out)
         print(f"\n{asked.out}")
 
 

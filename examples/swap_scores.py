@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import regard
-from regard import scores, show
+from regard import plot, scores
 from regard.inspection.records import Table
 
 LETTERS, JUMPS = 26, 8
@@ -94,7 +94,7 @@ def main() -> None:
         parameters, loss, right, seconds = trained(SCORES[name], args.steps, args.length)
         print(f"{name}: {right:.0%} right after {args.steps} steps, {seconds:.1f} s", flush=True)
         rows.append((name, parameters, loss, 100 * right, seconds))
-    print("\n" + show.table(Table(("score", "parameters", "loss", "% right", "seconds"), rows)))
+    print("\n" + plot.table(Table(("score", "parameters", "loss", "% right", "seconds"), rows)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import regard
-from regard import masks, show
+from regard import masks, plot
 from regard.inspection.records import Grid, Panel
 
 LETTERS = string.ascii_uppercase + " "
@@ -149,7 +149,7 @@ def main() -> None:
         )
         for name, one in models.items()
     ]
-    print(show.render(Panel(pictures), width=min(72, shutil.get_terminal_size().columns)))
+    print(plot.render(Panel(pictures), width=min(72, shutil.get_terminal_size().columns)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import regard
-from regard import masks, show
+from regard import masks, plot
 from regard.inspection.records import Grid
 
 ENGLISH_WORDS = (
@@ -166,7 +166,7 @@ def main() -> None:
     weights = crossing(model, args.number)[-1].mean(0)
     title = f"{args.number:,}: the last layer's cross-attention, heads averaged"
     grid = Grid(weights.tolist(), german(args.number), english(args.number), title)
-    print("\n" + show.render(grid, width=min(100, shutil.get_terminal_size().columns)))
+    print("\n" + plot.render(grid, width=min(100, shutil.get_terminal_size().columns)))
 
 
 if __name__ == "__main__":

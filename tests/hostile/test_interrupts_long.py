@@ -112,7 +112,7 @@ SCENARIOS = {
     "effect": """
         from regard.inspection import interventions
         model, given = model_of(2), torch.randn(2, 100, 64)
-        trials(lambda: str(regard.effect(model, [given], intervention.Ablate())), str.__eq__)
+        trials(lambda: str(regard.effect(model, [given], interventions.Ablate())), str.__eq__)
     """,
     "saving": """
         q = torch.randn(1, 8, 40_000, 64)
