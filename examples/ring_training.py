@@ -11,6 +11,7 @@ the gradients of the weights are summed. The loss is that of one process, to the
 
 import argparse
 import os
+import time
 from datetime import timedelta
 
 import torch
@@ -83,6 +84,9 @@ def main() -> None:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         train(options)
+        # gloo frees the tensors of an all_reduce on a thread of its own, which must not meet the end of the interpreter
+        dist.barrier()
+        time.sleep(0.1)
     finally:
         dist.destroy_process_group()
 

@@ -338,16 +338,22 @@ class Link:
 
 
 def _wait_for_messages(jobs: WaitJobs) -> None:
-    """Wait for messages, one batch after another."""
+    """Wait for messages, one batch after another.
+
+    The worker holds no message when it reports: freeing one releases and takes the GIL inside torch's destructor, and a
+    daemon thread that does so while the interpreter ends aborts the process.
+    """
     while (job := jobs.get()) is not None:
         works, failed, done = job
+        del job
         try:
-            for work in works:
-                work.wait()
+            while works:
+                works.pop(0).wait()
         except BaseException as error:
-            failed.append(error)
+            failed.append(error.with_traceback(None))
+        del works
         done.set()
-        del works, job
+        del failed, done
 
 
 def _end_worker(jobs: WaitJobs, watch: PeerWatch | None, worker: threading.Thread | None) -> None:
