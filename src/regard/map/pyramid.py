@@ -132,7 +132,7 @@ class PyramidBuilder:
             self._closed = True
             self._change.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            _join(self._thread)
 
     def _run(self) -> None:
         now: HeadKey | None = None
@@ -211,3 +211,16 @@ def _close_all() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     for builder in running:
         builder.close()
+
+
+def _join(thread: threading.Thread) -> None:
+    """Wait for a thread, also where Ctrl-C came while it was being started: it runs a moment later, or never."""
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            thread.join()
+            return
+        except RuntimeError:  # not started yet
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.001)
