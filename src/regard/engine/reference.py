@@ -32,11 +32,11 @@ def supports(request: Request) -> str | None:
 
 def run(request: Request) -> Result:
     """Attention by the formula, query × key numbers at a time."""
-    logits, visible = _logits(request)
+    logits, visible = masked_logits(request)
     x = torch.where(visible, divide_by_temperature(logits, request.temperatures), -torch.inf)
     sound = finite_rows(x)
     x = torch.where(sound, x, -torch.inf)
-    weights, state = _softmax(x, request) if isinstance(request.normalizer, Softmax) else request.normalizer.rows(x)
+    weights, state = normalize(x, request)
 
     dropped = weights
     if request.dropout is not None:
@@ -53,7 +53,7 @@ def run(request: Request) -> Result:
     return Result(out.to(request.query.dtype), state, _aux(request, logits, visible, weights, state, sound))
 
 
-def _logits(request: Request) -> tuple[Tensor, Tensor]:
+def masked_logits(request: Request) -> tuple[Tensor, Tensor]:
     """score + bias, and which pairs are visible; a hidden pair's logit is 0 here."""
     pairs = request.plane.all
     visible = request.mask.visible(pairs).expand(*request.query.shape[:-1], request.plane.keys)
@@ -80,8 +80,10 @@ def _scores(score: Score, query: Tensor, key: Tensor, pairs: Pairs, visible: Ten
     return score.formula(query, key, pairs)
 
 
-def _softmax(x: Tensor, request: Request) -> tuple[Tensor, Tensor]:
-    """e^(x − lse), with the sink as one more term of the sum."""
+def normalize(x: Tensor, request: Request) -> tuple[Tensor, Tensor]:
+    """The weights and the row state. Softmax: e^(x − lse) and lse, with the sink as one more term of the sum."""
+    if not isinstance(request.normalizer, Softmax):
+        return request.normalizer.rows(x)
     if request.sink is not None:
         x = torch.cat([x, request.sink.unsqueeze(-1).expand(*x.shape[:-1], 1)], -1)
     if x.shape[-1] == 0:

@@ -158,6 +158,15 @@ def test_any_precision(dtype: torch.dtype, normalizer: normalizers.Normalizer) -
     assert (explanation.steps[-1].title == "Rounding") == (dtype != torch.float32)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_temperature_for_each_head(seed: int) -> None:
+    temperature = 0.3 + torch.rand(HEADS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    expected = attend(*inputs(), temperature=temperature, engine="reference")
+    assert isinstance(expected, Tensor)
+    for head in range(HEADS):
+        assert values(explain(*inputs(), temperature=temperature, head=head)) == expected[0, head].tolist()
+
+
 def test_batch_rows_may_start_at_different_places() -> None:
     starts = torch.tensor([1, -2])
     spec: dict[str, Any] = {"mask": "causal", "score": scores.Relative(numbers(3, WIDTH)), "query_start": starts}

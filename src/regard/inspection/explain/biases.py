@@ -108,8 +108,8 @@ def _looked_up(case: Case, bias: Bias, name: Math, formula: str, why: str, reaso
 
 def _sum(case: Case, names: list[Math]) -> Step:
     terms = [_values(case, term) for term in case.asked.bias.terms()] if case.asked.bias is not None else []
-    assert case.stages.bias is not None
-    scores, logits = case.pairs(case.stages.scores), case.pairs(case.stages.scores + case.stages.bias)
+    scores = case.scores(case.asked.score)
+    logits = scores + sum(terms)
     worked = tuple(
         Worked(
             case.label(key),

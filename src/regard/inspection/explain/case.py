@@ -9,12 +9,13 @@ from torch import Tensor
 
 from regard import checks
 from regard.cached import cached_property
+from regard.engine import reference
+from regard.engine.nonfinite import divide_by_temperature
 from regard.engine.request import Request
 from regard.inspection.explain import notation
 from regard.inspection.explain.notation import Math
 from regard.inspection.explain.record import Matrix, Worked
 from regard.spec.forms import per_head, weights_times_values
-from regard.spec.normalizers import Softmax
 from regard.spec.plane import Pairs
 from regard.spec.scores import Score
 
@@ -174,14 +175,10 @@ class Case:
 class Stages:
     """All are (batch, kv head, group, query, key), `output` is (…, query, d_v), `state` (…, query).
 
-    `masked` is True where the mask alone shows the pair, `visible` where score and bias do not hide it either;
-    `exponents` are the logits over τ, −inf where hidden.
+    `visible` pairs are hidden by neither mask, score nor bias; `exponents` are the logits over τ, −inf where hidden.
     """
 
-    scores: Tensor
-    masked: Tensor
     visible: Tensor
-    bias: Tensor | None
     logits: Tensor
     exponents: Tensor
     weights: Tensor
@@ -192,41 +189,15 @@ class Stages:
 
 
 def stages(asked: Request) -> Stages:
-    """The formula of the reference engine, operation by operation, for finite inputs."""
+    """What the reference engine computes, step by step, for finite inputs."""
     pairs = asked.plane.all
-    size = (*asked.query.shape[:-1], asked.plane.keys)
-    scores = asked.score.formula(asked.query.to(asked.dtype), asked.key.to(asked.dtype), pairs).expand(size)
-    masked = asked.mask.visible(pairs).expand(size)
-    visible = masked & (scores != -torch.inf)
-    logits = torch.where(visible, scores, 0.0)
-    bias = None
-    if asked.bias is not None:
-        bias = asked.bias.values(pairs).to(asked.dtype).expand(size)
-        visible = visible & (bias != -torch.inf)
-        logits = logits + torch.where(visible, bias, 0.0)
-    logits = torch.where(visible, logits, 0.0)
-    exponents = torch.where(visible, logits / asked.temperatures, -torch.inf)
-    if isinstance(asked.normalizer, Softmax):
-        weights, state = _softmax(exponents, asked)
-    else:
-        weights, state = asked.normalizer.rows(exponents)
+    logits, visible = reference.masked_logits(asked)
+    exponents = torch.where(visible, divide_by_temperature(logits, asked.temperatures), -torch.inf)
+    weights, state = reference.normalize(exponents, asked)
     factors = None if asked.dropout is None else asked.dropout.factors(pairs, weights.dtype)
     dropped = weights if factors is None else weights * factors
     output = weights_times_values(torch.where(visible, dropped, 0.0), asked.value.to(asked.dtype))
-    return Stages(scores, masked, visible, bias, logits, exponents, weights, state, factors, dropped, output)
-
-
-def _softmax(x: Tensor, asked: Request) -> tuple[Tensor, Tensor]:
-    """e^(x − lse) and the lse, the sink as one more term; computed from the largest down, so nothing overflows."""
-    if asked.sink is not None:
-        x = torch.cat([x, asked.sink.unsqueeze(-1).expand(*x.shape[:-1], 1)], -1)
-    top = x.amax(-1, keepdim=True)
-    powers = (x - torch.where(top == -torch.inf, 0.0, top)).exp()
-    total = powers.sum(-1, keepdim=True)
-    some = total > 0
-    total = torch.where(some, total, 1.0)
-    lse = torch.where(some, top + total.log(), top)
-    return (powers / total)[..., : asked.plane.keys], lse.squeeze(-1)
+    return Stages(visible, logits, exponents, weights, state, factors, dropped, output)
 
 
 MOST_ROWS = 32
