@@ -11,7 +11,7 @@ from regard.bench.agree import DisagreementError
 from regard.bench.cache import Contest
 from regard.bench.cache import measure as measure_cache
 from regard.bench.cache import table as table_of_cache
-from regard.bench.case import Case
+from regard.bench.cases import Case
 from regard.bench.measure import Result, Settings, measure
 from regard.cli import bench, main
 from regard.nn import LanguageModel, Rotary
@@ -142,7 +142,7 @@ def test_both_sides_of_the_cache_bench_are_the_same_model() -> None:
     )
     peer = transformers.LlamaForCausalLM(config).eval()
     model = LanguageModel(50, layers=2, d_model=32, heads=4, position=Rotary(8)).eval()
-    (point,) = measure_cache(Contest("small", model, peer), [12], 1.0, 2)
+    point = measure_cache(Contest("small", model, peer), 12, 1.0, 2)
     assert point.peer_prefill
     assert point.peer_cached
     assert "×" in str(table_of_cache([point]).rows[0][4])

@@ -1,4 +1,4 @@
-"""The benchmark on another device: moved there, waited for, weighed there. There is no GPU here: it is make-believe."""
+"""The benchmark on another device: moved there, waited for, its memory measured there. The GPU is make-believe."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,15 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.bench import flex
-from regard.bench.agree import direction
-from regard.bench.case import Case, Shape
-from regard.bench.cases import CASES
-from regard.bench.contenders import PEERS, contenders
+from regard.bench.cases import CASES, Case, Shape
+from regard.bench.contenders import PEERS, contenders, flex_refuses, flex_score_mod
 from regard.bench.device import Cuda, Device, device
 from regard.bench.machine import machine
-from regard.bench.measure import Settings, measure
-from regard.bench.turns import in_turns
+from regard.bench.measure import Settings, in_turns, measure
 from regard.cli import bench, main
 
 SHORT = {case.family: case.sized(n=97) for case in reversed(CASES.values())}
@@ -32,14 +28,14 @@ class Pretended(Device):
     def name(self) -> str | None:
         return "Make-believe 9000"
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         self.waits += 1
 
-    def weigh(self, case: Case, contender: object, engines: Sequence[str]) -> int | None:
+    def extra_bytes(self, case: Case, contender: object, engines: Sequence[str] = ("auto",)) -> int | None:
         return 123 << 20
 
 
-def test_work_is_waited_for_and_weighed_where_it_is_done() -> None:
+def test_work_is_waited_for_and_its_memory_measured_where_it_is_done() -> None:
     place = Pretended()
     result = measure(SHORT["causal"], Settings(rounds=3, peers=("sdpa",), device=place))
     assert {score.extra_bytes for score in result.scores} == {123 << 20}
@@ -50,7 +46,7 @@ def test_work_is_waited_for_and_weighed_where_it_is_done() -> None:
 
 def test_a_sample_begins_and_ends_with_nothing_left_to_do() -> None:
     said: list[str] = []
-    in_turns({"one": lambda: said.append("work")}, 1.0, 1, settle=lambda: said.append("wait"))
+    in_turns({"one": lambda: said.append("work")}, 1.0, 1, synchronize=lambda: said.append("wait"))
     assert said == ["wait", "work", "wait"]
 
 
@@ -58,7 +54,9 @@ def test_cases_move() -> None:
     case = SHORT["t5-train"].sized(device="meta")
     assert {tensor.device.type for tensor in case.inputs()} == {"meta"}
     assert all(tensor.requires_grad and tensor.is_leaf for tensor in case.inputs())
-    assert direction(case).device.type == case.plane().device.type == "meta"
+    gradient = case.output_gradient()
+    assert gradient is not None
+    assert gradient.device.type == case.plane().device.type == "meta"
     assert case.sized(device=None) == case
 
 
@@ -98,15 +96,17 @@ def test_the_cache_is_for_the_processor(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_memory_on_a_gpu_is_what_torch_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak beyond inputs, less what is returned."""
     case = SHORT["train"]
-    held, told = 1000, list[str]()
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: told.append("wait"))
+    held, calls = 1000, list[str]()
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: held)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: told.append("reset"))
-    returned = sum(tensor.nbytes for tensor in (*case.inputs(), direction(case)))  # gradients are as large as inputs
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: calls.append("reset"))
+    gradient = case.output_gradient()
+    assert gradient is not None
+    returned = sum(tensor.nbytes for tensor in (*case.inputs(), gradient))  # gradients are as large as inputs
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: held + returned + 777)
     for contender in contenders(case, peers=("sdpa", "eager")):
-        assert Cuda().weigh(case, contender, ("auto",)) == 777
-        assert told[-2:] == ["reset", "wait"]
+        assert Cuda().extra_bytes(case, contender, ("auto",)) == 777
+        assert calls[-2:] == ["reset", "wait"]
 
 
 def test_what_the_maker_tells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def test_what_the_maker_tells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_peers_train_on_a_gpu() -> None:
     for family in ("train", "train-causal", "t5-train"):
-        assert flex.refuses(SHORT[family]) == "it cannot train on a CPU"
-        assert flex.refuses(SHORT[family].sized(device="cuda")) is None
+        assert flex_refuses(SHORT[family]) == "it cannot train on a CPU"
+        assert flex_refuses(SHORT[family].sized(device="cuda")) is None
     keras = [
         peer for peer in contenders(SHORT["additive"].sized(device="cuda"), peers=tuple(PEERS)) if peer.name == "Keras"
     ]
@@ -132,8 +132,8 @@ def test_peers_train_on_a_gpu() -> None:
 def test_flex_reads_a_learned_table() -> None:
     case = replace(SHORT["t5-train"], shape=Shape(40, heads=2))
     inputs = case.inputs()
-    bias = case.spec(case.shape, inputs)["bias"]
-    mod = flex._score_mod(case, bias)(inputs)
+    bias = case.spec(inputs)["bias"]
+    mod = flex_score_mod(case, inputs)(inputs)
     assert mod is not None
     i, j = torch.arange(40).view(-1, 1), torch.arange(40)
     right = bias.values(case.plane().all).flatten(0, 1)

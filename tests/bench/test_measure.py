@@ -2,20 +2,17 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from regard.bench import measure as measuring
-from regard.bench.additive import phi_of
 from regard.bench.agree import DisagreementError
-from regard.bench.case import Case, Inputs, Work
-from regard.bench.cases import CASES, choose
+from regard.bench.cases import CASES, Case, Inputs, Work, choose
 from regard.bench.contenders import EAGER, FLEX, SDPA, Contender, contenders
+from regard.bench.device import Device
 from regard.bench.measure import Settings, against_one_best, measure
-from regard.bench.memory import extra_bytes
 
 ONCE = Settings(rounds=1, peers=("sdpa", "eager"), memory=False)
 SHORT = {case.family: case.sized(n=97) for case in reversed(CASES.values())}
@@ -31,7 +28,7 @@ def test_every_case_runs_and_agrees(family: str) -> None:
     assert result.ours.error is not None
     assert result.ours.error < (1e-3 if family == "bfloat16" else 1e-6)
     assert {SDPA, EAGER} < scores.keys()
-    assert (scores[SDPA].reason is not None) == (phi_of(SHORT[family]) is not None)
+    assert (scores[SDPA].reason is not None) == (SHORT[family].activation is not None)
     assert (scores[EAGER].error is None) == family.startswith("dropout")
     assert result.flops > 0
 
@@ -113,8 +110,7 @@ def test_shares_are_of_the_best_of_the_whole_run() -> None:
 
 def test_memory_is_seen_from_outside() -> None:
     case = SHORT["dense"].sized(n=509)
-    weigh = partial(extra_bytes, case)
-    ours, eager = weigh("regard"), weigh(EAGER)
+    ours, eager = (Device().extra_bytes(case, each) for each in contenders(case, peers=("eager",)))
     if ours is None or eager is None:
         pytest.skip("the system does not tell what a process holds")
     logits = 8 * 509 * 509 * 4

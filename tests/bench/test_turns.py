@@ -2,8 +2,8 @@
 
 import pytest
 
-from regard.bench import turns
-from regard.bench.turns import LEAST, MOST, in_turns
+from regard.bench import measure
+from regard.bench.measure import LEAST, MOST, in_turns
 
 
 class Clock:
@@ -20,9 +20,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(turns, "time", found)
-    return found
+    clock = Clock()
+    monkeypatch.setattr(measure, "time", clock)
+    return clock
 
 
 def test_contenders_take_turns(clock: Clock) -> None:

@@ -1,21 +1,19 @@
-"""`regard bench cache`: what a cache saves while a model writes, and how transformers does beside it."""
+"""`regard bench cache`: time per generated token with a KV cache and without, and that of transformers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.bench.turns import in_turns
+from regard.bench.measure import in_turns
 from regard.inspection.records import Cell, Line, Lines, Panel, Table
 from regard.nn import KVCache, LanguageModel, Rotary
 from regard.progress import report
 
 LENGTHS = (128, 256, 512, 1024, 2048)
 WRITTEN = 8  # tokens of one sample
-Best = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -48,44 +46,30 @@ def shaped() -> LanguageModel:
 
 
 @torch.no_grad()
-def measure(contest: Contest, lengths: Sequence[int], budget: float, rounds: int | None) -> list[Point]:
-    """One point per length, contenders in turns, the best of each."""
-    return [_point(contest, length, budget, rounds) for length in lengths]
-
-
-def _point(contest: Contest, length: int, budget: float, rounds: int | None) -> Point:
+def measure(contest: Contest, length: int, budget: float, rounds: int | None) -> Point:
+    """The times at one length: contenders in turns, the best of each."""
     draw = torch.Generator().manual_seed(length)
     vocabulary = contest.model.head.weight.shape[0]
     prompt = torch.randint(vocabulary, (1, length), generator=draw)
     more = torch.randint(vocabulary, (1, WRITTEN), generator=draw)
+    model, peer = contest.model, contest.peer
+
+    def best(step: str, works: dict[str, Callable[[], object]], budget: float) -> dict[str, float]:
+        report(step, 0, 0, "step")
+        return {name: timed.seconds for name, timed in in_turns(works, budget, rounds).items()}
+
+    readers: dict[str, Callable[[], object]] = {
+        "ours": lambda: model(prompt, cache=KVCache(), at=torch.tensor([length - 1]))
+    }
+    writers: dict[str, Callable[[], object]] = {"ours": _writer(model, prompt, more)}
+    if peer is not None:
+        readers["peer"] = lambda: peer(prompt, use_cache=True, logits_to_keep=1)
+        writers["peer"] = _peer_writer(peer, prompt, more)
+    reading = best("reading", readers, budget / 2)
+    writing = {name: seconds / WRITTEN for name, seconds in best("writing", writers, budget / 2).items()}
     whole = torch.cat([prompt, more[:, :1]], 1)
-    report("reading", 0, 0, "step")
-    readers: dict[str, Callable[[], object]] = {"ours": partial(_read, contest.model, prompt)}
-    if contest.peer is not None:
-        readers["peer"] = partial(_peer_read, contest.peer, prompt)
-    reading = _best(readers, budget / 2, rounds)
-    report("writing", 0, 0, "step")
-    writers: dict[str, Callable[[], object]] = {"ours": _writer(contest.model, prompt, more)}
-    if contest.peer is not None:
-        writers["peer"] = _peer_writer(contest.peer, prompt, more)
-    writing = _best(writers, budget / 2, rounds)
-    report("without a cache", 0, 0, "step")
-    again = _best({"ours": lambda: contest.model(whole, at=torch.tensor([length]))}, budget / 4, rounds)
-    each = {name: seconds / WRITTEN for name, seconds in writing.items()}
-    return Point(length, reading["ours"], each["ours"], again["ours"], reading.get("peer"), each.get("peer"))
-
-
-def _best(works: dict[str, Callable[[], object]], budget: float, rounds: int | None) -> Best:
-    return {name: best.seconds for name, best in in_turns(works, budget, rounds).items()}
-
-
-def _read(model: LanguageModel, prompt: Tensor) -> Tensor:
-    logits: Tensor = model(prompt, cache=KVCache(), at=torch.tensor([prompt.shape[1] - 1]))
-    return logits
-
-
-def _peer_read(peer: Any, prompt: Tensor) -> Any:
-    return peer(prompt, use_cache=True, logits_to_keep=1)
+    again = best("without a cache", {"ours": lambda: model(whole, at=torch.tensor([length]))}, budget / 4)
+    return Point(length, reading["ours"], writing["ours"], again["ours"], reading.get("peer"), writing.get("peer"))
 
 
 def _writer(model: LanguageModel, prompt: Tensor, more: Tensor) -> Callable[[], None]:
@@ -104,8 +88,8 @@ def _peer_writer(peer: Any, prompt: Tensor, more: Tensor) -> Callable[[], None]:
     cache = peer(prompt, use_cache=True, logits_to_keep=1).past_key_values
 
     def write() -> None:
-        if (more_than := cache.get_seq_length() - prompt.shape[1]) > 0:
-            cache.crop(-more_than)
+        if (written := cache.get_seq_length() - prompt.shape[1]) > 0:
+            cache.crop(-written)
         for column in range(WRITTEN):
             peer(more[:, column : column + 1], past_key_values=cache, use_cache=True)
 
@@ -144,16 +128,14 @@ def picture(points: Sequence[Point], what: str) -> Panel:
         Line("with cache", x, [point.cached * 1e3 for point in points]),
         Line("without", x, [point.uncached * 1e3 for point in points]),
     ]
-    peers = [point.peer_cached for point in points]
-    if all(seconds is not None for seconds in peers):
-        lines.append(
-            Line("transformers, with its cache", x, [seconds * 1e3 for seconds in peers if seconds is not None])
-        )
+    peer = [point.peer_cached * 1e3 for point in points if point.peer_cached is not None]
+    if len(peer) == len(points):
+        lines.append(Line("transformers, with its cache", x, peer))
     return Panel([Lines(lines, "tokens before", "ms per token", "writing", log_x=True, log_y=True)], what)
 
 
 def record(contest: Contest, points: Sequence[Point], machine: object) -> dict[str, Any]:
-    """Everything, in what JSON can hold; times in seconds."""
+    """Everything as JSON values; times in seconds."""
     return {
         "machine": asdict(machine),  # type: ignore[call-overload]
         "model": contest.what,

@@ -1,4 +1,4 @@
-"""The machine under the benchmark: its name, and what it can do at best."""
+"""The machine under the benchmark: its name, its best rates, and the memory of this process."""
 
 import datetime
 import os
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.engine.native.library import isa, library
 
 BURST = 0.01  # seconds of multiply-adds between two rounds
-CACHE = 64 << 20  # bytes of the last-level cache where nobody tells
+CACHE = 64 << 20  # bytes of the last-level cache where it is not known
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,13 @@ class Machine:
 
 def machine(gpu: str | None = None) -> Machine:
     """This machine, now, and the GPU that the work was done on, if it was."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return Machine(
-        processor=_processor(),
+        processor=processor or platform.processor() or platform.machine(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         threads=torch.get_num_threads(),
         isa=isa(),
@@ -67,36 +72,36 @@ def cache_bytes() -> int:
     return max(sizes) or CACHE
 
 
+def resident_bytes(name: str = "VmRSS") -> int | None:
+    """Resident memory of this process, or its peak ("VmHWM"); None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+
 def fma_peak(seconds: float = BURST) -> float | None:
     """FLOP/s of float multiply-adds that stay in registers, on all threads; None without the native core."""
-    found = library()
-    if found is None or not hasattr(found, "regard_fma_peak"):
+    kernels = library()
+    if kernels is None or not hasattr(kernels, "regard_fma_peak"):
         return None
-    found.regard_fma_peak.restype, found.regard_fma_peak.argtypes = c_double, [c_int64, c_double]
-    return float(found.regard_fma_peak(torch.get_num_threads(), seconds))
+    kernels.regard_fma_peak.restype, kernels.regard_fma_peak.argtypes = c_double, [c_int64, c_double]
+    return float(kernels.regard_fma_peak(torch.get_num_threads(), seconds))
 
 
 @cache
-def yard() -> Tensor:
-    """What is read to measure bandwidth: three times the last-level cache, so that none of it is found there."""
+def _uncached() -> Tensor:
+    """Three times the last-level cache, so that little of it is found there."""
     return torch.ones(3 * cache_bytes() // 4)
 
 
 def read_bandwidth() -> float | None:
     """Bytes per second of reading memory that no cache holds, on all threads; None without the native core."""
-    found = library()
-    if found is None or not hasattr(found, "regard_read_bandwidth"):
+    kernels = library()
+    if kernels is None or not hasattr(kernels, "regard_read_bandwidth"):
         return None
-    found.regard_read_bandwidth.restype = c_double
-    found.regard_read_bandwidth.argtypes = [c_void_p, c_int64, c_int64]
-    data = yard()
-    return float(found.regard_read_bandwidth(data.data_ptr(), data.nbytes, torch.get_num_threads()))
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
+    kernels.regard_read_bandwidth.restype = c_double
+    kernels.regard_read_bandwidth.argtypes = [c_void_p, c_int64, c_int64]
+    data = _uncached()
+    return float(kernels.regard_read_bandwidth(data.data_ptr(), data.nbytes, torch.get_num_threads()))

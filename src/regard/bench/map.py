@@ -1,4 +1,4 @@
-"""`regard bench map`: how long the map makes its visitor wait, and what it holds.
+"""`regard bench map`: response times and memory of the map.
 
 One head of random queries and keys, causal: the forward pass, the first picture, the exact coarse levels, screens of
 tiles at every scale; then eight heads in a process of their own, and many visitors at one server.
@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.bench.machine import resident_bytes
 from regard.engine.attend import attend
 from regard.inspection.matrix import matrix
 from regard.inspection.records import Cell, Table
@@ -48,7 +50,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class Visitors:
-    """Many at one server: what they asked and what came back."""
+    """Requests of many visitors at one server."""
 
     count: int
     seconds: float
@@ -62,7 +64,7 @@ class Visitors:
 
 @dataclass(frozen=True)
 class Figures:
-    """Everything, in seconds and bytes."""
+    """All measurements, in seconds and bytes."""
 
     n: int
     forward: float
@@ -77,24 +79,35 @@ class Figures:
 
     @property
     def share(self) -> float:
-        """The coarse levels beside one forward pass."""
+        """Time of the coarse levels / time of one forward pass."""
         return self.coarse / self.forward
 
 
 def measure(n: int, views: int, heads: int, visitors: int, seconds: float) -> Figures:
-    """All of it; `views` screens at each scale."""
+    """All measurements; `views` screens at each scale."""
     query, key = drawn(1, n)
     report("forward pass", 0, 0, "step")
     forward = min(_timed(lambda: attend(query, key, key, mask="causal")) for _ in range(3))
     with tempfile.TemporaryDirectory() as folder:
+
+        def first_picture() -> None:
+            viewer = Viewer(_view(query, key, folder))
+            _ask(viewer, "tiles", tiles=[[0, 0, 0]])
+            viewer.close()
+
+        def coarse_levels() -> None:
+            build = Build(head_view, levels)
+            while build.done < build.total:
+                build.step()
+
         report("first picture", 0, 0, "step")
-        picture = min(_timed(lambda: _first(query, key, folder)) for _ in range(3))
+        picture = min(_timed(first_picture) for _ in range(3))
         report("rows", 0, 0, "step")
         viewer = Viewer(_view(query, key, folder))
         head_view, levels = viewer.head_and_levels((0, 0, 0))
-        known = _timed(lambda: head_view.seen(slice(0, n)))
+        first_pass = _timed(lambda: head_view.seen(slice(0, n)))
         report("coarse levels", 0, 0, "step")
-        coarse = min(_timed(lambda: _built(viewer)) for _ in range(2))
+        coarse = min(_timed(coarse_levels) for _ in range(2))
         screens = []
         for side in (1, 2, 4, 8, 16):
             report(f"screens of {side} × {side} weights a pixel", 0, 0, "step")
@@ -102,10 +115,12 @@ def measure(n: int, views: int, heads: int, visitors: int, seconds: float) -> Fi
                 screens.append(_screen(viewer, levels, side, views))
         viewer.close()
         report(f"{heads} heads", 0, 0, "step")
-        held, most = _weighed(n, heads, folder)
+        code = f"from regard.bench.map import open_heads; open_heads({n}, {heads}, {folder!r})"
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        held, most = json.loads(child.stdout)
         report(f"{visitors} visitors", 0, 0, "step")
         many = _visited(n, visitors, seconds, folder) if visitors else None
-    return Figures(n, forward, picture, known, coarse, tuple(screens), heads, held, most, many)
+    return Figures(n, forward, picture, first_pass, coarse, tuple(screens), heads, held, most, many)
 
 
 def drawn(heads: int, n: int) -> tuple[Tensor, Tensor]:
@@ -129,18 +144,6 @@ def _view(query: Tensor, key: Tensor, folder: str) -> CaptureView:
     return replace(CaptureView.of(matrix(query, key, mask="causal")), folder=Path(folder))
 
 
-def _first(query: Tensor, key: Tensor, folder: str) -> None:
-    viewer = Viewer(_view(query, key, folder))
-    _ask(viewer, "tiles", tiles=[[0, 0, 0]])
-    viewer.close()
-
-
-def _built(viewer: Viewer) -> None:
-    build = Build(*viewer.head_and_levels((0, 0, 0)))
-    while build.done < build.total:
-        build.step()
-
-
 def _screen(viewer: Viewer, levels: Levels, side: int, views: int) -> Screen:
     """Screens below the diagonal, where nothing is empty, each at a place of its own."""
     draw, z = random.Random(side), levels.count - side.bit_length()
@@ -161,31 +164,14 @@ def percentile(times: list[float], share: float = 0.95) -> float:
     return sorted(times)[max(0, math.ceil(share * len(times) - 1e-9) - 1)]
 
 
-def resident(process: int | str = "self", name: str = "VmRSS") -> int | None:
-    """Bytes that a process holds; None where the system does not tell."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
-
-
-def _weighed(n: int, heads: int, folder: str) -> tuple[int | None, int | None]:
-    """What a process holds that shows these heads, all with their coarse levels; and the most that it ever held."""
-    code = f"from regard.bench.map import open_heads; open_heads({n}, {heads}, {folder!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    held, most = json.loads(done.stdout)
-    return held, most
-
-
 def open_heads(n: int, heads: int, folder: str) -> None:
-    """Look at every head until it is exact, then tell what this process holds and held."""
+    """Show every head until its coarse levels are exact, then print the memory of this process and its peak."""
     viewer = Viewer(_view(*drawn(heads, n), folder))
     for head in range(heads):
         while _ask(viewer, "progress", head=head)["state"] != "exact":
             time.sleep(0.05)
         _ask(viewer, "tiles", head=head, tiles=[[0, 0, 0]])
-    print(json.dumps([resident(), resident(name="VmHWM")]))
+    print(json.dumps([resident_bytes(), resident_bytes("VmHWM")]))
     viewer.close()
 
 
@@ -200,30 +186,27 @@ def _visited(n: int, count: int, seconds: float, folder: str) -> Visitors:
             time.sleep(0.01)
         _ask(running.viewer, "progress")  # as a page does at once
         pan(running, min(count, 4), min(5.0, seconds))  # what grows with the first looks
-        before = resident() or 0
-        found = pan(running, count, seconds)
-        after = resident() or 0
+        before = resident_bytes() or 0
+        answers = pan(running, count, seconds)
+        after = resident_bytes() or 0
         running.stop()
         thread.join()
-    times = [took for took, status in found if status == 200]
-    busy = sum(status == 429 for _, status in found)
-    errors = len(found) - len(times) - busy
+    times = [took for took, status in answers if status == 200]
+    busy = sum(status == 429 for _, status in answers)
+    errors = len(answers) - len(times) - busy
     return Visitors(count, seconds, len(times), busy, errors, percentile(times) if times else 0.0, before, after)
 
 
 def pan(running: Any, count: int, seconds: float) -> list[tuple[float, int]]:
-    """Visitors who wander over the map: (seconds, status) of every answer."""
-    found: list[tuple[float, int]] = []
+    """Visitors who pan and zoom at random: (seconds, status) of every answer."""
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_wander, args=(running, number, until, found)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+    with ThreadPoolExecutor(count) as visitors:
+        answers = visitors.map(lambda seed: _wander(running, seed, until), range(count))
+        return [answer for one in answers for answer in one]
 
 
-def _wander(running: Any, seed: int, until: float, found: list[tuple[float, int]]) -> None:
+def _wander(running: Any, seed: int, until: float) -> list[tuple[float, int]]:
+    answers: list[tuple[float, int]] = []
     draw = random.Random(seed)
     levels = running.viewer.view.layers[0].levels
     headers = {"Content-Type": "application/json", "X-Regard-Token": running.token.text}
@@ -240,25 +223,26 @@ def _wander(running: Any, seed: int, until: float, found: list[tuple[float, int]
             connection.request("POST", "/api/tiles", body, headers)
             answer = connection.getresponse()
             answer.read()
-            found.append((time.perf_counter() - start, answer.status))
+            answers.append((time.perf_counter() - start, answer.status))
         except OSError:
-            found.append((time.perf_counter() - start, 0))
+            answers.append((time.perf_counter() - start, 0))
             connection.close()
     connection.close()
+    return answers
 
 
 def table(figures: Figures) -> Table:
-    """What was measured beside what was wanted for 100,000 tokens."""
+    """What was measured beside the targets for 100,000 tokens."""
     rows: list[list[Cell]] = [
         ["one forward pass", _seconds(figures.forward), ""],
         ["first picture, an estimate", _seconds(figures.first_picture), "2 s"],
         ["state of all rows, once", _seconds(figures.first_pass), ""],
         ["exact coarse levels", f"{_seconds(figures.coarse)} ({figures.share:.2f} forward passes)", "1.3 passes"],
     ]
-    wanted = {1: "0.15 s", 2: "0.15 s", 4: "0.15 s", 16: "1 s"}
+    targets = {1: "0.15 s", 2: "0.15 s", 4: "0.15 s", 16: "1 s"}
     for screen in figures.screens:
         text = f"{_seconds(screen.median)} (p95 {_seconds(screen.p95)})"
-        rows.append([f"a screen, {screen.side} × {screen.side} weights a pixel", text, wanted.get(screen.side, "")])
+        rows.append([f"a screen, {screen.side} × {screen.side} weights a pixel", text, targets.get(screen.side, "")])
     if figures.held is not None and figures.most is not None:
         text = f"{_mega(figures.held)}, at most {_mega(figures.most)}"
         rows.append([f"memory with {figures.heads} heads open", text, "1,000 MB"])
@@ -270,7 +254,7 @@ def table(figures: Figures) -> Table:
 
 
 def record(figures: Figures, machine: object) -> dict[str, Any]:
-    """Everything, in what JSON can hold."""
+    """Everything as JSON values."""
     own = {"base": BASE, "strip": ROW_BLOCK}
     return {"machine": asdict(machine), "map": asdict(figures) | own}  # type: ignore[call-overload]
 

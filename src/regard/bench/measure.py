@@ -1,19 +1,24 @@
-"""Measuring one case: results are compared, then contenders take turns, then a child process weighs each."""
+"""Measuring one case: results are compared, contenders take turns, a child process shows the memory of each."""
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
-from regard.bench.agree import check, direction, run, truth
-from regard.bench.case import Case, Inputs, Work
+from regard.bench.agree import check, truth
+from regard.bench.cases import Case, Inputs, Work
 from regard.bench.contenders import PEERS, Contender, contenders
 from regard.bench.device import Device
 from regard.bench.machine import fma_peak, read_bandwidth
-from regard.bench.turns import in_turns
-from regard.progress import report
+from regard.progress import report, reporting
+
+SAMPLE = 0.002  # seconds that one sample takes at least: short calls are repeated within it
+SHORT = 0.05  # a call below this is run once untimed in each turn, so that none pays for the one before
+MOST = 200  # rounds
+LEAST = 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Result:
-    """All contenders on one case, the first of ours at the head, and the machine's best in the same minutes."""
+    """All contenders on one case, the first of ours at the head, and the machine's best rates in the same minutes."""
 
     case: Case
     scores: tuple[Score, ...]
@@ -74,90 +79,123 @@ class Result:
         return got / best if got and best else None
 
 
-@dataclass
-class _Yardsticks:
-    cold: bool
-    flops: list[float] = field(default_factory=list)
-    bytes: list[float] = field(default_factory=list)
-
-    def __call__(self) -> None:
-        if (found := fma_peak()) is not None:
-            self.flops.append(found)
-        if self.cold and (found := read_bandwidth()) is not None:
-            self.bytes.append(found)
-
-
 def measure(case: Case, settings: Settings = Settings()) -> Result:
-    """Time and weigh everybody on one case; raises DisagreementError if somebody's numbers are wrong."""
+    """Time and memory of all contenders on one case; raises DisagreementError if one's numbers are wrong."""
     report("comparing", 0, 0, "step")
     sets = [case.inputs(seed) for seed in range(case.sets(settings.device.cache_bytes()))]
     right = truth(case, sets[0])
-    back = direction(case) if case.backward else None
+    output_gradient = case.output_gradient()
     scores: dict[str, Score] = {}
     works: dict[str, Callable[[], object]] = {}
-    everybody = contenders(case, settings.engines, settings.peers)
-    for contender in everybody:
-        name = contender.name
-        reason = contender.refuses(case)
-        if reason is None:
-            report(f"comparing {name}", 0, 0, "step")
-            start = time.perf_counter()
-            try:
-                work = contender.prepare(case, sets[0])
-                taken = time.perf_counter() - start if contender.compiles else None
-                found = run(case, contender, work, sets[0], back)
-            except Exception as failure:
-                if contender.ours:
-                    raise
-                reason = _first_line(failure)
-            else:
-                error = check(case, contender, found, right)
-                del found
-                scores[name] = Score(name, contender.ours, error=error, compile_seconds=taken)
-                works[name] = _call(case, contender, work, sets, back)
-        if reason is not None:
-            scores[name] = Score(name, contender.ours, reason=reason)
+    by_name = {contender.name: contender for contender in contenders(case, settings.engines, settings.peers)}
+    for name, contender in by_name.items():
+        scores[name] = Score(name, contender.ours, reason=contender.refuses(case))
+        if scores[name].reason is not None:
+            continue
+        report(f"comparing {name}", 0, 0, "step")
+        start = time.perf_counter()
+        try:
+            work = contender.prepare(case, sets[0])
+            compile_seconds = time.perf_counter() - start if contender.compiles else None
+            results = contender.run(work, sets[0], output_gradient)
+        except Exception as failure:
+            if contender.ours:
+                raise
+            reason = ": ".join(
+                [type(failure).__name__, *(line[:160] for line in str(failure).strip().splitlines()[:1])]
+            )
+            scores[name] = replace(scores[name], reason=reason)
+            continue
+        error = check(case, contender, results, right)
+        del results
+        scores[name] = replace(scores[name], error=error, compile_seconds=compile_seconds)
+        works[name] = _call(contender, work, sets, output_gradient)
     del right
     report("timing", 0, 0, "step")
-    yardsticks = _Yardsticks(case.cold)
-    between = yardsticks if settings.device.kind == "cpu" else lambda: None
-    best = in_turns(works, settings.budget, settings.rounds, between, settings.device.settle)
-    found_scores = []
-    for contender in everybody:
-        score = scores[contender.name]
-        if contender.name in best:
-            if settings.memory:
-                report(f"weighing {contender.name}", 0, 0, "step")
-            weight = settings.device.weigh(case, contender, settings.engines) if settings.memory else None
-            timed = best[contender.name]
-            score = replace(score, seconds=timed.seconds, samples=timed.samples, extra_bytes=weight)
-        found_scores.append(score)
-    return Result(
-        case,
-        tuple(found_scores),
-        case.flops(),
-        max(yardsticks.flops, default=None),
-        max(yardsticks.bytes, default=None),
-    )
+    flops: list[float | None] = []
+    reads: list[float | None] = []
 
+    def machine_rates() -> None:
+        if settings.device.kind == "cpu":
+            flops.append(fma_peak())
+            reads.append(read_bandwidth() if case.cold else None)
 
-def against_one_best(results: Sequence[Result]) -> list[Result]:
-    """The same with the machine's best of the whole run: a noisy minute must not make a share look larger."""
-    flops = max((each.peak_flops for each in results if each.peak_flops), default=None)
-    reads = max((each.bandwidth for each in results if each.bandwidth), default=None)
-    return [replace(each, peak_flops=flops, bandwidth=reads) for each in results]
+    best = in_turns(works, settings.budget, settings.rounds, machine_rates, settings.device.synchronize)
+    for name, timed in best.items():
+        extra = None
+        if settings.memory:
+            report(f"memory of {name}", 0, 0, "step")
+            extra = settings.device.extra_bytes(case, by_name[name], settings.engines)
+        scores[name] = replace(scores[name], seconds=timed.seconds, samples=timed.samples, extra_bytes=extra)
+    return Result(case, tuple(scores.values()), case.flops(), _most(flops), _most(reads))
 
 
 def _call(
-    case: Case, contender: Contender, work: Work, sets: Sequence[Inputs], back: Tensor | None
+    contender: Contender, work: Work, sets: Sequence[Inputs], output_gradient: Tensor | None
 ) -> Callable[[], object]:
-    if len(sets) == 1 and back is None:
-        inputs = sets[0]
-        return lambda: work(inputs)
-    turn = itertools.cycle(sets)
-    return lambda: run(case, contender, work, next(turn), back)
+    if len(sets) == 1 and output_gradient is None:
+        return partial(work, sets[0])
+    turns = itertools.cycle(sets)
+    return lambda: contender.run(work, next(turns), output_gradient)
 
 
-def _first_line(failure: Exception) -> str:
-    lines = str(failure).strip().splitlines()
-    return f"{type(failure).__name__}: {lines[0][:160]}" if lines else type(failure).__name__
+def against_one_best(results: Sequence[Result]) -> list[Result]:
+    """The results with the machine's best rates of the whole run: noise must not make a share look larger."""
+    flops, reads = _most(each.peak_flops for each in results), _most(each.bandwidth for each in results)
+    return [replace(each, peak_flops=flops, bandwidth=reads) for each in results]
+
+
+def _most(rates: Iterable[float | None]) -> float | None:
+    return max((rate for rate in rates if rate), default=None)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The shortest time of one call, and in how many samples it was found."""
+
+    seconds: float
+    samples: int
+
+
+def in_turns(
+    works: Mapping[str, Callable[[], object]],
+    budget: float,
+    rounds: int | None = None,
+    between: Callable[[], None] = lambda: None,
+    synchronize: Callable[[], None] = lambda: None,
+) -> dict[str, Best]:
+    """The best time of each work within about `budget` seconds; `between` runs after every round, and
+    `synchronize` returns when all work is done.
+
+    Without a number of rounds, a contender that has used its share of the time sits out, but not before `LEAST`
+    samples; the others go on against each other.
+    """
+    best = dict.fromkeys(works, Best(float("inf"), 0))
+    spent = dict.fromkeys(works, 0.0)
+    share = budget / len(works)
+    with reporting(None):
+        for _ in range(rounds or MOST):
+            active = [name for name in works if rounds or best[name].samples < LEAST or spent[name] < share]
+            if not active:
+                break
+            for name in active:
+                start = time.perf_counter()
+                seconds = _sample(works[name], best[name].seconds, synchronize)
+                spent[name] += time.perf_counter() - start
+                best[name] = Best(min(best[name].seconds, seconds), best[name].samples + 1)
+            between()
+    return best
+
+
+def _sample(work: Callable[[], object], expected: float, synchronize: Callable[[], None]) -> float:
+    """Seconds of one call, on average over one sample."""
+    repeats = 1
+    if expected < SHORT:
+        work()
+        repeats = max(1, min(1000, round(SAMPLE / expected)))
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    synchronize()
+    return (time.perf_counter() - start) / repeats

@@ -26,7 +26,7 @@ def _row(result: Result, peers: Sequence[str]) -> list[str]:
     return [
         result.case.name,
         seconds_text(ours.seconds),
-        *(_peer(result, scores.get(name)) for name in peers),
+        *(_beside(result, scores[name]) if name in scores else NONE for name in peers),
         NONE if rate is None else f"{rate / 1e9:.0f}" if rate > 1e10 else f"{rate / 1e9:.2g}",
         NONE if share is None else f"{share:.0%}{' of reading' if result.case.cold else ''}",
         _mebibytes(ours),
@@ -34,9 +34,9 @@ def _row(result: Result, peers: Sequence[str]) -> list[str]:
     ]
 
 
-def _peer(result: Result, score: Score | None) -> str:
-    ratio = result.ratio(score) if score else None
-    return NONE if score is None or ratio is None else f"{seconds_text(score.seconds)} ({ratio:.2f}×)"
+def _beside(result: Result, score: Score) -> str:
+    ratio = result.ratio(score)
+    return NONE if ratio is None else f"{seconds_text(score.seconds)} ({ratio:.2f}×)"
 
 
 def _mebibytes(score: Score | None) -> str:
@@ -58,40 +58,27 @@ def seconds_text(seconds: float | None) -> str:
 def notes(results: Sequence[Result], failures: Sequence[str], machine: Machine) -> list[str]:
     """What the table leaves out: other comparisons, growth, compiling, reasons, the machine."""
     lines = [f"WRONG: {failure}" for failure in failures]
+    reasons: dict[str, list[str]] = {}
     for result in results:
-        for score in result.scores[1:]:
-            if score.contender not in SHOWN and score.seconds:
-                ratio = result.ratio(score)
-                lines.append(f"{result.case.name}: {score.contender} {seconds_text(score.seconds)} ({ratio:.2f}×)")
-    lines += _growth(results)
+        for score in result.scores:
+            if score.reason is not None:
+                reasons.setdefault(f"{NONE} {score.contender}: {score.reason}", []).append(result.case.name)
+            elif score is not result.ours and score.contender not in SHOWN and score.seconds:
+                lines.append(f"{result.case.name}: {score.contender} {_beside(result, score)}")
+    past = [(each.case, each.ours.seconds) for each in results if each.case.family == "past" and each.ours.seconds]
+    if len(past) > 1:  # a case whose work is linear in the length
+        (first, least), (last, most) = past[0], past[-1]
+        longer = last.shape.n / first.shape.n
+        lines.append(f"{first.name} to {last.name}: {longer:g}× the length takes {most / least:.2f}× the time")
     compiled = [s.compile_seconds for each in results for s in each.scores if s.compile_seconds is not None]
     if compiled:
         lines.append(f"compiling took {min(compiled):.1f} to {max(compiled):.1f} s per case, not counted above")
-    lines += _reasons(results)
+    lines += [f"{reason} ({', '.join(names)})" for reason, names in reasons.items()]
     if results and (peak := results[0].peak_flops):
         lines.append(f"multiply-adds in registers reach {peak / 1e9:.0f} GFLOP/s")
     if results and (read := results[0].bandwidth):
         lines.append(f"reading memory reaches {read / 1e9:.1f} GB/s")
     return [*lines, str(machine)]
-
-
-def _growth(results: Sequence[Result]) -> list[str]:
-    """How the time grows over the lengths of a case whose work is linear."""
-    past = [(each.case, each.ours.seconds) for each in results if each.case.family == "past" and each.ours.seconds]
-    if len(past) < 2:
-        return []
-    (first, least), (last, most) = past[0], past[-1]
-    longer = last.shape.n / first.shape.n
-    return [f"{first.name} to {last.name}: {longer:g}× the length takes {most / least:.2f}× the time"]
-
-
-def _reasons(results: Sequence[Result]) -> list[str]:
-    found: dict[str, list[str]] = {}
-    for result in results:
-        for score in result.scores:
-            if score.reason is not None:
-                found.setdefault(f"{NONE} {score.contender}: {score.reason}", []).append(result.case.name)
-    return [f"{reason} ({', '.join(names)})" for reason, names in found.items()]
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -102,7 +89,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def record(results: Sequence[Result], failures: Sequence[str], machine: Machine, interrupted: bool) -> dict[str, Any]:
-    """Everything, in what JSON can hold; times in seconds, rates per second."""
+    """Everything as JSON values; times in seconds, rates per second."""
     return {
         "machine": asdict(machine),
         "interrupted": interrupted,
@@ -140,12 +127,14 @@ def picture(results: Sequence[Result]) -> Panel:
         for score in result.scores:
             rate = result.rate(score)
             if score.seconds and rate:
-                which = f"{result.case.family} {result.case.shape.d}, " if len(families) > 1 else ""
+                prefix = f"{result.case.family} {result.case.shape.d}, " if len(families) > 1 else ""
                 point = (result.case.shape.n, score.seconds * 1e3, rate / 1e9)
-                curves.setdefault(f"{which}{score.contender}", []).append(point)
-    points = {name: sorted(found) for name, found in curves.items()}
-    times = [Line(name, [p[0] for p in found], [p[1] for p in found]) for name, found in points.items()]
-    rates = [Line(name, [p[0] for p in found], [p[2] for p in found]) for name, found in points.items()]
+                curves.setdefault(f"{prefix}{score.contender}", []).append(point)
+    times, rates = [], []
+    for name, points in curves.items():
+        lengths, milliseconds, gigaflops = zip(*sorted(points), strict=True)
+        times.append(Line(name, lengths, milliseconds))
+        rates.append(Line(name, lengths, gigaflops))
     return Panel(
         [
             Lines(times, "n", "ms", "time", log_x=True, log_y=True),

@@ -16,8 +16,7 @@ from regard.bench import cache as cache_bench
 from regard.bench import map as map_bench
 from regard.bench import report as reports
 from regard.bench.agree import DisagreementError
-from regard.bench.case import Case
-from regard.bench.cases import CASES, LENGTHS, PLOTTED, choose, own
+from regard.bench.cases import CASES, LENGTHS, PLOTTED, Case, choose, own
 from regard.bench.device import Device, device
 from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
@@ -113,7 +112,7 @@ def _cache(args: argparse.Namespace, budget: float) -> int:
         points = []
         for number, length in enumerate(lengths):
             report(f"{length} tokens", number, len(lengths), "lengths")
-            points += cache_bench.measure(contest, [length], budget, args.rounds)
+            points.append(cache_bench.measure(contest, length, budget, args.rounds))
     reason = [f"– transformers: {contest.reason}"] if contest.reason else []
     shown = [table(cache_bench.table(points)), "", contest.what, *reason, str(here)]
     _print(args, shown, cache_bench.record(contest, points, here))
