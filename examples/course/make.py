@@ -61,7 +61,7 @@ def _exercise(chosen: Exercise) -> Iterator[Cell]:
     yield _markdown(f"## Exercise {number}: {chosen.title}\n\n```text\n{chosen.task}\n```")
     if chosen.picture is not None:
         yield _code(f"draw(exercise({number}).picture)")
-    blanks = "\n".join(f'    "{part.name}": None,' for part in chosen.parts)
+    blanks = "\n".join(f'    "{name}": None,' for name in chosen.parts)
     yield _code(f"answer = {{\n{blanks}\n}}", exercise=number)
     yield _code(f'print(*check(exercise({number}), answer), sep="\\n")')
     worked = chosen.worked(WIDTH)

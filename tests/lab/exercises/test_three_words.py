@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 
 from regard.lab.exercises import check, exercise
-from regard.lab.exercises.quantity import Mistake, Quantity
-from regard.lab.exercises.three_words import OUTPUTS, QUANTITIES, SCALED, SCORES, WEIGHTS, X
+from regard.lab.exercises.exercise import Mistake
+from regard.lab.exercises.three_words import OUTPUTS, PARTS, SCALED, SCORES, WEIGHTS, X
 
-TRUTHS = {quantity.name: quantity.truth for quantity in QUANTITIES}
-MISTAKES = [(quantity, mistake) for quantity in QUANTITIES for mistake in quantity.mistakes]
+TRUTHS = {name: part.truth for name, part in PARTS.items()}
+MISTAKES = [(name, mistake) for name, part in PARTS.items() for mistake in part.mistakes]
 
 
 def said(name: str, matrix: object, **others: object) -> str:
@@ -37,10 +37,10 @@ def test_right_answers_pass_in_any_precision_from_two_decimals(decimals: int) ->
     assert [(verdict.part, verdict.right) for verdict in verdicts] == [(name, True) for name in TRUTHS]
 
 
-@pytest.mark.parametrize("quantity, mistake", MISTAKES, ids=lambda value: getattr(value, "name", None))
+@pytest.mark.parametrize("name, mistake", MISTAKES)
 @pytest.mark.parametrize("decimals", [2, 5])
-def test_every_mistake_is_named(quantity: Quantity, mistake: Mistake, decimals: int) -> None:
-    text = said(quantity.name, mistake.value.round(decimals=decimals))
+def test_every_mistake_is_named(name: str, mistake: Mistake, decimals: int) -> None:
+    text = said(name, mistake.value.round(decimals=decimals))
     assert text.startswith(mistake.text)
 
 
@@ -83,7 +83,7 @@ def test_an_error_carried_along_is_not_blamed_twice() -> None:
 
 
 def test_the_solution_shows_the_numbers() -> None:
-    text = exercise(1).solution(80)
+    text = exercise(1).worked(80)
     for number in ("0.4011", "0.1978", "0.5035", "0.7517"):
         assert number in text
     assert "0.4011 and 0.2483" in text

@@ -41,5 +41,5 @@ def exercise(number: int) -> Exercise:
     """The exercise of that number."""
     if number not in EXERCISES:
         raise ValueError(f"the exercises are 1 to {len(EXERCISES)}; got {number}")
-    found: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
-    return found
+    chosen: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
+    return chosen

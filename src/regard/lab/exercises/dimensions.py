@@ -3,9 +3,7 @@
 import math
 
 from regard.lab.dimensions import MODELS, LayerShape
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.quantity import number, numbers
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import MultiHeadAttention
 
@@ -43,43 +41,34 @@ W_O = tuple(reversed(layer(SMALL).out_proj.weight.shape))  # torch stores (out, 
 WIDTHS = [float(layer(shape).d_k) for shape in (BERT, GPT3)]
 WEIGHTS = BERT.heads * TOKENS**2
 CHOICE = Choice(
-    "changes",
     "24 heads of 32 numbers",
-    "divisor",
-    {
-        "parameters": "24 heads of 32 numbers are 768 columns, as 12 of 64 are: the matrices keep their shape",
-        "output-width": "W_O leads back to d_model, whatever the number of heads",
-        "divisor": "d_k is halved, so √d_k goes from 8 to 5.66; the matrices stay as they are",
-    },
+    ("parameters", "24 heads of 32 numbers are 768 columns, as 12 of 64 are: the matrices keep their shape"),
+    ("output-width", "W_O leads back to d_model, whatever the number of heads"),
+    ("divisor", "d_k is halved, so √d_k goes from 8 to 5.66; the matrices stay as they are"),
+    right="divisor",
 )
-PARTS = (
-    numbers(
-        "d_k",
-        ["model"],
-        "d_model / h",
-        WIDTHS,
+PARTS = {
+    "d_k": Quantity(
+        (WIDTHS, "d_model / h"),
         ([BERT.d_model, GPT3.d_model], "that is d_model; each head has its share of it"),
         ([math.sqrt(width) for width in WIDTHS], "that is √d_k, the next part"),
         ([BERT.heads, GPT3.heads], "that is the number of heads; d_k is the width of one"),
         ([BERT.d_model * BERT.heads, GPT3.d_model * GPT3.heads], "multiplied by h; the heads share d_model among them"),
         ([WIDTHS[0], WIDTHS[0]], "64 is a habit, not a law: divide 12,288 by 96"),
+        axes=("model",),
     ),
-    numbers(
-        "divisor",
-        ["model"],
-        "√d_k",
-        [math.sqrt(width) for width in WIDTHS],
+    "divisor": Quantity(
+        ([math.sqrt(width) for width in WIDTHS], "√d_k"),
         (WIDTHS, "that is d_k; scores are divided by its root, which keeps their variance at 1"),
         (
             [math.sqrt(BERT.d_model), math.sqrt(GPT3.d_model)],
             "that is √d_model: a score is a dot product within one head, over d_k numbers",
         ),
         ([math.sqrt(BERT.heads), math.sqrt(GPT3.heads)], "that is √h; the scores know nothing of the other heads"),
+        axes=("model",),
     ),
-    number(
-        "parameters",
-        "four matrices of d_model × (h · d_k)",
-        PARAMETERS,
+    "parameters": Quantity(
+        (PARAMETERS, "four matrices of d_model × (h · d_k)"),
         (PARAMETERS * 3 // 4, "W_O is missing: there are four matrices"),
         (PARAMETERS // 4, "that is one of the four matrices"),
         (PARAMETERS * BERT.heads, "the heads share the d_model columns of each matrix; they do not have d_model each"),
@@ -87,45 +76,33 @@ PARTS = (
         (BERT.layer().summary(TOKENS).total_parameters, "right with biases; asked is without"),
         (2 * PARAMETERS, "those are operations per token, two for a multiplication and addition"),
     ),
-    numbers(
-        "w_o",
-        ["side"],
-        "in: the heads side by side, h · d_v; out: d_model",
-        W_O,
+    "w_o": Quantity(
+        (W_O, "in: the heads side by side, h · d_v; out: d_model"),
         ([SMALL.d_model, SMALL.d_model], "h · d_v is 6 · 64 = 384 here, not d_model"),
         (W_O[::-1], "transposed: tokens are rows, so rows of W_O take what comes in"),
         ([SMALL.d_k, SMALL.d_model], "that is the part of one head; all six stand one below the other"),
+        axes=("side",),
     ),
-    number(
-        "weights",
-        "one for each head, query and key",
-        WEIGHTS,
+    "weights": Quantity(
+        (WEIGHTS, "one for each head, query and key"),
         (TOKENS**2, "that is one head; there are twelve"),
         (BERT.heads * TOKENS * (TOKENS + 1) // 2, "BERT has no causal mask: every token sees every token"),
         (BERT.d_model * TOKENS**2, "there is one weight per head, not per dimension"),
         (BERT.heads * TOKENS, "each of the tokens looks at each of the tokens: n · n weights per head"),
     ),
-    CHOICE,
+    "changes": CHOICE,
+}
+SOLUTION = (
+    f"{BERT.model}, one layer without biases, {TOKENS} tokens:\n\n{layer(BERT).summary(TOKENS)}",
+    f"d_k: {BERT.d_model} / {BERT.heads} = {shown(WIDTHS[0])} and {GPT3.d_model:,} / {GPT3.heads} = "
+    f"{shown(WIDTHS[1])}.",
+    f"divisor: √{shown(WIDTHS[0])} = {shown(math.sqrt(WIDTHS[0]))} and √{shown(WIDTHS[1])} = "
+    f"{shown(math.sqrt(WIDTHS[1]))}.",
+    f"parameters: 4 · {BERT.d_model} · {BERT.heads * BERT.d_k} = {PARAMETERS:,}.",
+    f"w_o: {SMALL.heads} · {SMALL.d_k} = {W_O[0]} rows, {W_O[1]} columns.",
+    f"weights: {BERT.heads} · {TOKENS} · {TOKENS} = {WEIGHTS:,}.",
+    f"changes: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The summary of the layer, counted from the layer itself, and the parts in a line each."""
-    return "\n\n".join(
-        [
-            f"{BERT.model}, one layer without biases, {TOKENS} tokens:\n\n{layer(BERT).summary(TOKENS)}",
-            f"d_k: {BERT.d_model} / {BERT.heads} = {shown(WIDTHS[0])} and {GPT3.d_model:,} / {GPT3.heads} = "
-            f"{shown(WIDTHS[1])}.",
-            f"divisor: √{shown(WIDTHS[0])} = {shown(math.sqrt(WIDTHS[0]))} and √{shown(WIDTHS[1])} = "
-            f"{shown(math.sqrt(WIDTHS[1]))}.",
-            f"parameters: 4 · {BERT.d_model} · {BERT.heads * BERT.d_k} = {PARAMETERS:,}.",
-            f"w_o: {SMALL.heads} · {SMALL.d_k} = {W_O[0]} rows, {W_O[1]} columns.",
-            f"weights: {BERT.heads} · {TOKENS} · {TOKENS} = {WEIGHTS:,}.",
-            f"changes: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     7,
     "d_model, d_k, d_v and h of known models",
@@ -133,5 +110,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"d_k": [768, 12288], "divisor": [64, 128], "parameters": 1769472, "w_o": [512, 512], "changes": "parameters"}',
-    solution,
+    SOLUTION,
 )

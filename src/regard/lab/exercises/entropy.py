@@ -5,11 +5,8 @@ import math
 from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, tensor
 
 ROW, HALVES = tensor([0.5, 0.25, 0.25]), tensor([0.5, 0.5, 0])
 PEAKED, SPLIT = tensor([0.7, 0.1, 0.1, 0.1]), tensor([0.6, 0.4, 0, 0])
@@ -39,21 +36,22 @@ def entropy(row: Tensor) -> float:
 H, MOST, LEAST = entropy(ROW), entropy(tensor([1 / KEYS] * KEYS)), entropy(tensor([1.0] + [0.0] * (KEYS - 1)))
 IN_USE = PRINTED.exp()
 CHOICE = Choice(
-    "sharper",
     "compute both",
-    "split",
-    {
-        "peaked": f"its largest weight is larger, but three more keys share the rest: {entropy(PEAKED):.2f} nats "
+    (
+        "peaked",
+        f"its largest weight is larger, but three more keys share the rest: {entropy(PEAKED):.2f} nats "
         f"against {entropy(SPLIT):.2f}. Entropy looks at all weights, not at the largest",
-        "split": f"{entropy(SPLIT):.2f} nats against {entropy(PEAKED):.2f}, although its largest weight is smaller: "
+    ),
+    (
+        "split",
+        f"{entropy(SPLIT):.2f} nats against {entropy(PEAKED):.2f}, although its largest weight is smaller: "
         "entropy looks at all of them",
-    },
+    ),
+    right="split",
 )
-PARTS = (
-    number(
-        "entropy",
-        "0.5 · ln 2 + 2 · 0.25 · ln 4",
-        H,
+PARTS = {
+    "entropy": Quantity(
+        (H, "0.5 · ln 2 + 2 · 0.25 · ln 4"),
         (H / math.log(2), "that is in bits, with log₂; asked is in nats, with ln"),
         (H / math.log(10), "that is with log₁₀; asked is with ln"),
         (-float(ROW.log().sum()), "each −ln w counts by its weight w"),
@@ -62,10 +60,8 @@ PARTS = (
         (0.5 * math.log(2) + 0.25 * math.log(4), "the third key is missing: there are two of weight 0.25"),
         (math.exp(H), "that is e^H, the number of keys in use"),
     ),
-    number(
-        "keys",
-        "e^H",
-        math.exp(H),
+    "keys": Quantity(
+        (math.exp(H), "e^H"),
         (3, "three keys have weight, but not alike: e^H is less than three"),
         (2**H, "2^H is for an entropy in bits; this one is in nats: e^H"),
         (1 / float((ROW**2).sum()), "that is 1/Σw², another count of keys; asked is e^H"),
@@ -73,63 +69,47 @@ PARTS = (
         (H, "that is H itself"),
         follows=("entropy", lambda given: given.exp()),
     ),
-    number(
-        "hidden",
-        "a weight of 0 adds nothing: w ln w goes to 0 with w",
-        entropy(HALVES),
+    "hidden": Quantity(
+        (entropy(HALVES), "a weight of 0 adds nothing: w ln w goes to 0 with w"),
         (1, "that is in bits; in nats it is ln 2"),
         (math.log(3), "a hidden key takes no part: two keys with a half each"),
         (0, "0 is for a single key; here are two"),
         (entropy(ROW), "that is the first row"),
     ),
-    number(
-        "most",
-        "all weights alike: 1/20",
-        MOST,
+    "most": Quantity(
+        (MOST, "all weights alike: 1/20"),
         (1, "entropy is not a share: it runs from 0 to ln n"),
         (KEYS, "that is how many keys are in use, e^H; the entropy is its logarithm"),
         (math.log2(KEYS), "that is in bits; asked is in nats"),
         (math.log10(KEYS), "that is with log₁₀; asked is with ln"),
         (MOST / KEYS, "that is one key's part; there are twenty"),
     ),
-    number(
-        "least",
-        "one weight is 1",
-        LEAST,
+    "least": Quantity(
+        (LEAST, "one weight is 1"),
         (1, "that is how many keys are in use, e^0; the entropy is 0"),
         (-1, "entropy is never negative"),
         (math.log(2), "one key can have everything"),
     ),
-    numbers(
-        "table",
-        ["entropy"],
-        "e^H of both",
-        IN_USE,
+    "table": Quantity(
+        (IN_USE, "e^H of both"),
         (IN_USE.flip(0), "the other way round: scaled comes first"),
         (2**PRINTED, "2^H is for bits; these are nats: e^H"),
         (PRINTED / MOST * KEYS, "H is a logarithm: not its share of the most, but e^H"),
         (PRINTED / MOST, "that is the share of the largest entropy; asked are keys, e^H"),
+        axes=("entropy",),
     ),
-    CHOICE,
+    "sharper": CHOICE,
+}
+TERMS = " + ".join(f"{shown(w)} · {shown(-w.log())}" for w in ROW)
+SOLUTION = (
+    f"entropy: −ln 0.5 = 0.6931 and −ln 0.25 = 1.3863, so H = {TERMS} = {shown(H)}.",
+    f"keys: e^{shown(H)} = {shown(math.exp(H))}, between 2 and 3.",
+    f"hidden: ln 2 = {shown(entropy(HALVES))}; a key without weight changes nothing.",
+    f"most: ln {KEYS} = {shown(MOST)}, all alike. least: {shown(LEAST)}, all on one.",
+    f"table: e^{PRINTED[0]:.2f} = {shown(IN_USE[0])} of {KEYS} keys with scaling, e^{PRINTED[1]:.2f} = "
+    f"{shown(IN_USE[1])} without: nearly one-hot.",
+    f"sharper: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """Term by term."""
-    terms = " + ".join(f"{shown(w)} · {shown(-w.log())}" for w in ROW)
-    return "\n\n".join(
-        [
-            f"entropy: −ln 0.5 = 0.6931 and −ln 0.25 = 1.3863, so H = {terms} = {shown(H)}.",
-            f"keys: e^{shown(H)} = {shown(math.exp(H))}, between 2 and 3.",
-            f"hidden: ln 2 = {shown(entropy(HALVES))}; a key without weight changes nothing.",
-            f"most: ln {KEYS} = {shown(MOST)}, all alike. least: {shown(LEAST)}, all on one.",
-            f"table: e^{PRINTED[0]:.2f} = {shown(IN_USE[0])} of {KEYS} keys with scaling, e^{PRINTED[1]:.2f} = "
-            f"{shown(IN_USE[1])} without: nearly one-hot.",
-            f"sharper: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     18,
     "Entropy, and keys in use",
@@ -137,5 +117,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"entropy": 1.5, "keys": 3, "most": 20, "table": [17.1, 0.47], "sharper": "peaked"}',
-    solution,
+    SOLUTION,
 )

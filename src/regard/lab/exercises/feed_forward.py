@@ -4,9 +4,7 @@ import torch
 
 from regard.lab.cost import operations
 from regard.lab.dimensions import BERT
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.quantity import number, numbers
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import FeedForward, MultiHeadAttention
 
@@ -53,94 +51,71 @@ def even(width: int) -> int:
 PROJECTIONS, PAIRS, FORWARD = counted(N)
 GROWTH = [after / before for before, after in zip(counted(N), counted(2 * N), strict=True)]
 CHOICE = Choice(
-    "moves",
     "which of the two looks at more than one row at a time?",
-    "attention",
-    {
-        "attention": "its weights mix the rows; feed-forward treats each row alone, with the same matrices",
-        "feed-forward": "it treats each token alone, with the same two matrices: nothing passes between tokens",
-    },
+    ("attention", "its weights mix the rows; feed-forward treats each row alone, with the same matrices"),
+    ("feed-forward", "it treats each token alone, with the same two matrices: nothing passes between tokens"),
+    right="attention",
 )
-PARTS = (
-    number(
-        "projections",
-        "four matrices of d × d, for each token",
-        PROJECTIONS,
+PARTS = {
+    "projections": Quantity(
+        (PROJECTIONS, "four matrices of d × d, for each token"),
         (PROJECTIONS * 3 // 4, "W_O is missing: there are four"),
         (PROJECTIONS // 4, "that is one of the four matrices, or d instead of d² for each of them"),
         (2 * PROJECTIONS, "additions counted too; asked are multiplications alone"),
         (PROJECTIONS // N, "that is one token; there are ten"),
     ),
-    number(
-        "pairs",
-        "n² pairs, d multiplications for the score and d for the value",
-        PAIRS,
+    "pairs": Quantity(
+        (PAIRS, "n² pairs, d multiplications for the score and d for the value"),
         (PAIRS // 2, "that is Q Kᵀ alone; the weights times V cost the same again"),
         (2 * PAIRS, "additions counted too; asked are multiplications alone"),
         (2 * N * D, "each of n queries meets each of n keys: n², not n"),
         (2 * N * N, "each pair costs d multiplications, not one"),
         (N * (N + 1) * D, "that is a causal mask's triangle; here every token sees every token"),
     ),
-    number(
-        "feedforward",
-        f"{D} · {WIDE} up and {WIDE} · {D} down, for each token",
-        FORWARD,
+    "feedforward": Quantity(
+        (FORWARD, f"{D} · {WIDE} up and {WIDE} · {D} down, for each token"),
         (FORWARD // 2, "that is one matrix; there is a way up and a way down"),
         (2 * FORWARD, "additions counted too; asked are multiplications alone"),
         (2 * N * D * D, f"the middle is {WIDE} numbers wide, not {D}"),
         (FORWARD * N, "each token goes through it alone: n, not n²"),
         (FORWARD // N, "that is one token; there are ten"),
     ),
-    numbers(
-        "doubled",
-        ["kind of work"],
-        "which of them is paid per token, which per pair?",
-        GROWTH,
+    "doubled": Quantity(
+        (GROWTH, "which of them is paid per token, which per pair?"),
         ([2, 2, 2], "pairs are n²: twice the tokens are four times the pairs"),
         ([4, 4, 4], "projections and feed-forward are paid per token, so they double"),
         ([4, 4, 2], "the projections are paid per token too: only pairs are quadratic"),
         ([2, 4, 4], "feed-forward treats each token alone: it doubles"),
+        axes=("kind of work",),
     ),
-    number(
-        "even",
-        "2 n² d = 8 n d²",
-        even(D),
+    "even": Quantity(
+        (even(D), "2 n² d = 8 n d²"),
         (2 * even(D), "each pair is paid twice, for its score and for its value: 2 n² d, not n² d"),
         (even(D) // 2, "feed-forward has two matrices: 8 n d², not 4 n d²"),
         (D, f"the middle is {WIDE} wide, not {D}: feed-forward costs 8 n d², not 2 n d²"),
         (N, "at 10 tokens pairs are still cheaper: 800 against 1,280"),
     ),
-    number(
-        "bert",
-        "n = 4 d, as before",
-        even(BERT.d_model),
+    "bert": Quantity(
+        (even(BERT.d_model), "n = 4 d, as before"),
         (BERT.d_model, "that is d_model; it is four times as many"),
         (2 * BERT.d_model, "feed-forward has two matrices: 2 n² d = 8 n d² gives n = 4 d, not 2 d"),
         (4 * BERT.d_k, "all heads together are d_model wide: twelve times 64"),
         (512, "that is the longest text BERT reads: there the pairs are the smaller part"),
         follows=("even", lambda given: given / D * BERT.d_model),
     ),
-    CHOICE,
+    "moves": CHOICE,
+}
+SOLUTION = (
+    f"The attention layer over {N} tokens; a multiplication and an addition are two FLOPs:",
+    str(attention(D).summary(N)),
+    f"projections: 4 n d² = 4 · {N} · {D}² = {PROJECTIONS:,}\n"
+    f"pairs:       2 n² d = 2 · {N}² · {D} = {PAIRS:,}\n"
+    f"feedforward: 2 n d · 4 d = 8 · {N} · {D}² = {FORWARD:,}, counted in the layer too",
+    f"doubled: {', '.join(shown(each) for each in GROWTH)}: only pairs are quadratic.",
+    f"even: 2 n² d = 8 n d² at n = 4 d = {even(D)}. bert: {even(BERT.d_model):,} tokens; at its 512, most of "
+    "the work is projections and feed-forward.",
+    f"moves: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The layers' own counts, and the law they follow."""
-    return "\n\n".join(
-        [
-            f"The attention layer over {N} tokens; a multiplication and an addition are two FLOPs:",
-            str(attention(D).summary(N)),
-            f"projections: 4 n d² = 4 · {N} · {D}² = {PROJECTIONS:,}\n"
-            f"pairs:       2 n² d = 2 · {N}² · {D} = {PAIRS:,}\n"
-            f"feedforward: 2 n d · 4 d = 8 · {N} · {D}² = {FORWARD:,}, counted in the layer too",
-            f"doubled: {', '.join(shown(each) for each in GROWTH)}: only pairs are quadratic.",
-            f"even: 2 n² d = 8 n d² at n = 4 d = {even(D)}. bert: {even(BERT.d_model):,} tokens; at its 512, most of "
-            "the work is projections and feed-forward.",
-            f"moves: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     13,
     "What attention and feed-forward cost",
@@ -148,5 +123,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"projections": 480, "pairs": 400, "doubled": [4, 4, 4], "even": 10, "moves": "feed-forward"}',
-    solution,
+    SOLUTION,
 )

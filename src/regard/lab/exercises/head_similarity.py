@@ -8,11 +8,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number
-from regard.lab.exercises.worked import shown
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, tensor
 
 MAPS = tensor([[[0.8, 0.2], [0.2, 0.8]], [[0.4, 0.6], [0.6, 0.4]], [[0.5, 0.5], [0.9, 0.1]]])
 A, B, C = MAPS
@@ -52,85 +49,67 @@ AVERAGE = float(sum(ABOVE)) / len(ABOVE)
 EVEN = torch.full((2, 2), 0.5, dtype=torch.float64)
 DOT = float((A * B).sum())
 CHOICE = Choice(
-    "shows",
     "weights are never negative: can two maps have a cosine of 0?",
-    "one",
-    {
-        "zero": "both maps are the same list of equal numbers: their cosine is 1, for equal lists are alike",
-        "one": "equal lists have cosine 1, although neither looks anywhere special: plain similarity of heads is high "
+    ("zero", "both maps are the same list of equal numbers: their cosine is 1, for equal lists are alike"),
+    (
+        "one",
+        "equal lists have cosine 1, although neither looks anywhere special: plain similarity of heads is high "
         "from the start, and only centering takes that away",
-        "undefined": "that is the centered one, where nothing is left; plain it is 1",
-    },
+    ),
+    ("undefined", "that is the centered one, where nothing is left; plain it is 1"),
+    right="one",
 )
-PARTS = (
-    number(
-        "plain",
-        "the four products added up, divided by both lengths",
-        PLAIN[0, 1],
+PARTS = {
+    "plain": Quantity(
+        (PLAIN[0, 1], "the four products added up, divided by both lengths"),
         (DOT, "that is the dot product; divide by both lengths"),
         (DOT / 2, "divided by the number of rows; a cosine divides by both lengths"),
         (CENTERED[0, 1], "that is the centered one"),
         (cosine(A, B.flip(0)), "row 1 belongs with row 1: you crossed them"),
-        (float((A - B).abs().mean()), "that is the mean difference; asked is the cosine"),
-        (float((A - B).norm()), "that is the distance; asked is the cosine"),
+        ((A - B).abs().mean(), "that is the mean difference; asked is the cosine"),
+        ((A - B).norm(), "that is the distance; asked is the cosine"),
     ),
-    number(
-        "centered",
-        "subtract ½, the mean of each row, then the cosine",
-        CENTERED[0, 1],
+    "centered": Quantity(
+        (CENTERED[0, 1], "subtract ½, the mean of each row, then the cosine"),
         (PLAIN[0, 1], "that is the plain one: subtract the mean of each row first"),
         (1, "opposite, not alike: where head 1 looks more than evenly, head 2 looks less"),
         (0, "what is left of both points in opposite directions; 0 would be unrelated"),
-        (float(((A - EVEN) * (B - EVEN)).sum()), "that is the dot product after centering; divide by both lengths"),
+        (((A - EVEN) * (B - EVEN)).sum(), "that is the dot product after centering; divide by both lengths"),
     ),
-    number(
-        "self",
-        "a list of numbers and itself",
-        PLAIN[0, 0],
-        (float((A * A).sum()), "that is the square of its length; divide by the length twice"),
+    "self": Quantity(
+        (PLAIN[0, 0], "a list of numbers and itself"),
+        ((A * A).sum(), "that is the square of its length; divide by the length twice"),
         (0, "a head is as like itself as can be: 1"),
-        (float(A.norm()), "that is its length"),
+        (A.norm(), "that is its length"),
         digits=3,
     ),
-    number(
-        "average",
-        "three pairs: 1 and 2, 1 and 3, 2 and 3",
-        AVERAGE,
-        (float(PLAIN.mean()), "the diagonal was counted too: a head is no pair with itself"),
+    "average": Quantity(
+        (AVERAGE, "three pairs: 1 and 2, 1 and 3, 2 and 3"),
+        (PLAIN.mean(), "the diagonal was counted too: a head is no pair with itself"),
         (AVERAGE * 3, "that is the sum; divide by three"),
         (float(CENTERED.sum() - CENTERED.trace()) / 6, "that is with centered similarity"),
-        (float(PLAIN[1, 2]), "that is the pair that is most alike, 2 and 3; asked is the mean of all three"),
+        (PLAIN[1, 2], "that is the pair that is most alike, 2 and 3; asked is the mean of all three"),
     ),
-    number(
-        "pairs",
-        "each of eight with seven others, and each pair twice",
-        math.comb(HEADS, 2),
+    "pairs": Quantity(
+        (math.comb(HEADS, 2), "each of eight with seven others, and each pair twice"),
         (HEADS * (HEADS - 1), "each pair was counted twice"),
         (HEADS**2, "a head is no pair with itself, and each pair was counted twice"),
         (math.comb(HEADS, 2) + HEADS, "a head is no pair with itself"),
         (HEADS // 2, "every head is compared with every other, not with one partner"),
     ),
-    CHOICE,
+    "shows": CHOICE,
+}
+ROWS = "\n".join(f"  head {index}   {shown(row)}" for index, row in enumerate(PLAIN, 1))
+SOLUTION = (
+    f"plain: 0.8·0.4 + 0.2·0.6 + 0.2·0.6 + 0.8·0.4 = {shown(DOT)}, lengths {shown(A.norm())} and "
+    f"{shown(B.norm())}: {shown(PLAIN[0, 1])}.",
+    f"centered: [0.3, −0.3, −0.3, 0.3] and [−0.1, 0.1, 0.1, −0.1] point in opposite directions: "
+    f"{shown(CENTERED[0, 1])}.",
+    f"All three, self on the diagonal ({shown(PLAIN[0, 0])}):\n{ROWS}",
+    f"average: ({' + '.join(shown(each) for each in ABOVE)}) / 3 = {shown(AVERAGE)}. With the diagonal it "
+    f"would be {shown(PLAIN.mean())}: a table of head similarity must say which it means.",
+    f"pairs: {HEADS} · {HEADS - 1} / 2 = {math.comb(HEADS, 2)}. shows: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The similarities as the library has them, and the first by hand."""
-    rows = "\n".join(f"  head {index}   {shown(row)}" for index, row in enumerate(PLAIN, 1))
-    return "\n\n".join(
-        [
-            f"plain: 0.8·0.4 + 0.2·0.6 + 0.2·0.6 + 0.8·0.4 = {shown(DOT)}, lengths {shown(A.norm())} and "
-            f"{shown(B.norm())}: {shown(PLAIN[0, 1])}.",
-            f"centered: [0.3, −0.3, −0.3, 0.3] and [−0.1, 0.1, 0.1, −0.1] point in opposite directions: "
-            f"{shown(CENTERED[0, 1])}.",
-            f"All three, self on the diagonal ({shown(PLAIN[0, 0])}):\n{rows}",
-            f"average: ({' + '.join(shown(each) for each in ABOVE)}) / 3 = {shown(AVERAGE)}. With the diagonal it "
-            f"would be {shown(PLAIN.mean())}: a table of head similarity must say which it means.",
-            f"pairs: {HEADS} · {HEADS - 1} / 2 = {math.comb(HEADS, 2)}. shows: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     20,
     "How alike two heads are",
@@ -138,5 +117,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"plain": 0.88, "centered": 1, "average": 0.9, "pairs": 56, "shows": "zero"}',
-    solution,
+    SOLUTION,
 )

@@ -3,9 +3,7 @@
 import torch
 
 from regard.lab.dimensions import MODELS
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.quantity import number
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import KVCache
 
@@ -46,20 +44,15 @@ SHARED = cached(1, kv_heads=SHAPE.heads) / TOKEN
 WITHOUT = sum(range(1, SHORT + 1))
 MAP = torch.empty(TEXT, TEXT, dtype=torch.float16, device="meta").nbytes
 CHOICE = Choice(
-    "queries",
     "who looks at an old query?",
-    "not-asked-again",
-    {
-        "too-large": "a query is as large as a key; it is left out because nothing would ever read it",
-        "not-asked-again": "a later token brings its own query and looks at old keys and values, never at old queries",
-        "same-as-keys": "W_Q and W_K differ, and there are four query heads for one head of keys",
-    },
+    ("too-large", "a query is as large as a key; it is left out because nothing would ever read it"),
+    ("not-asked-again", "a later token brings its own query and looks at old keys and values, never at old queries"),
+    ("same-as-keys", "W_Q and W_K differ, and there are four query heads for one head of keys"),
+    right="not-asked-again",
 )
-PARTS = (
-    number(
-        "token",
-        "keys and values · layers · heads of keys · width · bytes",
-        TOKEN,
+PARTS = {
+    "token": Quantity(
+        (TOKEN, "keys and values · layers · heads of keys · width · bytes"),
         (TOKEN // 2, "keys alone, or one byte a number: values are kept too, and each number takes two bytes"),
         (TOKEN // LAYERS, "that is one layer"),
         (TOKEN // SHAPE.kv_heads, "that is one head of keys and values; there are eight"),
@@ -68,10 +61,8 @@ PARTS = (
         (TOKEN / 1024, "that is KiB; asked are bytes"),
         (TOKEN // 2 * 3, "queries are not kept: only keys and values"),
     ),
-    number(
-        "text",
-        f"{TEXT:,} times one token",
-        WHOLE,
+    "text": Quantity(
+        (WHOLE, f"{TEXT:,} times one token"),
         (WHOLE * GIB, "those are bytes; divide by 2³⁰"),
         (WHOLE * 1024, "those are MiB; divide by 1,024 once more"),
         (WHOLE * GIB / 1e9, "that is with 10⁹ bytes, GB; GiB are 2³⁰"),
@@ -79,63 +70,47 @@ PARTS = (
         (WHOLE / 2, "keys alone; there are values too"),
         follows=("token", lambda given: given * TEXT / GIB),
     ),
-    number(
-        "shared",
-        "32 heads instead of 8",
-        SHARED,
+    "shared": Quantity(
+        (SHARED, "32 heads instead of 8"),
         (1 / SHARED, "the other way round: it would be more, not less"),
         (SHAPE.heads, "there are 8 heads of keys already, not one"),
         (2 * SHARED, "keys and values both grow by the same factor; the factor is not doubled"),
     ),
-    number(
-        "with",
-        "each token once, when it comes",
-        SHORT,
+    "with": Quantity(
+        (SHORT, "each token once, when it comes"),
         (WITHOUT, "that is without the cache"),
         (1, "that is per token; there are a hundred"),
         (SHORT**2, "nothing is computed twice: that is what the cache is for"),
         (2 * SHORT, "keys alone are asked, not values"),
     ),
-    number(
-        "without",
-        "1 + 2 + … + 100",
-        WITHOUT,
+    "without": Quantity(
+        (WITHOUT, "1 + 2 + … + 100"),
         (SHORT**2, "at step i there are i tokens, not 100: 1 + 2 + … + 100"),
         (SHORT * (SHORT - 1) // 2, "step i computes the keys of i tokens, the new one included: n(n + 1)/2"),
         (SHORT, "that is with the cache"),
         (SHORT**2 // 2, "nearly: the sum is n(n + 1)/2"),
     ),
-    number(
-        "map",
-        "n² numbers of two bytes",
-        MAP,
+    "map": Quantity(
+        (MAP, "n² numbers of two bytes"),
         (MAP // 2, "that is how many numbers there are; each takes two bytes"),
         (2 * MAP, "two bytes a number, not four"),
         (TEXT * BYTES, "n² numbers, not n: flash attention holds of the order of n"),
         (MAP / 2**20, "that is MiB; asked are bytes"),
         (MAP * SHAPE.heads, "that is all heads; asked is one"),
     ),
-    CHOICE,
+    "queries": CHOICE,
+}
+SOLUTION = (
+    f"token: 2 · {LAYERS} · {SHAPE.kv_heads} · {SHAPE.d_k} · {BYTES} = {TOKEN:,} bytes, {TOKEN // 1024} KiB; "
+    f"a `regard.nn.KVCache` with these sizes says the same. text: {TEXT:,} · {TOKEN:,} / 2³⁰ = {shown(WHOLE)} "
+    "GiB for one conversation.",
+    f"shared: {SHAPE.heads} / {SHAPE.kv_heads} = {shown(SHARED)}, which is why heads share keys and values "
+    "(grouped-query attention).",
+    f"with: {SHORT}. without: 1 + 2 + … + {SHORT} = {SHORT} · {SHORT + 1} / 2 = {WITHOUT:,}.",
+    f"map: {TEXT:,}² · {BYTES} = {MAP:,} bytes, {MAP // 2**20} MiB for one head of one layer. Flash attention "
+    "holds a tile of it at a time; exercise 16 shows how that can be exact.",
+    f"queries: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The products, and what the library's own cache holds."""
-    return "\n\n".join(
-        [
-            f"token: 2 · {LAYERS} · {SHAPE.kv_heads} · {SHAPE.d_k} · {BYTES} = {TOKEN:,} bytes, {TOKEN // 1024} KiB; "
-            f"a `regard.nn.KVCache` with these sizes says the same. text: {TEXT:,} · {TOKEN:,} / 2³⁰ = {shown(WHOLE)} "
-            "GiB for one conversation.",
-            f"shared: {SHAPE.heads} / {SHAPE.kv_heads} = {shown(SHARED)}, which is why heads share keys and values "
-            "(grouped-query attention).",
-            f"with: {SHORT}. without: 1 + 2 + … + {SHORT} = {SHORT} · {SHORT + 1} / 2 = {WITHOUT:,}.",
-            f"map: {TEXT:,}² · {BYTES} = {MAP:,} bytes, {MAP // 2**20} MiB for one head of one layer. Flash attention "
-            "holds a tile of it at a time; exercise 16 shows how that can be exact.",
-            f"queries: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     15,
     "The cache of keys and values",
@@ -143,5 +118,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"token": 524288, "text": 4, "with": 10000, "without": 10000, "queries": "too-large"}',
-    solution,
+    SOLUTION,
 )

@@ -3,10 +3,8 @@
 import torch
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown, softmax, steps
+from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
+from regard.lab.exercises.worked import shown, softmax, steps, tensor
 from regard.lab.patterns.task import layers_needed
 from regard.spec.masks import Causal, Full, Global, Window, local
 from regard.spec.scores import Dot
@@ -40,65 +38,50 @@ WITH_GLOBAL = (local(WIDTH) | Global([0])).pairs(N)
 FAR = local(WIDTH).pairs(LONG)
 LAYERS, _ = layers_needed(local(WIDTH), N)
 SHORTCUT, _ = layers_needed(local(WIDTH) | Global([0]), N)
-PARTS = (
-    number(
-        "full",
-        "each token with each token",
-        FULL,
+PARTS = {
+    "full": Quantity(
+        (FULL, "each token with each token"),
         (N * (N - 1), "a token sees itself too"),
         (N, "each token sees each: n · n"),
         (N * (N - 1) // 2, "a pair has a direction: who looks at whom"),
     ),
-    number(
-        "causal",
-        "1 + 2 + … + 6",
-        HALF,
+    "causal": Quantity(
+        (HALF, "1 + 2 + … + 6"),
         (N * (N - 1) // 2, "a token sees itself too: ≤ i, not < i"),
         (FULL // 2, "nearly half: the diagonal belongs to it as a whole, n(n + 1)/2"),
         (FULL, "that is without a mask"),
     ),
-    number(
-        "local",
-        "three a token, less what is missing at the two ends",
-        BAND,
+    "local": Quantity(
+        (BAND, "three a token, less what is missing at the two ends"),
         (N * WIDTH, "tokens 0 and 5 have one neighbor only"),
         (2 * N - 2, "a token sees itself too"),
         (Window(WIDTH - 1, 0).pairs(N), "that is a window of three that only looks back"),
         (Window(WIDTH, WIDTH).pairs(N), "a window of 3 is 3 keys in all, one to either side; not 3 to either side"),
         (2 * N - 1, "that is a window that looks back by one: the token after is visible too"),
     ),
-    number(
-        "global",
-        "the window, the rest of row 0 and the rest of column 0",
-        WITH_GLOBAL,
+    "global": Quantity(
+        (WITH_GLOBAL, "the window, the rest of row 0 and the rest of column 0"),
         (BAND + 2 * N, "some pairs of row 0 and column 0 are in the window already: count them once"),
         (BAND + N - 2, "both ways: token 0 sees all, and is seen by all"),
         (BAND + 2 * N - 1, "some pairs of row 0 and column 0 are in the window already: count them once"),
         (BAND, "that is the window alone"),
     ),
-    number(
-        "long",
-        "three a token, less what is missing at the two ends",
-        FAR,
+    "long": Quantity(
+        (FAR, "three a token, less what is missing at the two ends"),
         (LONG * WIDTH, "the first and the last token have one neighbor only"),
         (LONG**2, "that is without a mask: the window grows with n, not with n²"),
         (LONG * (LONG + 1) // 2, "that is the causal mask"),
         (LONG * BAND // N, "the ends cost two pairs at any length, not a share of all"),
     ),
-    number(
-        "layers",
-        "each layer carries it one place further",
-        LAYERS,
+    "layers": Quantity(
+        (LAYERS, "each layer carries it one place further"),
         (1, "in one layer token 5 sees only 4 and itself"),
         (2, "a window of 3 reaches one place a layer, not 3"),
         (3, "a window of 3 reaches one place a layer to the left, not two"),
         (N, "from 5 to 0 there are five places"),
     ),
-    numbers(
-        "weights",
-        ("query", "key"),
-        "hide what lies above the diagonal, then softmax over what is left of each row",
-        CAUSAL,
+    "weights": Quantity(
+        (CAUSAL, "hide what lies above the diagonal, then softmax over what is left of each row"),
         (OPEN, "that is without the mask: row 1 may see position 0 only"),
         (OPEN * TRIANGLE, "hidden after softmax: the rows no longer sum to 1. Hide the scores, before it"),
         (softmax(SCORES * TRIANGLE), "a score of 0 hides nothing, for e^0 = 1; hidden is −∞"),
@@ -109,27 +92,20 @@ PARTS = (
         ),
         (softmax(SCORES.mT, mask=Causal()).mT, "softmax over the wrong axis: rows must sum to 1"),
         (TRIANGLE / TRIANGLE.sum(1, keepdim=True), "the visible ones alike: their scores are missing"),
+        axes=("query", "key"),
         rows_sum=1.0,
     ),
+}
+NAMES = ["t0", "t1", "t2"]
+EXPLAINED = explain(SCORES, KEYS, KEYS, score=Dot(), mask=Causal(), query_tokens=NAMES, key_tokens=NAMES, row=1)
+SOLUTION = (
+    f"full: {N}² = {FULL}. causal: {N} · {N + 1} / 2 = {HALF}. local: {WIDTH} · {N} − 2 = {BAND}. "
+    f"global: {BAND} and {N - 2} more in row 0 and in column 0, {WITH_GLOBAL}. "
+    f"long: {WIDTH} · {LONG:,} − 2 = {FAR:,}, where full attention has {LONG**2:,}.",
+    f"layers: {LAYERS}, one place each; with the global token any token knows of any other after {SHORTCUT}.",
+    steps(EXPLAINED, "Mask", "Weights"),
+    f"weights: {shown(CAUSAL)}; hidden pairs have none, and each row sums to 1 over what it sees.",
 )
-
-
-def solution(width: int) -> str:
-    """The counts from the masks themselves, and the weights by explain."""
-    names = ["t0", "t1", "t2"]
-    told = explain(SCORES, KEYS, KEYS, score=Dot(), mask=Causal(), query_tokens=names, key_tokens=names, row=1)
-    return "\n\n".join(
-        [
-            f"full: {N}² = {FULL}. causal: {N} · {N + 1} / 2 = {HALF}. local: {WIDTH} · {N} − 2 = {BAND}. "
-            f"global: {BAND} and {N - 2} more in row 0 and in column 0, {WITH_GLOBAL}. "
-            f"long: {WIDTH} · {LONG:,} − 2 = {FAR:,}, where full attention has {LONG**2:,}.",
-            f"layers: {LAYERS}, one place each; with the global token any token knows of any other after {SHORTCUT}.",
-            steps(told, width, "Mask", "Weights").rstrip(),
-            f"weights: {shown(CAUSAL)}; hidden pairs have none, and each row sums to 1 over what it sees.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     19,
     "Full, causal and local masks",
@@ -137,5 +113,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"full": 30, "causal": 15, "local": 18, "weights": [[0.09, 0, 0], [0.42, 0.16, 0], [0.67, 0.24, 0.09]]}',
-    solution,
+    SOLUTION,
 )

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number
-from regard.lab.exercises.worked import shown, steps
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, steps, tensor
 from regard.lab.maps import attend_statistics
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
@@ -62,99 +59,76 @@ def additive(a: Tensor, b: Tensor) -> float:
 
 
 CHOICE = Choice(
-    "wider",
     "who multiplies q and k number by number?",
-    "additive",
-    {
-        "dot": "the third number of k has no partner in q: dot products need equal widths",
-        "cosine": "a dot product is inside: the third number of k has no partner in q",
-        "additive": "W₂ becomes 2 × 3, and W₁q and W₂k still have two numbers each (general works too: W 2 × 3)",
-    },
+    ("dot", "the third number of k has no partner in q: dot products need equal widths"),
+    ("cosine", "a dot product is inside: the third number of k has no partner in q"),
+    ("additive", "W₂ becomes 2 × 3, and W₁q and W₂k still have two numbers each (general works too: W 2 × 3)"),
+    right="additive",
 )
-PARTS = (
-    number(
-        "dot",
-        "1 · 4 + 2 · 3",
-        DOT,
+PARTS = {
+    "dot": Quantity(
+        (DOT, "1 · 4 + 2 · 3"),
         (SCALED, "already divided by √d_k; that is the next part"),
         (COSINE, "already divided by the lengths; that is 'cosine'"),
-        (float(Q.norm() * K.norm()), "that is ‖q‖ · ‖k‖: what the score would be if both pointed the same way"),
-        (float(Q.sum() * K.sum()), "you multiplied the sums; multiply number by number, then add"),
-        (float(Q @ K.flip(0)), "first with first and second with second: you crossed them"),
+        (Q.norm() * K.norm(), "that is ‖q‖ · ‖k‖: what the score would be if both pointed the same way"),
+        (Q.sum() * K.sum(), "you multiplied the sums; multiply number by number, then add"),
+        (Q @ K.flip(0), "first with first and second with second: you crossed them"),
     ),
-    number(
-        "scaled",
-        "divide by √d_k, the root of the width of a key",
-        SCALED,
+    "scaled": Quantity(
+        (SCALED, "divide by √d_k, the root of the width of a key"),
         (DOT, "the division by √d_k is missing"),
         (DOT / 2, "divided by d_k = 2; it is √d_k = 1.414"),
         (DOT * math.sqrt(2), "multiplied by √d_k; divide"),
         (DOT / float(K.norm()), "divided by the length of the key, 5; d_k is how many numbers it has"),
     ),
-    number(
-        "cosine",
-        "divide the dot product by both lengths, √5 and 5",
-        COSINE,
+    "cosine": Quantity(
+        (COSINE, "divide the dot product by both lengths, √5 and 5"),
         (DOT / float(K.norm()), "divided by the length of k alone; q has one too"),
         (DOT / float(Q.norm()), "divided by the length of q alone; k has one too"),
         (DOT / float(Q.norm() * K.norm()) ** 2, "divided by the squared lengths: take the roots, √5 and √25"),
         (math.acos(COSINE), "that is the angle itself, in radians; the score is its cosine"),
         (math.degrees(math.acos(COSINE)), "that is the angle itself, in degrees; the score is its cosine"),
     ),
-    number(
-        "general",
-        "first qᵀW, a row of two numbers, then its dot product with k",
-        GENERAL,
-        (float(K @ W @ Q), "query and key have changed places (or W was transposed): qᵀWk is not kᵀWq"),
+    "general": Quantity(
+        (GENERAL, "first qᵀW, a row of two numbers, then its dot product with k"),
+        (K @ W @ Q, "query and key have changed places (or W was transposed): qᵀWk is not kᵀWq"),
         (DOT, "W is missing; with W the unit matrix this would be right"),
         (GENERAL / math.sqrt(2), "divided by √d_k; the general score is not scaled, W can learn to"),
-        (float(Q @ W.abs() @ K), "the sign of −1 in W was lost"),
+        (Q @ W.abs() @ K, "the sign of −1 in W was lost"),
     ),
-    number(
-        "additive",
-        "W₁q and W₂k are added first, then tanh of each number, then the weighted sum by v",
-        ADDITIVE,
-        (float(V @ HIDDEN), "tanh is missing: without it the score would be a plain sum, and q and k would not meet"),
+    "additive": Quantity(
+        (ADDITIVE, "W₁q and W₂k are added first, then tanh of each number, then the weighted sum by v"),
+        (V @ HIDDEN, "tanh is missing: without it the score would be a plain sum, and q and k would not meet"),
         (math.tanh(float(V @ HIDDEN)), "tanh comes before v, on each hidden number: v · tanh(…), not tanh(v · …)"),
         (
             float(V @ (torch.tanh(W_1 @ Q) + torch.tanh(W_2 @ K))),
             "tanh was taken of W₁q and of W₂k apart: then q would add the same to every key, and softmax forgets that",
         ),
-        (float(torch.tanh(HIDDEN).sum()), "v is missing: its numbers weigh the hidden ones"),
+        (torch.tanh(HIDDEN).sum(), "v is missing: its numbers weigh the hidden ones"),
         (additive(Q @ W_1, K @ W_2), "the matrices were transposed: here they stand before a column, row by row"),
         (additive(W_1 @ Q, 0 * Q), "W₂k is missing: the score would not know the key"),
         (CONCAT, "that is relu, the next part; here it is tanh"),
     ),
-    number(
-        "concat",
-        "the hidden numbers are those of 'additive'; relu makes negative ones 0",
-        CONCAT,
-        (float(V @ HIDDEN), "relu is missing, or came after v: it acts on each hidden number"),
+    "concat": Quantity(
+        (CONCAT, "the hidden numbers are those of 'additive'; relu makes negative ones 0"),
+        (V @ HIDDEN, "relu is missing, or came after v: it acts on each hidden number"),
         (ADDITIVE, "that is tanh, the part before; here it is relu"),
-        (float(HIDDEN.relu().sum()), "v is missing: its numbers weigh the hidden ones"),
-        (float(V @ HIDDEN.abs()), "relu makes a negative number 0; you dropped its sign"),
+        (HIDDEN.relu().sum(), "v is missing: its numbers weigh the hidden ones"),
+        (V @ HIDDEN.abs(), "relu makes a negative number 0; you dropped its sign"),
     ),
-    CHOICE,
+    "wider": CHOICE,
+}
+EXPLAINED = explain(Q[None], K[None], K[None], score=SCORES["additive"])
+SOLUTION = (
+    f"dot       1·4 + 2·3 = {shown(DOT)}\n"
+    f"scaled    {shown(DOT)} / √2 = {shown(SCALED)}\n"
+    f"cosine    {shown(DOT)} / ({shown(Q.norm())} · {shown(K.norm())}) = {shown(COSINE)}\n"
+    f"general   qᵀW = {shown(Q @ W)}, times k: {shown(GENERAL)}\n"
+    f"additive  {shown(ADDITIVE)}, worked out below\n"
+    f"concat    W₁q + W₂k = {shown(HIDDEN)}, relu {shown(HIDDEN.relu())}, times v: {shown(CONCAT)}",
+    steps(EXPLAINED, stop="Scores"),
+    f"wider: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The additive score worked out, the others in a line each."""
-    told = explain(Q[None], K[None], K[None], score=SCORES["additive"])
-    return "\n\n".join(
-        [
-            f"dot       1·4 + 2·3 = {shown(DOT)}\n"
-            f"scaled    {shown(DOT)} / √2 = {shown(SCALED)}\n"
-            f"cosine    {shown(DOT)} / ({shown(Q.norm())} · {shown(K.norm())}) = {shown(COSINE)}\n"
-            f"general   qᵀW = {shown(Q @ W)}, times k: {shown(GENERAL)}\n"
-            f"additive  {shown(ADDITIVE)}, worked out below\n"
-            f"concat    W₁q + W₂k = {shown(HIDDEN)}, relu {shown(HIDDEN.relu())}, times v: {shown(CONCAT)}",
-            steps(told, width, stop="Scores").rstrip(),
-            f"wider: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     4,
     "Six scores for one pair",
@@ -162,5 +136,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"dot": 5, "scaled": 5, "cosine": 2, "general": 10, "additive": 1.5, "concat": 1.5, "wider": "dot"}',
-    solution,
+    SOLUTION,
 )

@@ -1,15 +1,10 @@
 """Exercise 12: two heads, put side by side and mixed by W_O."""
 
 import torch
-from torch import Tensor
 
-from regard.engine.attend import attend
 from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import numbers
-from regard.lab.exercises.worked import shown, steps
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, steps, tensor, weights
 
 VALUES = tensor([[[0, 1], [2, 3]], [[2, -3], [4, 1]]])  # head, token, dimension
 W_O = tensor([[1, 0, 1], [0, 1, 1], [2, 0, 0], [0, -1, 1]])
@@ -34,107 +29,78 @@ Compute:
            its-own or none"""
 
 
-def attended() -> Tensor:
-    """The output of each head, (head, d_v), by `attend`."""
-    zeros = torch.zeros(1, H, 2, D_V, dtype=torch.float64)
-    out = attend(zeros[:, :, :1], zeros, VALUES[None])
-    assert isinstance(out, Tensor)
-    return out[0, :, 0]
-
-
-HEADS = attended()
+QUERY, KEYS = torch.zeros(1, D_V, dtype=torch.float64), torch.zeros(2, D_V, dtype=torch.float64)
+HEADS = (weights(QUERY, KEYS) @ VALUES)[:, 0]
 CONCAT = HEADS.flatten()
 OUTPUT = CONCAT @ W_O
 SHARES = torch.stack([head @ rows for head, rows in zip(HEADS, W_O.split(D_V), strict=True)])
 CHOICE = Choice(
-    "without",
     "where do the numbers of head 1 stand in concat?",
-    "its-own",
-    {
-        "all": "without W_O nothing mixes the heads: head 1 fills the first d_v dimensions and no other",
-        "its-own": "the first d_v dimensions; mixing the heads is what W_O is for",
-        "none": "its numbers are there, in the first d_v dimensions",
-    },
+    ("all", "without W_O nothing mixes the heads: head 1 fills the first d_v dimensions and no other"),
+    ("its-own", "the first d_v dimensions; mixing the heads is what W_O is for"),
+    ("none", "its numbers are there, in the first d_v dimensions"),
+    right="its-own",
 )
-PARTS = (
-    numbers(
-        "heads",
-        ("head", "dimension"),
-        "scores 0 and 0, weights ½ and ½: the mean of the two values",
-        HEADS,
+PARTS = {
+    "heads": Quantity(
+        (HEADS, "scores 0 and 0, weights ½ and ½: the mean of the two values"),
         (VALUES.sum(1), "that is the sum of the values; the weights are ½ each, for they sum to 1"),
         (VALUES.mean(0), "that is the mean over the heads; each head has an output of its own"),
         (VALUES[:, 0], "those are the first token's values; a query of zeros scores both keys alike"),
         (torch.zeros(H, D_V), "the query is 0, not the values: scores of 0 give weights of ½"),
+        axes=("head", "dimension"),
     ),
-    numbers(
-        "concat",
-        ["place"],
-        "all of head 1, then all of head 2",
-        CONCAT,
+    "concat": Quantity(
+        (CONCAT, "all of head 1, then all of head 2"),
         (HEADS.mT.flatten(), "interleaved: first all numbers of head 1, then all of head 2"),
         (HEADS.flip(0).flatten(), "head 2 stands first"),
         (HEADS.sum(0), "added; the heads are put side by side, so that none is lost in the other"),
         (HEADS.mean(0), "averaged; the heads are put side by side, so that none is lost in the other"),
+        axes=("place",),
         follows=("heads", lambda given: given.flatten()),
     ),
-    numbers(
-        "output",
-        ["dimension of the model"],
-        "each column of W_O times the four numbers",
-        OUTPUT,
+    "output": Quantity(
+        (OUTPUT, "each column of W_O times the four numbers"),
         (HEADS.mT.flatten() @ W_O, "the heads were interleaved before W_O: first all of head 1, then all of head 2"),
         (HEADS.flip(0).flatten() @ W_O, "head 2 stood first: its numbers belong to the last two rows of W_O"),
         (SHARES[0], "that is what head 1 adds; head 2 is missing"),
         (SHARES[1], "that is what head 2 adds; head 1 is missing"),
         (SHARES.mean(0), "what the heads add is added up, not averaged"),
         (W_O @ tensor([1, 1, 1]), "that is the sum of each row of W_O; multiply columns with concat"),
+        axes=("dimension of the model",),
         follows=("concat", lambda given: given @ W_O),
     ),
-    numbers(
-        "shares",
-        ("head", "dimension of the model"),
-        "head 1 times the first two rows of W_O, head 2 times the last two",
-        SHARES,
+    "shares": Quantity(
+        (SHARES, "head 1 times the first two rows of W_O, head 2 times the last two"),
         (SHARES.flip(0), "the heads have changed places"),
         (
             torch.stack([head @ rows for head, rows in zip(HEADS, W_O.split(D_V)[::-1], strict=True)]),
             "each head was multiplied with the other's rows of W_O: head 1 has the first two",
         ),
         (OUTPUT.expand(H, D_MODEL) / H, "the output was halved; each head adds what its own rows of W_O make of it"),
+        axes=("head", "dimension of the model"),
     ),
-    numbers(
-        "shape",
-        ["side"],
-        "in: h · d_v, out: d_model",
-        [12 * 64, 1024],
+    "shape": Quantity(
+        ([12 * 64, 1024], "in: h · d_v, out: d_model"),
         ([1024, 1024], "d_model × d_model only where h · d_v = d_model; here it is 768"),
         ([1024, 768], "transposed: tokens are rows, so the rows of W_O take what comes in"),
         ([64, 1024], "that is the part of one head; all twelve stand one below the other"),
         ([12, 64], "that is what comes in, before it is put side by side"),
+        axes=("side",),
     ),
-    CHOICE,
+    "without": CHOICE,
+}
+EXPLAINED = explain(QUERY, KEYS, VALUES[0], key_tokens=["token 1", "token 2"])
+SOLUTION = (
+    steps(EXPLAINED, "Exponentials"),
+    f"heads: {shown(HEADS[0])} and, in the same way, {shown(HEADS[1])}. concat: {shown(CONCAT)}.",
+    f"output: {shown(CONCAT)} · W_O = {shown(OUTPUT)}.",
+    f"shares: {shown(HEADS[0])} · first two rows = {shown(SHARES[0])}, {shown(HEADS[1])} · last two rows = "
+    f"{shown(SHARES[1])}; their sum is the output. So W_O is a small matrix for each head, and a head that is "
+    "taken out takes just its share away.",
+    f"shape: 12 · 64 = {12 * 64} rows, {1024:,} columns.",
+    f"without: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """Head 1 by explain, then the projection."""
-    zeros = torch.zeros(1, H, 2, D_V, dtype=torch.float64)
-    told = explain(zeros[:, :, :1], zeros, VALUES[None], key_tokens=["token 1", "token 2"])
-    return "\n\n".join(
-        [
-            steps(told, width, "Exponentials").rstrip(),
-            f"heads: {shown(HEADS[0])} and, in the same way, {shown(HEADS[1])}. concat: {shown(CONCAT)}.",
-            f"output: {shown(CONCAT)} · W_O = {shown(OUTPUT)}.",
-            f"shares: {shown(HEADS[0])} · first two rows = {shown(SHARES[0])}, {shown(HEADS[1])} · last two rows = "
-            f"{shown(SHARES[1])}; their sum is the output. So W_O is a small matrix for each head, and a head that is "
-            "taken out takes just its share away.",
-            f"shape: 12 · 64 = {12 * 64} rows, {1024:,} columns.",
-            f"without: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     12,
     "Two heads and W_O",
@@ -142,5 +108,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"heads": [[2, 4], [6, -2]], "concat": [1, 3, 2, -1], "output": [1, 1, 1], "without": "all"}',
-    solution,
+    SOLUTION,
 )

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import Mistake, Quantity, number, numbers
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
 from regard.lab.exercises.three_words import OUTPUTS, X
-from regard.lab.exercises.worked import shown, softmax, steps, weights
+from regard.lab.exercises.worked import shown, softmax, steps, tensor, weights
 from regard.spec.biases import ALiBi
 from regard.spec.positions import rotary
 
@@ -67,13 +64,10 @@ BIAS = -SLOPES[0] * OFFSET
 WEIGHTS = softmax(BIAS)
 PLAIN = float(QUERY @ KEY)
 CHOICE = Choice(
-    "reaches",
     "Q, K and V are all made from the same row",
-    "Q-K-and-V",
-    {
-        "Q-and-K": "V = (x + p) · W_V, so what is added to the embedding is handed over too; rotary leaves V alone",
-        "Q-K-and-V": "all three are projections of x + p; rotary positions and ALiBi leave V alone",
-    },
+    ("Q-and-K", "V = (x + p) · W_V, so what is added to the embedding is handed over too; rotary leaves V alone"),
+    ("Q-K-and-V", "all three are projections of x + p; rotary positions and ALiBi leave V alone"),
+    right="Q-K-and-V",
 )
 ANGLES = (
     (PLAIN, "that is q · k without any turning, or turned by degrees: positions are radians here"),
@@ -81,89 +75,69 @@ ANGLES = (
     (2 * math.cos(FIRST), "k was not turned: it stands at position 1, not 0"),
     (2 * math.cos(FIRST) * math.cos(SECOND), "only the cosines were multiplied; the second numbers count too"),
 )
-PARTS = (
-    Quantity(
-        "shuffled",
-        ("word", "dimension"),
-        "does any word care where the others stand?",
-        SHUFFLED,
-        (
-            Mistake(OUTPUTS, "the words have changed places, so their outputs do: row 1 belongs to Word 3 now"),
-            Mistake(OUTPUTS[[1, 2, 0]], "the other way round: row 1 is the word that comes first, Word 3"),
-            Mistake(X[ORDER], "these are the words; their outputs are asked"),
-            Mistake(OUTPUTS.flip(0), "that is the order 3, 2, 1"),
-        ),
+PARTS = {
+    "shuffled": Quantity(
+        (SHUFFLED, "does any word care where the others stand?"),
+        (OUTPUTS, "the words have changed places, so their outputs do: row 1 belongs to Word 3 now"),
+        (OUTPUTS[[1, 2, 0]], "the other way round: row 1 is the word that comes first, Word 3"),
+        (X[ORDER], "these are the words; their outputs are asked"),
+        (OUTPUTS.flip(0), "that is the order 3, 2, 1"),
+        axes=("word", "dimension"),
     ),
-    numbers(
-        "turned",
-        ["dimension"],
-        "[2 cos 3, 2 sin 3]",
-        TURNED,
+    "turned": Quantity(
+        (TURNED, "[2 cos 3, 2 sin 3]"),
         (turn(QUERY, -FIRST), "turned clockwise: the sine of a counterclockwise turn is positive here"),
         (turn(QUERY, math.radians(FIRST)), "taken in degrees; positions are radians here"),
         (turn(QUERY / 2, FIRST), "turning keeps the length: it is 2, not 1"),
         (TURNED.flip(0), "sine and cosine changed places: [2 cos 3, 2 sin 3]"),
         (turn(QUERY, FIRST - 1), "that is position 2; the first position is 0, so position 3 turns by 3"),
         (QUERY + FIRST, "positions are not added here; they turn the vector"),
+        axes=("dimension",),
     ),
-    number("score", "the angle between them is 3 − 1 = 2", SCORE, *ANGLES),
-    number(
-        "further",
-        "what is the angle between them now?",
-        AGAIN,
+    "score": Quantity((SCORE, "the angle between them is 3 − 1 = 2"), *ANGLES),
+    "further": Quantity(
+        (AGAIN, "what is the angle between them now?"),
         (2 * math.cos(FURTHER + FIRST), "k was not turned"),
         (2 * math.cos(2 * FURTHER + FIRST + SECOND), "the angles were added; only their difference counts, 103 − 101"),
         (PLAIN, "that is q · k without any turning"),
         (0, "the score depends on the distance of the two, which is still 2, not on how far out they stand"),
         follows=("score", lambda given: given),
     ),
-    numbers(
-        "bias",
-        ["key"],
-        "−½ times the distance to position 3",
-        BIAS,
+    "bias": Quantity(
+        (BIAS, "−½ times the distance to position 3"),
         (-BIAS, "the sign: distance is punished, so nothing is positive"),
         (BIAS.flip(0), "the other way round: the key at 3 is at distance 0"),
         (-OFFSET, "that is slope 1; the first of 8 heads has ½"),
         (-SLOPES[0] * OFFSET.flip(0) - SLOPES[0], "the distance to itself is 0, not 1"),
         (-SLOPES[1] * OFFSET, "that is the second head, slope ¼"),
+        axes=("key",),
     ),
-    numbers(
-        "weights",
-        ["key"],
-        "softmax of the bias",
-        WEIGHTS,
+    "weights": Quantity(
+        (WEIGHTS, "softmax of the bias"),
         (softmax(-BIAS), "the sign of the bias: the nearest key gets most"),
         (softmax(-OFFSET), "that is slope 1; the first of 8 heads has ½"),
         (torch.full_like(WEIGHTS, 0.25), "that is without ALiBi: scores of 0 everywhere"),
         (BIAS.exp(), "e^x is right, now divide by the sum of the four"),
+        axes=("key",),
         follows=("bias", lambda given: given.softmax(0)),
         rows_sum=1.0,
     ),
-    CHOICE,
+    "reaches": CHOICE,
+}
+ZEROS = torch.zeros(1, HEADS, KEYS, 1, dtype=torch.float64)
+EXPLAINED = explain(
+    ZEROS[:, :, :1], ZEROS, ZEROS, bias=ALiBi(HEADS), query_start=FIRST, key_tokens=[f"at {j}" for j in range(KEYS)]
 )
-
-
-def solution(width: int) -> str:
-    """Shuffled rows, the angle that counts, and ALiBi by explain."""
-    key = torch.zeros(1, HEADS, KEYS, 1, dtype=torch.float64)
-    told = explain(
-        key[:, :, :1], key, key, bias=ALiBi(HEADS), query_start=FIRST, key_tokens=[f"at {j}" for j in range(KEYS)]
-    )
-    rows = "\n".join(f"  Word {word + 1}  {shown(row)}" for word, row in zip(ORDER, SHUFFLED, strict=True))
-    turned_key = rotary(KEY[None], SECOND)[0]
-    return "\n\n".join(
-        [
-            f"shuffled:\n{rows}\nEvery word finds the same words as before, in another order, and a sum has no order.",
-            f"turned: [2 cos 3, 2 sin 3] = {shown(TURNED)}.",
-            f"score: k becomes [cos 1, sin 1] = {shown(turned_key)}; the product is {shown(SCORE)} = 2 cos(3 − 1). "
-            f"further: 2 cos(103 − 101) = {shown(AGAIN)}, the same: distance counts, place does not.",
-            steps(told, width, "Bias", "Weights").rstrip(),
-            f"reaches: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
+ROWS = "\n".join(f"  Word {word + 1}  {shown(row)}" for word, row in zip(ORDER, SHUFFLED, strict=True))
+TURNED_KEY = rotary(KEY[None], SECOND)[0]
+SOLUTION = (
+    f"shuffled:\n{ROWS}\nEvery word finds the same words as before, in another order, and a sum has no order.",
+    f"turned: [2 cos 3, 2 sin 3] = {shown(TURNED)}.",
+    f"score: k becomes [cos 1, sin 1] = {shown(TURNED_KEY)}; the product is {shown(SCORE)} = 2 cos(3 − 1). "
+    f"further: 2 cos(103 − 101) = {shown(AGAIN)}, the same: distance counts, place does not.",
+    steps(EXPLAINED, "Bias", "Weights"),
+    f"reaches: {CHOICE}.",
+)
 EXERCISE = Exercise(
     11,
     "Positions: none, rotary, ALiBi",
@@ -171,5 +145,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"turned": [2, 0], "score": 2, "further": 0, "bias": [1.5, 1, 0.5, 0], "reaches": "Q-and-K"}',
-    solution,
+    SOLUTION,
 )

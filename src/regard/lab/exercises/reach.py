@@ -5,9 +5,7 @@ from collections.abc import Iterable
 
 import torch
 
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.quantity import number
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
 from regard.lab.patterns.task import after, visible
 from regard.spec.masks import Dilated, Full, Mask, Window, local
 
@@ -47,96 +45,70 @@ RECURRENT = layers(itertools.repeat(Window(1, 0)))
 ATTENTION = layers(itertools.repeat(Full()))
 PAIRS, BAND = Full().pairs(N), local(WIDTH).pairs(N)
 CHOICE = Choice(
-    "waits",
     "which needs the result for token 5 before it can begin with token 6?",
-    "recurrence",
-    {
-        "convolution": "it reads the layer below, which is complete: all tokens of a layer at once",
-        "recurrence": "the state of token 6 is made from that of token 5, so the steps follow one another",
-        "attention": "it reads the layer below, which is complete: all tokens of a layer at once",
-    },
+    ("convolution", "it reads the layer below, which is complete: all tokens of a layer at once"),
+    ("recurrence", "the state of token 6 is made from that of token 5, so the steps follow one another"),
+    ("attention", "it reads the layer below, which is complete: all tokens of a layer at once"),
+    right="recurrence",
 )
-PARTS = (
-    number(
-        "convolution",
-        "each layer carries it one place further",
-        CONVOLUTION,
+PARTS = {
+    "convolution": Quantity(
+        (CONVOLUTION, "each layer carries it one place further"),
         (DISTANCE // WIDTH, f"width {WIDTH} is one place to either side: a layer carries it 1 further, not {WIDTH}"),
         (DISTANCE // 2 + 1, "one neighbor on the left and one on the right: a layer carries it 1 to the right, not 2"),
         (N, "from the first to the last of 64 there are 63 places"),
         (DOUBLING, "that is with doubled steps, the next part"),
         (1, "one layer sees only the neighbors"),
     ),
-    number(
-        "doubling",
-        "1 + 2 + 4 + … until it is 63",
-        DOUBLING,
+    "doubling": Quantity(
+        (DOUBLING, "1 + 2 + 4 + … until it is 63"),
         (DOUBLING - 1, "1 + 2 + 4 + 8 + 16 = 31 is not yet 63"),
         (DOUBLING + 1, "1 + 2 + 4 + 8 + 16 + 32 = 63 is enough"),
         (CONVOLUTION, "that is with steps of one, the part before"),
         (DISTANCE // 2 + 1, "the steps double, so their number is a logarithm"),
     ),
-    number(
-        "recurrent",
-        "one token a step",
-        RECURRENT,
+    "recurrent": Quantity(
+        (RECURRENT, "one token a step"),
         (N, "from the first to the last of 64 there are 63 steps"),
         (1, "its state has to pass through every token between"),
         (DOUBLING, "nothing is skipped: one token a step"),
     ),
-    number(
-        "attention",
-        "the last token sees every token",
-        ATTENTION,
+    "attention": Quantity(
+        (ATTENTION, "the last token sees every token"),
         (DISTANCE, "distance is no matter: the last token looks at the first directly"),
         (DOUBLING, "distance is no matter: the last token looks at the first directly"),
         (2, "one is enough: the last token looks at the first directly"),
         (0, "some layer has to look"),
     ),
-    number(
-        "pairs",
-        "each token with each token",
-        PAIRS,
+    "pairs": Quantity(
+        (PAIRS, "each token with each token"),
         (N, "each token looks at each: n · n"),
         (N * (N + 1) // 2, "that is with a causal mask"),
         (N * DISTANCE, "a token looks at itself too"),
         (BAND, "that is the band"),
     ),
-    number(
-        "band",
-        "three a token, less what is missing at the two ends",
-        BAND,
+    "band": Quantity(
+        (BAND, "three a token, less what is missing at the two ends"),
         (N * WIDTH, "the first and the last token have one neighbor only"),
         (N * WIDTH - 1, "both ends lack a neighbor"),
         (N * 2 - 2, "a token looks at itself too"),
         (PAIRS, "that is full attention"),
     ),
-    CHOICE,
+    "waits": CHOICE,
+}
+SOLUTION = (
+    "Counted by passing the first token on, layer by layer, along `masks.local(3)`,\n"
+    "`masks.Dilated(3, 2^l)`, `masks.Window(1, 0)` and `masks.Full()`:",
+    f"convolution  {CONVOLUTION} layers, one place each\n"
+    f"doubling     {DOUBLING} layers: 1 + 2 + 4 + 8 + 16 + 32 = 63\n"
+    f"recurrent    {RECURRENT} steps, one after the other\n"
+    f"attention    {ATTENTION} layer\n"
+    f"pairs        {N}² = {PAIRS:,}\n"
+    f"band         {WIDTH} · {N} − 2 = {BAND}",
+    f"waits: {CHOICE}.",
+    "Reach in one layer is paid with n² pairs; a band is cheap and takes many layers. Another difference is "
+    "who decides: a convolution has the same weights for every text, attention makes them anew.",
 )
-
-
-def solution(width: int) -> str:
-    """Counts from the masks themselves: a layer passes on what its tokens see."""
-    return "\n".join(
-        [
-            "Counted by passing the first token on, layer by layer, along `masks.local(3)`,",
-            "`masks.Dilated(3, 2^l)`, `masks.Window(1, 0)` and `masks.Full()`:",
-            "",
-            f"convolution  {CONVOLUTION} layers, one place each",
-            f"doubling     {DOUBLING} layers: 1 + 2 + 4 + 8 + 16 + 32 = 63",
-            f"recurrent    {RECURRENT} steps, one after the other",
-            f"attention    {ATTENTION} layer",
-            f"pairs        {N}² = {PAIRS:,}",
-            f"band         {WIDTH} · {N} − 2 = {BAND}",
-            "",
-            f"waits: {CHOICE.right}; {CHOICE.why}.",
-            "",
-            "Reach in one layer is paid with n² pairs; a band is cheap and takes many layers. Another difference is "
-            "who decides: a convolution has the same weights for every text, attention makes them anew.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     17,
     "How far convolution, recurrence and attention reach",
@@ -144,5 +116,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"convolution": 21, "doubling": 5, "recurrent": 1, "attention": 63, "waits": "attention"}',
-    solution,
+    SOLUTION,
 )

@@ -5,12 +5,8 @@ from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Grid
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown
-from regard.plot import render
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, tensor
 
 TOKENS = ("cat", "sat", "down")
 TABLE = tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
@@ -45,94 +41,71 @@ HOLES = TABLE.clone()
 HOLES[0, 2] = HOLES[1, 1] = 0.0
 SAT, OWN = RECEIVED[1], TABLE[1, 1]
 CHOICE = Choice(
-    "column",
     "whose rows does a column run through?",
-    "received-by-j",
-    {
-        "given-by-j": "what token j gives stands in its row, which sums to 1; a column holds one weight from every row",
-        "received-by-j": "one weight from every row: what each token gives to token j",
-    },
+    ("given-by-j", "what token j gives stands in its row, which sums to 1; a column holds one weight from every row"),
+    ("received-by-j", "one weight from every row: what each token gives to token j"),
+    right="received-by-j",
 )
-PARTS = (
-    numbers(
-        "missing",
-        ["gap"],
-        "each row sums to 1",
-        MISSING,
+PARTS = {
+    "missing": Quantity(
+        (MISSING, "each row sums to 1"),
         (1 - HOLES.sum(0)[[2, 1]], "you made the columns sum to 1; it is the rows that do"),
         (MISSING.flip(0), "the other way round: a is in the row of cat"),
         ([0.2, 0.1], "b as if the matrix were symmetric or even: the row of sat must sum to 1"),
         ([0, 0], "softmax never gives 0: each row sums to 1"),
+        axes=("gap",),
     ),
-    number(
-        "entry",
-        "the row is the one that looks",
-        TABLE[2, 0],
+    "entry": Quantity(
+        (TABLE[2, 0], "the row is the one that looks"),
         (TABLE[0, 2], 'the other way round: that is how much "cat" attends to "down"'),
         (TABLE[0, 0], 'that is "cat" attending to itself'),
         (TABLE[2, 1], 'that is "down" attending to "sat"'),
         (RECEIVED[0], 'that is all that "cat" receives; asked is what comes from "down"'),
         (TABLE[2, 2], 'that is "down" attending to itself'),
     ),
-    numbers(
-        "received",
-        ["key"],
-        "add up each column",
-        RECEIVED,
+    "received": Quantity(
+        (RECEIVED, "add up each column"),
         (TABLE.sum(1), "those are the sums of the rows, what each token gives; columns need not sum to 1"),
         (TABLE.mean(0), "that is the mean of each column; asked is the sum"),
         (RECEIVED - TABLE.diag(), "what a token gives itself counts too: the diagonal is missing"),
         (HOLES.sum(0), "the missing weights are still missing: fill them in first"),
         (TABLE.max(0).values, "that is the largest weight of each column; asked is the sum"),
+        axes=("key",),
     ),
-    number(
-        "total",
-        "n rows, each with its sum",
-        TABLE.sum(),
+    "total": Quantity(
+        (TABLE.sum(), "n rows, each with its sum"),
         (1, "each row sums to 1, and there are three"),
         (HOLES.sum(), "the missing weights are still missing"),
         (9, "that is how many weights there are"),
         follows=("received", lambda given: given.sum()),
     ),
-    number(
-        "others",
-        "the column of sat without the diagonal",
-        SAT - OWN,
+    "others": Quantity(
+        (SAT - OWN, "the column of sat without the diagonal"),
         (SAT, "that is with what sat gives itself"),
         (TABLE[1].sum() - OWN, "that is what sat gives to the others: its row; asked is its column"),
         (OWN, "that is what sat gives itself"),
         (1, "that is the sum of its row; columns need not sum to 1"),
     ),
-    number(
-        "scores",
-        "each token with each token",
-        LONG**2,
+    "scores": Quantity(
+        (LONG**2, "each token with each token"),
         (LONG, "each token meets each token: n · n"),
         (LONG * (LONG + 1) // 2, "that is with a causal mask"),
         (LONG * (LONG - 1), "a token meets itself too"),
         (2 * LONG, "n · n, not n + n"),
     ),
-    CHOICE,
+    "column": CHOICE,
+}
+GRID = Grid(TABLE.tolist(), TOKENS, TOKENS, "weights", limits=(0.0, 1.0))
+SOLUTION = (
+    GRID,
+    f"missing: a = 1 − 0.5 − 0.3 = {shown(MISSING[0])}, b = 1 − 0.1 − 0.1 = {shown(MISSING[1])}.",
+    f'entry: the row of "down", the column of "cat": {shown(TABLE[2, 0])}. The mirrored weight, cat to down, '
+    f"is another one: {shown(TABLE[0, 2])}.",
+    f"received: {shown(RECEIVED)}, the sums of the columns. total: {shown(TABLE.sum())}, whichever way it is "
+    "added up, so the columns sum to 1 on average.",
+    f"others: {shown(SAT)} − {shown(OWN)} = {shown(SAT - OWN)}. scores: {LONG:,}² = {LONG**2:,}.",
+    f"column: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The full matrix with its sums."""
-    grid = Grid(TABLE.tolist(), TOKENS, TOKENS, "weights", limits=(0.0, 1.0))
-    return "\n\n".join(
-        [
-            render(grid, width=max(width, 20)),
-            f"missing: a = 1 − 0.5 − 0.3 = {shown(MISSING[0])}, b = 1 − 0.1 − 0.1 = {shown(MISSING[1])}.",
-            f'entry: the row of "down", the column of "cat": {shown(TABLE[2, 0])}. The mirrored weight, cat to down, '
-            f"is another one: {shown(TABLE[0, 2])}.",
-            f"received: {shown(RECEIVED)}, the sums of the columns. total: {shown(TABLE.sum())}, whichever way it is "
-            "added up, so the columns sum to 1 on average.",
-            f"others: {shown(SAT)} − {shown(OWN)} = {shown(SAT - OWN)}. scores: {LONG:,}² = {LONG**2:,}.",
-            f"column: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     14,
     "Rows and columns of the n × n matrix",
@@ -140,5 +113,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"missing": [0.4, 0.3], "received": [1, 1, 1], "total": 1, "column": "given-by-j"}',
-    solution,
+    SOLUTION,
 )

@@ -3,13 +3,8 @@
 import torch
 from torch import Tensor
 
-from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown, softmax, steps
-from regard.spec.scores import Dot
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 
 SMALL, LARGE = tensor([1, 2, 3]), tensor([10, 20, 30])
 
@@ -34,7 +29,7 @@ def jacobian(weights: Tensor) -> Tensor:
 
 
 W, L = softmax(SMALL), softmax(LARGE)
-J = jacobian(W)
+J, SLOPE = jacobian(W), jacobian(L)[2, 2]
 WRONG = (
     (SMALL / SMALL.sum(), "divided by the sum without e^x first: that is not softmax"),
     (SMALL.exp(), "e^x is right, now divide by the sum of the three"),
@@ -42,46 +37,37 @@ WRONG = (
     (tensor([0, 0, 1]), "that is arg-max, hard attention: softmax gives every key a share"),
 )
 CHOICE = Choice(
-    "gradient",
     "look at your 'slope'",
-    "tiny",
-    {
-        "none": "it is small but not zero: 4.5e-5, so training is slowed by a factor of thousands, not forbidden",
-        "tiny": "4.5e-5 against 0.22 at [1, 2, 3]: thousands of times less",
-        "overflow": "the largest score is subtracted before e^x, so nothing overflows: the results are finite",
-    },
+    ("none", "it is small but not zero: 4.5e-5, so training is slowed by a factor of thousands, not forbidden"),
+    ("tiny", "4.5e-5 against 0.22 at [1, 2, 3]: thousands of times less"),
+    ("overflow", "the largest score is subtracted before e^x, so nothing overflows: the results are finite"),
+    right="tiny",
 )
-PARTS = (
-    numbers("weights", ["key"], "e^1, e^2 and e^3, divided by their sum", W, *WRONG, rows_sum=1.0),
-    numbers(
-        "shifted",
-        ["key"],
-        "what does e^10 do above and below the line?",
-        W,
-        (softmax(LARGE), "that is softmax of [10, 20, 30]: only differences count, and here they are 1, not 10"),
+PARTS = {
+    "weights": Quantity((W, "e^1, e^2 and e^3, divided by their sum"), *WRONG, axes=("key",), rows_sum=1.0),
+    "shifted": Quantity(
+        (W, "what does e^10 do above and below the line?"),
+        (L, "that is softmax of [10, 20, 30]: only differences count, and here they are 1, not 10"),
         ((SMALL + 10) / (SMALL + 10).sum(), "divided by the sum without e^x first: that is not softmax"),
         (torch.full_like(W, 1 / 3), "larger scores with the same differences: not flatter, but the very same"),
         (W.flip(0), "the other way round: the largest score gets the largest weight"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    numbers(
-        "jacobian",
-        ("weight", "score"),
-        "w_i (1 − w_i) where i = j, −w_i w_j elsewhere",
-        J,
+    "jacobian": Quantity(
+        (J, "w_i (1 − w_i) where i = j, −w_i w_j elsewhere"),
         (W.diag(), "that is w_i on the diagonal: more for one key is less for the others, so nothing else is 0 either"),
         (J.diag().diag(), "off the diagonal stands −w_i w_j, not 0: what one key gains, the others lose"),
         (-W.outer(W), "the diagonal has a further w_i: w_i (1 − w_i)"),
         (J.abs(), "the signs are missing: a higher score for one key lowers the others' weights"),
         (W.diag() + W.outer(W), "it is w_i − w_i², not w_i + w_i², and −w_i w_j elsewhere"),
         (J.diag().expand(3, 3), "w_i (1 − w_i) stands on the diagonal only"),
+        axes=("weight", "score"),
         follows=("weights", jacobian),
         rows_sum=0.0,
     ),
-    number(
-        "second",
-        "e^20 / (e^10 + e^20 + e^30), which is nearly e^(−10)",
-        L[1],
+    "second": Quantity(
+        (L[1], "e^20 / (e^10 + e^20 + e^30), which is nearly e^(−10)"),
         (0, "that is what two decimals show; no weight of softmax is zero"),
         (W[1], "that is the weight for [1, 2, 3]"),
         (L[0], "that is the first key's, e^(−20)"),
@@ -89,38 +75,25 @@ PARTS = (
         (L[2], "that is the third key's"),
         digits=2,
     ),
-    number(
-        "slope",
-        "w₃ (1 − w₃): 1 − w₃ is what the other two have",
-        jacobian(L)[2, 2],
+    "slope": Quantity(
+        (SLOPE, "w₃ (1 − w₃): 1 − w₃ is what the other two have"),
         (0, "1 − w₃ is small, not zero: it is the weight of the other two keys"),
         (J[2, 2], "that is the slope at [1, 2, 3]"),
         (L[2], "that is the weight itself; its derivative is w₃ (1 − w₃)"),
         (0.25, "that is the steepest softmax can be, where the weight is a half"),
         digits=2,
     ),
-    CHOICE,
+    "gradient": CHOICE,
+}
+ROWS = "\n".join(f"  weight {index}   {shown(row)}" for index, row in enumerate(J, 1))
+SOLUTION = (
+    steps(explain_row(SMALL, SMALL, query_tokens=["q"]), "Exponentials", "Weights"),
+    f"shifted: e^10 stands above and below the line and cancels: {shown(softmax(SMALL + 10))}.",
+    f"jacobian:\n{ROWS}\nEach row sums to 0: what one weight gains the others lose.",
+    f"second: {float(L[1]):.2e}, and slope: {float(SLOPE):.2e} against {shown(J[2, 2])} at "
+    f"[1, 2, 3], {float(J[2, 2] / SLOPE):,.0f} times less.",
+    f"gradient: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """Softmax by explain, the derivative row by row, and the two slopes side by side."""
-    keys = ["key 1", "key 2", "key 3"]
-    told = explain([[1]], SMALL[:, None], SMALL[:, None], score=Dot(), query_tokens=["q"], key_tokens=keys)
-    rows = "\n".join(f"  weight {index}   {shown(row)}" for index, row in enumerate(J, 1))
-    times = float(J[2, 2] / jacobian(L)[2, 2])
-    return "\n\n".join(
-        [
-            steps(told, width, "Exponentials", "Weights").rstrip(),
-            f"shifted: e^10 stands above and below the line and cancels: {shown(softmax(SMALL + 10))}.",
-            f"jacobian:\n{rows}\nEach row sums to 0: what one weight gains the others lose.",
-            f"second: {float(L[1]):.2e}, and slope: {float(jacobian(L)[2, 2]):.2e} against {shown(J[2, 2])} at "
-            f"[1, 2, 3], {times:,.0f} times less.",
-            f"gradient: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     5,
     "Softmax of large scores, and its derivative",
@@ -128,5 +101,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"weights": [0.17, 0.33, 0.5], "second": 0.33, "slope": 0.25, "gradient": "none"}',
-    solution,
+    SOLUTION,
 )

@@ -4,11 +4,8 @@ import torch
 
 from regard.inspection.explain import explain, project
 from regard.inspection.matrix import matrix
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import numbers
-from regard.lab.exercises.worked import steps, weights
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import steps, tensor, weights
 from regard.lab.maps import TRANSLATION
 from regard.nn import MultiHeadAttention
 
@@ -52,97 +49,74 @@ W_K = list(reversed(layer().k_proj.weight.shape))  # torch stores (out, in)
 OUTPUT = [FRENCH, layer().out_proj.weight.shape[0]]
 WEIGHTS = weights(X, Y)[0]
 CHOICE = Choice(
-    "shuffle",
     "which axis of the map is shuffled, and what becomes of it?",
-    "the-same",
-    {
-        "shuffled": "the rows of the output belong to French words, which have not moved",
-        "the-same": "columns of the map and rows of V are shuffled together, and their sum has no order",
-        "different": "each English word keeps its key and value: the same weights meet the same values",
-    },
+    ("shuffled", "the rows of the output belong to French words, which have not moved"),
+    ("the-same", "columns of the map and rows of V are shuffled together, and their sum has no order"),
+    ("different", "each English word keeps its key and value: the same weights meet the same values"),
+    right="the-same",
 )
-PARTS = (
-    numbers(
-        "self",
-        ["side"],
-        "queries and keys are both French",
-        map_of(FRENCH, FRENCH),
+PARTS = {
+    "self": Quantity(
+        (map_of(FRENCH, FRENCH), "queries and keys are both French"),
         ([FRENCH, ENGLISH], "that is cross-attention; in self-attention the keys are French too"),
         ([ENGLISH, ENGLISH], "those are the English words among themselves, in the encoder"),
         ([FRENCH, D_MODEL], "that is the shape of the words themselves, or of the output"),
+        axes=("side",),
     ),
-    numbers(
-        "cross",
-        ["side"],
-        "a row for each query, a column for each key",
-        map_of(FRENCH, ENGLISH),
+    "cross": Quantity(
+        (map_of(FRENCH, ENGLISH), "a row for each query, a column for each key"),
         ([ENGLISH, FRENCH], "transposed: the French words ask, so they are the rows"),
         ([FRENCH, FRENCH], "that is self-attention: the keys are English"),
         ([ENGLISH, ENGLISH], "the queries are French"),
         ([FRENCH + ENGLISH] * 2, "the two are not put together: French words look at English ones only"),
+        axes=("side",),
     ),
-    numbers(
-        "w_k",
-        ["side"],
-        "in: a row of the encoder; out: h · d_k",
-        W_K,
+    "w_k": Quantity(
+        (W_K, "in: a row of the encoder; out: h · d_k"),
         ([D_MODEL, D_MODEL], "keys are made from the encoder's rows, which are 768 wide"),
         (W_K[::-1], "transposed: tokens are rows, so the rows of W_K take what comes in"),
         ([D_SOURCE, D_MODEL // HEADS], "that is one head; asked are all eight"),
         ([D_SOURCE, D_SOURCE], "keys meet queries, which are h · d_k = 512 wide"),
+        axes=("side",),
     ),
-    numbers(
-        "output",
-        ["side"],
-        "a row for each query",
-        OUTPUT,
+    "output": Quantity(
+        (OUTPUT, "a row for each query"),
         ([ENGLISH, D_MODEL], "there is one output for each query, and the queries are French"),
         ([FRENCH, D_SOURCE], "W_O leads to d_model, 512"),
         ([ENGLISH, D_SOURCE], "that is what the encoder gave; the output has a row for each query"),
         ([FRENCH, D_MODEL // HEADS], "that is one head, before the heads are put together"),
+        axes=("side",),
     ),
-    numbers(
-        "image",
-        ["side"],
-        "who asks, and who is asked?",
-        map_of(SIDE**2, TEXT),
+    "image": Quantity(
+        (map_of(SIDE**2, TEXT), "who asks, and who is asked?"),
         ([TEXT, SIDE**2], "the image asks and the text is looked at: the places are the rows"),
         ([SIDE, TEXT], "every place of the image asks, 64 · 64 of them"),
         ([SIDE**2, SIDE**2], "that is the image among itself"),
+        axes=("side",),
     ),
-    numbers(
-        "weights",
-        ["key"],
-        "scores of x with the three keys, ÷ √2, softmax",
-        WEIGHTS,
+    "weights": Quantity(
+        (WEIGHTS, "scores of x with the three keys, ÷ √2, softmax"),
         (weights(Y, Y)[2], "that is the query [1, 1]; x asks, and x is [1, 0]"),
         (weights(X, Y * 2**0.5)[0], "the division by √2 is missing"),
         (weights(Y, X)[:, 0], "softmax over the wrong axis: the three weights of one query sum to 1"),
         (torch.full((3,), 1 / 3), "the scores differ: 1, 0 and 1 before the division"),
         (tensor([0.5, 0, 0.5]), "a score of 0 is not a weight of 0, for e^0 = 1"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    CHOICE,
+    "shuffle": CHOICE,
+}
+EXPLAINED = explain(
+    project(X, IDENTITY, IDENTITY, IDENTITY, memory=Y), query_tokens=["x"], key_tokens=["y1", "y2", "y3"]
 )
-
-
-def solution(width: int) -> str:
-    """The shapes from the library's own layer, and the numbers by explain."""
-    told = explain(
-        project(X, IDENTITY, IDENTITY, IDENTITY, memory=Y), query_tokens=["x"], key_tokens=["y1", "y2", "y3"]
-    )
-    return "\n\n".join(
-        [
-            f"self {map_of(FRENCH, FRENCH)}, cross {map_of(FRENCH, ENGLISH)}: queries are rows, keys are columns.",
-            f"w_k {W_K}: from {D_SOURCE} numbers to {HEADS} · {D_MODEL // HEADS} = {D_MODEL}. output {OUTPUT}: one "
-            f"row for each query. image {map_of(SIDE**2, TEXT)}, for {SIDE} · {SIDE} = {SIDE**2:,} places ask.",
-            steps(told, width, "Dot products", "Weights").rstrip(),
-            f"shuffle: {CHOICE.right}; {CHOICE.why}. In self-attention the outputs would be shuffled, because the "
-            "queries would be too (exercise 11).",
-        ]
-    )
-
-
+SOLUTION = (
+    f"self {map_of(FRENCH, FRENCH)}, cross {map_of(FRENCH, ENGLISH)}: queries are rows, keys are columns.",
+    f"w_k {W_K}: from {D_SOURCE} numbers to {HEADS} · {D_MODEL // HEADS} = {D_MODEL}. output {OUTPUT}: one "
+    f"row for each query. image {map_of(SIDE**2, TEXT)}, for {SIDE} · {SIDE} = {SIDE**2:,} places ask.",
+    steps(EXPLAINED, "Dot products", "Weights"),
+    f"shuffle: {CHOICE}. In self-attention the outputs would be shuffled, because the "
+    "queries would be too (exercise 11).",
+)
 EXERCISE = Exercise(
     21,
     "Self against cross attention",
@@ -150,5 +124,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"self": [7, 6], "cross": [6, 7], "w_k": [512, 512], "weights": [0.5, 0, 0.5], "shuffle": "shuffled"}',
-    solution,
+    SOLUTION,
 )

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain, project
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown, steps, weights
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.lab.maps import attend_statistics
 
 X = tensor([[1, 0], [1, 1]])
@@ -45,35 +42,27 @@ SCORES, SEPARATE, WEIGHTS = scaled(P, P), scaled(X, P), weights(P, P)
 LSE = attend_statistics(P[None, None], P[None, None], P[None, None], "lse")[1]["lse"][0, 0]
 GAP = float((WEIGHTS[0, 1] / WEIGHTS[1, 0]).log())
 CHOICE = Choice(
-    "symmetric",
     "compare A → B with B → A in your scores and in your weights",
-    "scores",
-    {
-        "scores": "q_A · k_B = q_B · k_A, but each row of weights is divided by a sum of its own",
-        "weights": "A → B is 0.67 and B → A 0.20: each row is divided by a sum of its own",
-        "both": "the scores are; the weights A → B and B → A are 0.67 and 0.20, for each row has its own sum",
-        "neither": "q_A · k_B and q_B · k_A are the same product when queries and keys are: the scores are symmetric",
-    },
+    ("scores", "q_A · k_B = q_B · k_A, but each row of weights is divided by a sum of its own"),
+    ("weights", "A → B is 0.67 and B → A 0.20: each row is divided by a sum of its own"),
+    ("both", "the scores are; the weights A → B and B → A are 0.67 and 0.20, for each row has its own sum"),
+    ("neither", "q_A · k_B and q_B · k_A are the same product when queries and keys are: the scores are symmetric"),
+    right="scores",
 )
 PAIR = ("query", "key")
-PARTS = (
-    numbers(
-        "scores",
-        PAIR,
-        "project both tokens with W, then multiply and divide by √2",
-        SCORES,
+PARTS = {
+    "scores": Quantity(
+        (SCORES, "project both tokens with W, then multiply and divide by √2"),
         (P @ P.mT, "the division by √2 is missing"),
         (P @ P.mT / 2, "divided by d_k = 2; it is √d_k"),
         (scaled(X, X), "W is missing: these are the tokens themselves"),
         (scaled(X @ W.mT, X @ W.mT), "W was transposed: tokens are rows, so Q = X · W"),
         (SEPARATE, "the queries are not projected: W_Q = W here"),
         (SEPARATE.mT, "the keys are not projected: W_K = W here"),
+        axes=PAIR,
     ),
-    numbers(
-        "weights",
-        PAIR,
-        "e^score of each entry, divided by the sum of its row",
-        WEIGHTS,
+    "weights": Quantity(
+        (WEIGHTS, "e^score of each entry, divided by the sum of its row"),
         (WEIGHTS.mT, "softmax over the wrong axis: the rows must sum to 1, and a row is one query"),
         (weights(P, P * math.sqrt(2)), "the division by √2 is missing"),
         (weights(X, P), "the queries are not projected: W_Q = W here"),
@@ -83,62 +72,48 @@ PARTS = (
         ),
         (SCORES.exp(), "e^x is right, now divide each row by its sum"),
         (SCORES / SCORES.sum(1, keepdim=True), "divided by the row sums without e^x first: that is not softmax"),
+        axes=PAIR,
         follows=("scores", lambda table: table.softmax(1)),
         rows_sum=1.0,
     ),
-    numbers(
-        "lse",
-        ["query"],
-        "ln(e^score + e^score) of each row",
-        LSE,
+    "lse": Quantity(
+        (LSE, "ln(e^score + e^score) of each row"),
         (SCORES.exp().sum(1), "that is the sum; take its natural logarithm"),
         (SCORES.sum(1), "that is the sum of the scores: ln of a sum is not the sum of the lns"),
         (SCORES.max(1).values, "that is the largest score; the lse lies a little above it"),
         ((P @ P.mT).logsumexp(1), "the division by √2 is missing"),
         (SCORES.exp().sum(1).log10(), "that is the logarithm to base 10; wanted is the natural one"),
         (torch.ones(2), "the weights sum to 1; the lse is of the scores"),
+        axes=("query",),
         follows=("scores", lambda table: table.logsumexp(1)),
     ),
-    number(
-        "gap",
-        "ln(w_AB) − ln(w_BA); compare it with the two lse",
-        GAP,
-        (float(WEIGHTS[0, 1] - WEIGHTS[1, 0]), "that is the difference of the weights; take their logarithms first"),
-        (float(WEIGHTS[0, 1] / WEIGHTS[1, 0]), "that is their quotient; asked is its logarithm"),
+    "gap": Quantity(
+        (GAP, "ln(w_AB) − ln(w_BA); compare it with the two lse"),
+        (WEIGHTS[0, 1] - WEIGHTS[1, 0], "that is the difference of the weights; take their logarithms first"),
+        (WEIGHTS[0, 1] / WEIGHTS[1, 0], "that is their quotient; asked is its logarithm"),
         (0, "the scores are symmetric, the weights are not: each row is divided by its own sum"),
         follows=("lse", lambda lse: lse[1] - lse[0]),
     ),
-    numbers(
-        "separate",
-        PAIR,
-        "Q is X itself now, K = X · W",
-        SEPARATE,
+    "separate": Quantity(
+        (SEPARATE, "Q is X itself now, K = X · W"),
         (SEPARATE.mT, "transposed, or the queries were projected, or W was: rows are queries, and K = X · W"),
         (scaled(X, X), "W is missing: the keys are projected"),
         (SCORES, "these are the scores of W_Q = W_K = W"),
         (X @ P.mT, "the division by √2 is missing"),
+        axes=PAIR,
     ),
-    CHOICE,
+    "symmetric": CHOICE,
+}
+EXPLAINED = explain(project(X, W, W, IDENTITY), query_tokens=TOKENS)
+SOLUTION = (
+    steps(EXPLAINED, "Queries", "Weights"),
+    f"gap: ln({shown(WEIGHTS[0, 1])} / {shown(WEIGHTS[1, 0])}) = {shown(GAP)}, and lse_B − lse_A = "
+    f"{shown(LSE[1])} − {shown(LSE[0])} = {shown(LSE[1] - LSE[0])}. That is no accident: ln w_ij is score "
+    "− lse of the row, and the scores cancel.",
+    f"separate: {shown(SEPARATE)}: A scores B with {shown(SEPARATE[0, 1])}, B scores A with {shown(SEPARATE[1, 0])}.",
+    f"symmetric: {CHOICE}. One projection can still lead along a line; round a circle it "
+    "cannot, because ln(w_ij / w_ji) = lse_j − lse_i adds up to 0 on the way back.",
 )
-
-
-def solution(width: int) -> str:
-    """The shared projection by explain, the law of the gap, and the separate matrices."""
-    told = explain(project(X, W, W, IDENTITY), query_tokens=TOKENS)
-    return "\n\n".join(
-        [
-            steps(told, width, "Queries", "Weights").rstrip(),
-            f"gap: ln({shown(WEIGHTS[0, 1])} / {shown(WEIGHTS[1, 0])}) = {shown(GAP)}, and lse_B − lse_A = "
-            f"{shown(LSE[1])} − {shown(LSE[0])} = {shown(LSE[1] - LSE[0])}. That is no accident: ln w_ij is score "
-            "− lse of the row, and the scores cancel.",
-            f"separate: {shown(SEPARATE)}: A scores B with {shown(SEPARATE[0, 1])}, B scores A with "
-            f"{shown(SEPARATE[1, 0])}.",
-            f"symmetric: {CHOICE.right}; {CHOICE.why}. One projection can still lead along a line; round a circle it "
-            "cannot, because ln(w_ij / w_ji) = lse_j − lse_i adds up to 0 on the way back.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     8,
     "One projection for queries and keys",
@@ -146,5 +121,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"weights": [[0.33, 0.67], [0.67, 0.33]], "gap": 0, "symmetric": "both"}',
-    solution,
+    SOLUTION,
 )

@@ -2,14 +2,9 @@
 
 import math
 
-from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown, softmax, steps
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.spec.normalizers import Hard
-from regard.spec.scores import Dot
 
 SCORES = tensor([2, 1, 0])
 COLD, HOT = 0.5, 2.0
@@ -30,93 +25,70 @@ COLD_W, HOT_W, PLAIN = (softmax(SCORES, temperature=tau) for tau in (COLD, HOT, 
 ZERO, WIDE = softmax(SCORES, normalizer=Hard()), softmax(SCORES, temperature=1e9)
 RATIO = float(COLD_W[0] / COLD_W[1])
 CHOICE = Choice(
-    "undo",
     "scores / τ = (x · W_Q) · k / (√d_k · τ)",
-    "double",
-    {
-        "double": "2 · W_Q makes scores twice as large, and τ = 2 halves them: training does the same on its own",
-        "halve": "that would flatten a second time: scores halved by W_Q and again by τ",
-        "nothing": "τ = 2 halves every score; something has to double it",
-    },
+    ("double", "2 · W_Q makes scores twice as large, and τ = 2 halves them: training does the same on its own"),
+    ("halve", "that would flatten a second time: scores halved by W_Q and again by τ"),
+    ("nothing", "τ = 2 halves every score; something has to double it"),
+    right="double",
 )
-PARTS = (
-    numbers(
-        "cold",
-        ["key"],
-        "divide the scores by 0.5, then softmax",
-        COLD_W,
+PARTS = {
+    "cold": Quantity(
+        (COLD_W, "divide the scores by 0.5, then softmax"),
         (HOT_W, "the scores were multiplied by τ; divide: a small τ makes differences larger"),
         (PLAIN, "that is τ = 1: the temperature is missing"),
         (softmax(SCORES, temperature=math.sqrt(COLD)), "divided by √τ; the root is for d_k alone"),
         (PLAIN / COLD, "τ acts on the scores, before softmax; dividing weights breaks their sum"),
         (softmax(SCORES, temperature=COLD**2), "divided by τ twice: once is enough"),
         (ZERO, "cold is not frozen: at τ = 0.5 the best key has 87%, the limit is τ → 0"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    numbers(
-        "hot",
-        ["key"],
-        "divide the scores by 2, then softmax",
-        HOT_W,
+    "hot": Quantity(
+        (HOT_W, "divide the scores by 2, then softmax"),
         (COLD_W, "the scores were multiplied by τ; divide: a large τ makes differences smaller"),
         (PLAIN, "that is τ = 1: the temperature is missing"),
         (softmax(SCORES, temperature=math.sqrt(HOT)), "divided by √τ; the root is for d_k alone"),
         (PLAIN / HOT, "τ acts on the scores, before softmax; dividing weights breaks their sum"),
         (WIDE, "hot is not even: that is the limit τ → ∞"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    number(
-        "ratio",
-        "e^(difference of the scores / τ): the sum below the line cancels",
-        RATIO,
+    "ratio": Quantity(
+        (RATIO, "e^(difference of the scores / τ): the sum below the line cancels"),
         (math.e, "that is e^(2 − 1), the ratio at τ = 1"),
         (2, "that is the ratio of the scores, or the difference of the scaled ones; weights are their exponentials"),
         (math.sqrt(math.e), "that is the ratio at τ = 2"),
         (1 / RATIO, "upside down: asked is the first over the second"),
-        (float(COLD_W[0] - COLD_W[1]), "that is the difference of the weights; asked is their quotient"),
+        (COLD_W[0] - COLD_W[1], "that is the difference of the weights; asked is their quotient"),
         follows=("cold", lambda given: given[0] / given[1]),
     ),
-    numbers(
-        "zero",
-        ["key"],
-        "what remains when one exponential outgrows all others?",
-        ZERO,
+    "zero": Quantity(
+        (ZERO, "what remains when one exponential outgrows all others?"),
         (WIDE, "that is the other limit, τ → ∞"),
         ([0, 0, 0], "the weights of a row sum to 1 at any temperature"),
         ([0, 0, 1], "the other way round: the first key has the highest score"),
         (COLD_W, "that is τ = 0.5; go on to smaller and smaller τ"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    numbers(
-        "wide",
-        ["key"],
-        "what remains when all scores become 0?",
-        WIDE,
+    "wide": Quantity(
+        (WIDE, "what remains when all scores become 0?"),
         (ZERO, "that is the other limit, τ → 0"),
         ([0, 0, 0], "scores become 0, and e^0 is 1: the weights sum to 1 at any temperature"),
         (HOT_W, "that is τ = 2; go on to larger and larger τ"),
         ([1, 1, 1], "e^0 is 1 for each key, and still to be divided by the sum"),
+        axes=("key",),
         rows_sum=1.0,
     ),
-    CHOICE,
+    "undo": CHOICE,
+}
+SOLUTION = (
+    steps(explain_row(SCORES, SCORES, temperature=COLD), "Temperature", "Weights"),
+    f"τ → 0   {shown(ZERO)}\nτ = 0.5 {shown(COLD_W)}\nτ = 1   {shown(PLAIN)}\nτ = 2   {shown(HOT_W)}\n"
+    f"τ → ∞   {shown(WIDE)}",
+    f"ratio: e^(1/0.5) = e² = {shown(RATIO)}.",
+    f"undo: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """τ = 0.5 by explain, and all temperatures in a table of lines."""
-    keys = ["key 1", "key 2", "key 3"]
-    told = explain([[1]], SCORES[:, None], SCORES[:, None], score=Dot(), temperature=COLD, key_tokens=keys)
-    return "\n\n".join(
-        [
-            steps(told, width, "Temperature", "Weights").rstrip(),
-            f"τ → 0   {shown(ZERO)}\nτ = 0.5 {shown(COLD_W)}\nτ = 1   {shown(PLAIN)}\nτ = 2   {shown(HOT_W)}\n"
-            f"τ → ∞   {shown(WIDE)}",
-            f"ratio: e^(1/0.5) = e² = {shown(RATIO)}.",
-            f"undo: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     9,
     "Temperature",
@@ -124,5 +96,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"cold": [0.51, 0.31, 0.19], "ratio": 2, "undo": "halve"}',
-    solution,
+    SOLUTION,
 )

@@ -7,11 +7,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.choice import Choice
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import Quantity, number, numbers
-from regard.lab.exercises.worked import shown, steps, weights
+from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.spec.masks import Dense
 from regard.spec.scores import ScaledDot
 
@@ -53,11 +50,11 @@ def vector(name: str, other: Tensor, wrong: Tensor) -> Quantity:
     """The part that asks for "bank" beside a word; `wrong` is the other sentence's word."""
     words = sentence(other)
     unseen = torch.tensor([False, True, True]).expand(3, 3)
-    return numbers(
-        name,
-        ["dimension"],
-        "scores of bank with every word, ÷ √2, softmax over the three, then the weighted sum of their vectors",
-        output(other),
+    return Quantity(
+        (
+            output(other),
+            "scores of bank with every word, ÷ √2, softmax over the three, then the weighted sum of their vectors",
+        ),
         (BANK, 'that is the embedding of "bank": nothing has been gathered from the sentence yet'),
         (output(wrong), "that is bank in the other sentence"),
         (words.mean(0), "that is the plain mean: each word counts by its weight, not equally"),
@@ -73,61 +70,43 @@ def vector(name: str, other: Tensor, wrong: Tensor) -> Quantity:
             output(other) + BANK,
             "the embedding was added: that is the residual connection around attention, not its output",
         ),
+        axes=("dimension",),
     )
 
 
 FIRST, SECOND = output(RIVER), output(MONEY)
 CHOICE = Choice(
-    "differs",
     "compare the two rows of weights",
-    "values",
-    {
-        "embedding": "the embedding is looked up in a table and does not know the sentence: [1, 1] in both",
-        "weights": "both rows are the same, for bank · river = bank · money; what is gathered with them is not",
-        "values": "the rows of weights are the same here; what stands in the sentence is handed over with them",
-    },
+    ("embedding", "the embedding is looked up in a table and does not know the sentence: [1, 1] in both"),
+    ("weights", "both rows are the same, for bank · river = bank · money; what is gathered with them is not"),
+    ("values", "the rows of weights are the same here; what stands in the sentence is handed over with them"),
+    right="values",
 )
-PARTS = (
-    vector("river", RIVER, MONEY),
-    vector("money", MONEY, RIVER),
-    number(
-        "cosine",
-        "the dot product of the two outputs, divided by both lengths",
-        cosine(FIRST, SECOND),
+PARTS = {
+    "river": vector("river", RIVER, MONEY),
+    "money": vector("money", MONEY, RIVER),
+    "cosine": Quantity(
+        (cosine(FIRST, SECOND), "the dot product of the two outputs, divided by both lengths"),
         (1, "that holds for the embedding of bank, which is the same in both; the outputs are not"),
-        (float(FIRST @ SECOND), "that is the dot product; divide by both lengths"),
+        (FIRST @ SECOND, "that is the dot product; divide by both lengths"),
         (cosine(RIVER, MONEY), "that is the cosine of river and money themselves"),
         (cosine(FIRST, BANK), 'that is the cosine with the embedding of "bank"; asked is that of the two outputs'),
-        (float((FIRST - SECOND).norm()), "that is the distance between their ends; asked is the cosine of the angle"),
-        (
-            math.degrees(math.acos(cosine(FIRST, SECOND))),
-            "that is the angle in degrees; asked is its cosine",
-        ),
+        ((FIRST - SECOND).norm(), "that is the distance between their ends; asked is the cosine of the angle"),
+        (math.degrees(math.acos(cosine(FIRST, SECOND))), "that is the angle in degrees; asked is its cosine"),
     ),
-    CHOICE,
+    "differs": CHOICE,
+}
+X, WORDS = sentence(RIVER), ["the", "river", "bank"]
+MONEY_ROW = weights(sentence(MONEY), sentence(MONEY))[2]
+SOLUTION = (
+    steps(explain(X, X, X, query_tokens=WORDS, key_tokens=WORDS, row=2), "Dot products"),
+    f'In "the money bank" the weights of bank are {shown(MONEY_ROW)}, the same as before, and the output is '
+    f"{shown(SECOND)}: the numbers have changed places because river and money have.",
+    f"cosine = {shown(FIRST @ SECOND)} / ({shown(FIRST.norm())} · {shown(SECOND.norm())}) = "
+    f"{shown(cosine(FIRST, SECOND))}: one embedding, two vectors. "
+    "In a trained model the weights differ too, and several layers do this one after the other.",
+    f"differs: {CHOICE}.",
 )
-
-
-def solution(width: int) -> str:
-    """The first sentence in full, the second by what changes."""
-    words = sentence(RIVER)
-    told = explain(
-        words, words, words, query_tokens=["the", "river", "bank"], key_tokens=["the", "river", "bank"], row=2
-    )
-    row = weights(sentence(MONEY), sentence(MONEY))[2]
-    lengths = f"({shown(FIRST.norm())} · {shown(SECOND.norm())})"
-    return "\n\n".join(
-        [
-            steps(told, width, "Dot products").rstrip(),
-            f'In "the money bank" the weights of bank are {shown(row)}, the same as before, and the output is '
-            f"{shown(SECOND)}: the numbers have changed places because river and money have.",
-            f"cosine = {shown(FIRST @ SECOND)} / {lengths} = {shown(cosine(FIRST, SECOND))}: one embedding, two "
-            "vectors. In a trained model the weights differ too, and several layers do this one after the other.",
-            f"differs: {CHOICE.right}; {CHOICE.why}.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     3,
     "One word in two sentences",
@@ -135,5 +114,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"river": [1, 1], "money": [1, 1], "cosine": 1, "differs": "embedding"}',
-    solution,
+    SOLUTION,
 )

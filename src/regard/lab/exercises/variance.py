@@ -8,11 +8,8 @@ from torch import Tensor
 
 from regard.inspection.explain import explain
 from regard.inspection.records import Table
-from regard.lab.exercises.exercise import Chapter, Exercise
-from regard.lab.exercises.numbers import tensor
-from regard.lab.exercises.quantity import number, numbers
-from regard.lab.exercises.worked import shown, steps, weights
-from regard.plot import table
+from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
+from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.spec.scores import Dot, ScaledDot
 
 D_K = 4
@@ -57,21 +54,17 @@ SOFTMAX = (
     (FLAT, "divided by d_k = 4, which is too much: 'flat' shows what is left of the variance"),
     (torch.full_like(UNSCALED, 0.2), "the scores differ, so the weights do: 4, 2, 0, −2 and −4 before any division"),
 )
-PARTS = (
-    number(
-        "two",
-        "the four cases are 1+1, 1−1, −1+1 and −1−1; the variance is the mean of their squares",
-        TWO,
+PARTS = {
+    "two": Quantity(
+        (TWO, "the four cases are 1+1, 1−1, −1+1 and −1−1; the variance is the mean of their squares"),
         (1, "that is the variance of one product; there are two, and variances of independent numbers add up"),
         (math.sqrt(2), "that is the standard deviation; the variance is its square"),
         (0, "that is the mean of q · k; the variance is the mean of its square"),
         (4, "that is the square of the two extreme cases alone; 1−1 and −1+1 give 0 and count too"),
         (variance(2, less=1), "divided by n − 1: these are all cases there are, not a sample of them"),
     ),
-    number(
-        "four",
-        "four independent products of variance 1",
-        FOUR,
+    "four": Quantity(
+        (FOUR, "four independent products of variance 1"),
         (D_K**2, "variances add up; you multiplied, or squared the largest score"),
         (math.sqrt(D_K), "that is the standard deviation; the variance is its square"),
         (1, "that is the variance of one product; there are four"),
@@ -79,83 +72,62 @@ PARTS = (
         (2 * D_K, "the variances of q and k do not both count: it is the product q_i k_i that has variance 1"),
         (variance(D_K, less=1), "divided by n − 1: these are all cases there are, not a sample of them"),
     ),
-    number(
-        "scaled",
-        "dividing by a number divides the variance by its square",
-        FOUR / math.sqrt(D_K) ** 2,
+    "scaled": Quantity(
+        (FOUR / math.sqrt(D_K) ** 2, "dividing by a number divides the variance by its square"),
         (FOUR / math.sqrt(D_K), "dividing by √d_k divides the variance by its square, d_k"),
         (FOUR, "the division is missing"),
         (1 / D_K, "that is what dividing by d_k gives"),
     ),
-    number(
-        "flat",
-        "dividing by a number divides the variance by its square",
-        FOUR / D_K**2,
+    "flat": Quantity(
+        (FOUR / D_K**2, "dividing by a number divides the variance by its square"),
         (FOUR / D_K, "dividing by d_k divides the variance by its square, d_k²"),
         (FOUR, "the division is missing"),
         (0, "small, but not zero"),
     ),
-    number(
-        "spread",
-        "the root of the variance",
-        math.sqrt(64),
+    "spread": Quantity(
+        (math.sqrt(64), "the root of the variance"),
         (64, "that is the variance; the standard deviation is its root"),
         (16, "that is two standard deviations, the ±16 within which 95% of the scores lie"),
         (1, "that is what remains after dividing by √d_k"),
     ),
-    number(
-        "double",
-        "each product is now +4 or −4",
-        DOUBLE,
+    "double": Quantity(
+        (DOUBLE, "each product is now +4 or −4"),
         (FOUR, "independence alone does not give d_k: the numbers must have variance 1 too"),
         (2 * FOUR, "each product is ±4: its variance is 16, not 2"),
         (4 * FOUR, "q and k are both doubled, so the product is ±4 and its variance 16, not 4"),
     ),
-    numbers(
-        "unscaled",
-        ["key"],
-        "the scores are 4, 2, 0, −2 and −4",
-        UNSCALED,
+    "unscaled": Quantity(
+        (UNSCALED, "the scores are 4, 2, 0, −2 and −4"),
         (SCALED, "already divided by √d_k = 2; that is the last part"),
         *SOFTMAX,
+        axes=("key",),
         rows_sum=1.0,
     ),
-    numbers(
-        "weights",
-        ["key"],
-        "the scores are 2, 1, 0, −1 and −2",
-        SCALED,
+    "weights": Quantity(
+        (SCALED, "the scores are 2, 1, 0, −1 and −2"),
         (UNSCALED, "the division by √d_k = 2 is missing"),
         *SOFTMAX,
+        axes=("key",),
         rows_sum=1.0,
     ),
+}
+WAYS = [(D_K - 2 * minus, math.comb(D_K, minus)) for minus in range(D_K + 1)]  # a score, and how many cases have it
+TOTAL = sum(count * score**2 for score, count in WAYS)
+COUNTED = [(score, f"{count} of {2**D_K}", score**2) for score, count in WAYS]
+ALIKE = [f"{D_K - minus} alike" for minus in range(D_K + 1)]
+EXPLAINED = explain(QUERY, KEYS, KEYS, query_tokens=["q"], key_tokens=ALIKE)
+SOLUTION = (
+    f"two: 2, 0, 0 and −2, squares 4, 0, 0 and 4, mean {shown(TWO)}.",
+    Table(("q · k", "cases", "square"), COUNTED, "d_k = 4"),
+    f"four: the mean of the squares is {TOTAL} / {2**D_K} = {shown(FOUR)}, which is d_k: variances of "
+    "independent products add up.",
+    f"scaled: {shown(FOUR)} / (√4)² = {shown(FOUR / D_K)}, for any d_k. flat: {shown(FOUR)} / 4² = "
+    f"{shown(FOUR / D_K**2)}, smaller the larger d_k. spread: √64 = {shown(math.sqrt(64))}.",
+    f"double: 4 · 16 = {shown(DOUBLE)}: without unit variance Var(q · k) is not d_k.",
+    steps(EXPLAINED, "Dot products", "Weights"),
+    f"Unscaled they would be {shown(UNSCALED)}: the best key takes {shown(UNSCALED[0])} instead of "
+    f"{shown(SCALED[0])}, and at d_k = 512 nearly everything.",
 )
-
-
-def solution(width: int) -> str:
-    """The cases counted, the rule they follow, and the five keys by explain."""
-    ways = [math.comb(D_K, minus) for minus in range(D_K + 1)]
-    rows = [(D_K - 2 * minus, f"{count} of {2**D_K}", (D_K - 2 * minus) ** 2) for minus, count in enumerate(ways)]
-    counted = Table(("q · k", "cases", "square"), rows, "d_k = 4")
-    names = [f"{D_K - minus} alike" for minus in range(D_K + 1)]
-    told = explain(QUERY, KEYS, KEYS, query_tokens=["q"], key_tokens=names)
-    total = sum(count * square for count, (_, _, square) in zip(ways, rows, strict=True))
-    return "\n\n".join(
-        [
-            f"two: 2, 0, 0 and −2, squares 4, 0, 0 and 4, mean {shown(TWO)}.",
-            table(counted),
-            f"four: the mean of the squares is {total} / {2**D_K} = {shown(FOUR)}, which is d_k: variances of "
-            "independent products add up.",
-            f"scaled: {shown(FOUR)} / (√4)² = {shown(FOUR / D_K)}, for any d_k. flat: {shown(FOUR)} / 4² = "
-            f"{shown(FOUR / D_K**2)}, smaller the larger d_k. spread: √64 = {shown(math.sqrt(64))}.",
-            f"double: 4 · 16 = {shown(DOUBLE)}: without unit variance Var(q · k) is not d_k.",
-            steps(told, width, "Dot products", "Weights").rstrip(),
-            f"Unscaled they would be {shown(UNSCALED)}: the best key takes {shown(UNSCALED[0])} instead of "
-            f"{shown(SCALED[0])}, and at d_k = 512 nearly everything.",
-        ]
-    )
-
-
 EXERCISE = Exercise(
     6,
     "Why √d_k: counting coins",
@@ -163,5 +135,5 @@ EXERCISE = Exercise(
     TASK,
     PARTS,
     '{"two": 1, "four": 16, "scaled": 2, "spread": 64, "weights": [0.2, 0.2, 0.2, 0.2, 0.2]}',
-    solution,
+    SOLUTION,
 )

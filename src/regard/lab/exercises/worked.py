@@ -1,4 +1,4 @@
-"""Worked answers: parts of an explanation, small attentions in two axes, and numbers as they are printed."""
+"""What exercises are written with: tensors, small attentions in two axes, steps of an explanation, printed numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,14 @@ from torch import Tensor
 
 from regard.inspection.explain import Explanation, explain
 from regard.lab import maps
-from regard.lab.exercises.numbers import Numbers, tensor
 from regard.spec.scores import Dot
+
+Numbers = Tensor | float | Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]]
+
+
+def tensor(given: Numbers) -> Tensor:
+    """In float64, whatever it is written as."""
+    return torch.as_tensor(given, dtype=torch.float64)
 
 
 def weights(query: Tensor, key: Tensor, **spec: Any) -> Tensor:
@@ -22,30 +28,22 @@ def softmax(logits: Numbers, **spec: Any) -> Tensor:
     """The weights that these logits give, (key,) or (query, key), by `attend`."""
     table = tensor(logits)
     rows = table.reshape(-1, table.shape[-1])
-    empty = torch.zeros(len(rows), 1, dtype=torch.float64), torch.zeros(rows.shape[1], 1, dtype=torch.float64)
-    return weights(*empty, score=Dot(), bias=rows, query_start=0, **spec).view(table.shape)
+    query, key = torch.zeros(len(rows), 1, dtype=torch.float64), torch.zeros(rows.shape[1], 1, dtype=torch.float64)
+    return weights(query, key, score=Dot(), bias=rows, query_start=0, **spec).view(table.shape)
 
 
-def from_weights(table: Tensor, value: Numbers, **spec: Any) -> Explanation:
-    """Attention with these weights (query, key): their logarithms are the logits."""
-    rows, columns = table.shape
-    query, key = torch.zeros(rows, 1, dtype=torch.float64), torch.zeros(columns, 1, dtype=torch.float64)
-    return explain(query, key, tensor(value), score=Dot(), bias=table.log(), query_start=0, **spec)
+def explain_row(scores: Tensor, values: Tensor, **spec: Any) -> Explanation:
+    """The attention of one query that gives these scores to keys with these values, all numbers."""
+    keys = [f"key {number}" for number in range(1, len(scores) + 1)]
+    return explain([[1]], scores[:, None], values[:, None], score=Dot(), key_tokens=keys, **spec)
 
 
-def steps(explanation: Explanation, width: int, start: str = "", stop: str = "") -> str:
+def steps(explanation: Explanation, start: str = "", stop: str = "") -> Explanation:
     """The explanation from the step whose title begins with `start` to the one with `stop`, both included."""
     titles = [step.title for step in explanation.steps]
-    first = _place(titles, start) if start else 0
-    last = _place(titles, stop) if stop else len(titles) - 1
-    return replace(explanation, notes=(), steps=explanation.steps[first : last + 1]).text(width)
-
-
-def _place(titles: Sequence[str], start: str) -> int:
-    for index, title in enumerate(titles):
-        if title.startswith(start):
-            return index
-    raise ValueError(f"no step begins with {start!r}; there are {', '.join(titles)}")
+    first = next(index for index, title in enumerate(titles) if title.startswith(start))
+    last = next(index for index, title in enumerate(titles) if title.startswith(stop)) if stop else len(titles) - 1
+    return replace(explanation, notes=(), steps=explanation.steps[first : last + 1])
 
 
 def shown(value: Tensor | float) -> str:
