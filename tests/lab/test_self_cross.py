@@ -8,14 +8,13 @@ from torch import nn as torch_nn
 
 from regard.inspection.capture import capture
 from regard.inspection.records import Estimate, Grid, Panel
+from regard.lab import self_cross
 from regard.lab.report import Report, above_zero
-from regard.lab.self_cross import experiment, measure
-from regard.lab.self_cross.experiment import EXAMPLES, cost_table
 from regard.lab.setting import Setting
 from regard.lab.training import train
 from regard.lab.translation import grammar
 from regard.lab.translation.experiment import training_task
-from regard.lab.translation.task import SCALED, Translating
+from regard.lab.translation.task import ATTENTIONS, DECODER, SCALED, Translating, attention_maps
 
 Quick = Callable[[str], Report]
 
@@ -32,64 +31,65 @@ def untrained() -> torch_nn.Module:
 
 
 @pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("law", measure.LAWS, ids=lambda law: law.done)
-def test_every_law_holds(law: measure.Law, own: bool) -> None:
+@pytest.mark.parametrize("law", self_cross.LAWS, ids=lambda law: law.done)
+def test_every_law_holds(law: self_cross.Law, own: bool) -> None:
     generator = torch.Generator().manual_seed(5)
-    draws = [measure.draw(generator) for _ in range(20)]
-    assert measure.holds(law, draws, own)
+    draws = [self_cross.draw(generator) for _ in range(20)]
+    assert self_cross.holds(law, draws, own)
 
 
 def test_a_law_that_says_otherwise_fails() -> None:
-    draws = [measure.draw(torch.Generator().manual_seed(0))]
-    changed = next(law for law in measure.LAWS if law.done == "a key and its value changed")
-    wrong = measure.Law("wrong", measure.STAYS, measure.STAYS, changed.measure)
-    assert not measure.holds(wrong, draws, False)
-    assert not measure.holds(measure.Law("wrong", measure.MOVES, measure.MOVES, measure.LAWS[0].measure), draws, True)
+    draws = [self_cross.draw(torch.Generator().manual_seed(0))]
+    changed = next(law for law in self_cross.LAWS if law.done == "a key and its value changed")
+    wrong = self_cross.Law("wrong", self_cross.STAYS, self_cross.STAYS, changed.difference)
+    assert not self_cross.holds(wrong, draws, False)
+    assert not self_cross.holds(
+        self_cross.Law("wrong", self_cross.MOVES, self_cross.MOVES, self_cross.LAWS[0].difference), draws, True
+    )
 
 
 def test_the_same_sequence_is_self_attention() -> None:
-    given = measure.draw(torch.Generator().manual_seed(1))
+    given = self_cross.draw(torch.Generator().manual_seed(1))
     assert torch.equal(given.layer(given.x, given.x.clone()), given.layer(given.x))
 
 
 def test_maps_have_the_lengths_of_their_sentences(untrained: torch_nn.Module) -> None:
     pairs = grammar.sentences(6, 2, unseen=True)
-    found = measure.maps(untrained, pairs)
+    found = attention_maps(untrained, pairs)
     for index, pair in enumerate(pairs):
         english, french = len(pair.english), len(pair.french)
-        assert [tuple(found[place.name][index].shape) for place in measure.PLACES] == [
+        assert [tuple(found[place.name][index].shape) for place in ATTENTIONS] == [
             (english, english),
             (french, french),
             (french, english),
         ]
-        for place in measure.PLACES:
+        for place in ATTENTIONS:
             assert torch.allclose(found[place.name][index].sum(1), torch.ones(len(found[place.name][index])), atol=1e-5)
-        assert not found[measure.DECODER.name][index].triu(1).any()
+        assert not found[DECODER.name][index].triu(1).any()
 
 
 def test_numbers_of_maps_by_hand() -> None:
     tables = [torch.eye(3), torch.full((2, 4), 0.25)]
-    assert measure.keys_in_use(tables) == pytest.approx((3 * 1 + 2 * 4) / 5)
-    assert measure.same_place(tables) == pytest.approx((3 * 1 + 2 * 0.25) / 5)
-    assert measure.square(tables) == 0.5
+    assert self_cross.keys_in_use(tables) == pytest.approx((3 * 1 + 2 * 4) / 5)
+    assert self_cross.same_place(tables) == pytest.approx((3 * 1 + 2 * 0.25) / 5)
+    assert self_cross.square(tables) == 0.5
 
 
-def test_words_are_shuffled_within_their_sentence(untrained: torch_nn.Module) -> None:
-    asked = measure.TranslationBatch.of(grammar.sentences(8, 2, unseen=True))
-    order = asked.order(torch.Generator().manual_seed(0))
-    moved = asked.source.gather(1, order)
-    assert torch.equal(moved.sort(1).values, asked.source.sort(1).values)
-    assert torch.equal(moved == 0, asked.source == 0)
-    assert not torch.equal(moved, asked.source)
+def test_words_are_shuffled_within_their_sentence() -> None:
+    source = grammar.sources(grammar.sentences(8, 2, unseen=True))
+    moved = source.gather(1, self_cross.word_order(source, torch.Generator().manual_seed(0)))
+    assert torch.equal(moved.sort(1).values, source.sort(1).values)
+    assert torch.equal(moved == 0, source == 0)
+    assert not torch.equal(moved, source)
 
 
 def test_shuffled_outputs_of_the_encoder_are_the_same_sentence(untrained: torch_nn.Module) -> None:
     pairs = grammar.sentences(8, 2, unseen=True)
-    found = measure.words_right(untrained, pairs, torch.Generator().manual_seed(0))
-    assert found[measure.MEMORY] == found[measure.INTACT]
-    order = experiment.SHUFFLED
-    moved = measure.shuffled_map(untrained, grammar.cat(), order)
-    assert torch.allclose(moved, measure.maps(untrained, [grammar.cat()])["cross"][0][:, order], atol=1e-6)
+    found = self_cross.words_right(untrained, pairs, torch.Generator().manual_seed(0))
+    assert found[self_cross.MEMORY] == found[self_cross.INTACT]
+    order = self_cross.SHUFFLED
+    moved = self_cross.shuffled_map(untrained, grammar.cat(), order)
+    assert torch.allclose(moved, attention_maps(untrained, [grammar.cat()])["cross"][0][:, order], atol=1e-6)
 
 
 def test_trained_attention_is_worth_something(quick: Quick) -> None:
@@ -112,20 +112,19 @@ def test_the_map_is_that_of_the_translation_experiment(quick: Quick) -> None:
     task = training_task(Setting(quick=True, seed=3), SCALED, seed)
     model = train(task).model
     pair = grammar.cat()
-    asked = measure.TranslationBatch.of([pair])
     with torch.no_grad():
-        seen = capture(model, asked.source, asked.target[:, :-1])
+        seen = capture(model, grammar.sources([pair]), grammar.targets([pair])[:, :-1])
     table = seen.cross[0, 0].dense()[0, : len(pair.french)]
     assert torch.allclose(torch.tensor(cross.values, dtype=table.dtype), table, atol=1e-6)
 
 
 def test_costs_are_those_of_the_layers() -> None:
-    for each, row in zip(EXAMPLES, cost_table().rows, strict=True):
+    for each, row in zip(self_cross.EXAMPLES, self_cross.cost_table().rows, strict=True):
         assert row[2] == each.queries * each.keys
         wide = each.other or each.width
         weights = 2 * each.width**2 + 2 * each.width * wide
         assert row[4] == weights + 4 * each.width
-    assert [each.name for each in EXAMPLES if each.own] == ["BERT", "ViT"]
+    assert [row[0] for row in self_cross.example_table().rows if row[1] == "self"] == ["BERT", "ViT"]
 
 
 def test_verdicts_follow_from_the_interval() -> None:

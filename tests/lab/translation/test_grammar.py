@@ -30,9 +30,9 @@ PREPOSITIONS = {english: (english, french) for english, french in WHERE}
 def phrase(words: str) -> NounPhrase:
     """A noun phrase from its English words."""
     determiner, *described, noun = words.split()
-    found = [ADJECTIVES[each] for each in described]
-    before = next((each for each in found if each.before), None)
-    after = next((each for each in found if not each.before), None)
+    adjectives = [ADJECTIVES[each] for each in described]
+    before = next((each for each in adjectives if each in BEFORE), None)
+    after = next((each for each in adjectives if each not in BEFORE), None)
     article = [forms[0] for forms in DETERMINERS].index("a" if determiner == "an" else determiner)
     return NounPhrase(*NOUNS[noun], article, before, after)
 

@@ -1,5 +1,4 @@
-"""translation: an encoder and a decoder learn English to French, and their cross-attention finds which words belong
-together.
+"""translation: an encoder and a decoder learn English to French, and their cross-attention aligns the words.
 
 The sentences come from a grammar (`translation/grammar.py`), which knows the right alignment; the models see sentence
 pairs only. Every run has its own weights, its own training sentences and its own unseen test sentences.
@@ -16,26 +15,12 @@ from regard.lab.report import MINI_COURSE, Claim, Compared, Report, Timing, conf
 from regard.lab.setting import Setting
 from regard.lab.statistics import during, number, share, training_times
 from regard.lab.training import Trained, train
-from regard.lab.translation import grammar
+from regard.lab.translation import grammar, task
 from regard.lab.translation.grammar import Pair
-from regard.lab.translation.task import (
-    ADDITIVE,
-    SCALED,
-    TWO_WORDS,
-    Translating,
-    alignment_maps,
-    diagonal_maps,
-    error_rate,
-    off_sure_word,
-    sentences_right,
-    translations,
-    two_word_shares,
-    word_by_word,
-    words_right,
-)
+from regard.lab.translation.task import ADDITIVE, SCALED, TWO_WORDS, Translating, alignment_maps
 
 SCORES = (SCALED, ADDITIVE)
-GOOD = 0.10  # an alignment error rate of at most this is called found
+GOOD = 0.10  # an alignment error rate of at most this counts as an alignment
 
 
 @dataclass(frozen=True)
@@ -75,22 +60,23 @@ def run(setting: Setting) -> Report:
         unseen = grammar.sentences(tested, seed, unseen=True)
         for score in SCORES:
             runs_by_score[score].append(measured(train(training_task(setting, score, seed)), unseen))
-    plain = untrained(setting, seeds, tested)
+    plain = baselines(setting, seeds, tested)
+    trained = {score: [each.trained for each in runs] for score, runs in runs_by_score.items()}
     return Report(
         "translation",
         "Does a model that only ever sees sentence pairs find out which words belong together?",
         (main_table(runs_by_score, plain), cat_table(runs_by_score), pair_table(runs_by_score)),
-        (cat_picture(runs_by_score), other_picture(runs_by_score), curves(runs_by_score)),
+        (cat_picture(runs_by_score), other_picture(runs_by_score), curves(trained)),
         finding(runs_by_score, plain),
         (Compared(f"{MINI_COURSE}, Exercise 2 and Impact of attention scores", claims(runs_by_score, plain)),),
         setting.record(
             repetitions,
-            steps=runs_by_score[SCALED][0].trained.task.steps,
+            steps=trained[SCALED][0].task.steps,
             training_sentences=training_task(setting, SCALED, 0).sentences,
             test_sentences=tested,
             sentences_of_the_grammar=f"{grammar.possible():,}",
         ),
-        timing(runs_by_score),
+        Timing((training_times("score", trained),)),
     )
 
 
@@ -111,53 +97,47 @@ def training_task(setting: Setting, score: str, seed: int) -> Translating:
 
 def measured(trained: Trained, unseen: list[Pair]) -> TranslationRun:
     """What a trained model makes of unseen sentences."""
-    said, weights = translations(trained.model, unseen), alignment_maps(trained.model, unseen)
+    translated, weights = task.translations(trained.model, unseen), alignment_maps(trained.model, unseen)
     return TranslationRun(
         trained,
-        sentences_right(unseen, said),
-        words_right(unseen, said),
-        error_rate(unseen, weights),
-        off_sure_word(unseen, weights),
+        task.sentences_right(unseen, translated),
+        task.words_right(unseen, translated),
+        task.error_rate(unseen, weights),
+        task.off_sure_word(unseen, weights),
         alignment_maps(trained.model, [grammar.cat()])[0],
-        two_word_shares(unseen, weights),
+        task.two_word_shares(unseen, weights),
     )
 
 
-def untrained(setting: Setting, seeds: list[int], tested: int) -> Baselines:
+def baselines(setting: Setting, seeds: list[int], tested: int) -> Baselines:
     """Word by word, word t to word t, and models as they start."""
     rows = []
     for seed in seeds:
-        untaught = training_task(setting, SCALED, seed)
+        untrained = training_task(setting, SCALED, seed)
         unseen = grammar.sentences(tested, seed, unseen=True)
-        seen = grammar.sentences(untaught.sentences, seed, unseen=False)
-        said = word_by_word(seen, unseen)
+        translated = task.word_by_word(grammar.sentences(untrained.sentences, seed, unseen=False), unseen)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = untaught.model().eval()
-        links = [
-            each(unseen, weights)
-            for weights in (diagonal_maps(unseen), alignment_maps(model, unseen))
-            for each in (error_rate, off_sure_word)
-        ]
-        rows.append((sentences_right(unseen, said), words_right(unseen, said), *links))
+            model = untrained.model().eval()
+        row = [task.sentences_right(unseen, translated), task.words_right(unseen, translated)]
+        for weights in (task.diagonal_maps(unseen), alignment_maps(model, unseen)):
+            row += [task.error_rate(unseen, weights), task.off_sure_word(unseen, weights)]
+        rows.append(row)
     return Baselines(*torch.tensor(rows, dtype=torch.float64).T)
 
 
 def main_table(runs_by_score: Runs, plain: Baselines) -> Table:
     """Translations and alignments of unseen sentences."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            f"trained, {score}",
-            *(share([getattr(each, name) for each in runs]) for name in ("exact", "words", "error", "off")),
-        )
-        for score, runs in runs_by_score.items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for score, runs in runs_by_score.items():
+        measures = zip(*((each.exact, each.words, each.error, each.off) for each in runs), strict=True)
+        rows.append((f"trained, {score}", *map(share, measures)))
     words = (plain.exact, plain.words, plain.diagonal, plain.diagonal_off)
     rows.append(("word by word, word t to word t", *map(share, words)))
     rows.append((f"not trained, {SCALED}", "", "", share(plain.untrained), share(plain.untrained_off)))
     columns = ("model", "sentences right", "words right", "alignment error", "off the sure word")
-    runs = len(runs_by_score[SCALED])
-    return Table(columns, rows, f"Unseen sentences; mean and 95% interval over {runs} trainings")
+    title = f"Unseen sentences; mean and 95% interval over {len(runs_by_score[SCALED])} trainings"
+    return Table(columns, rows, title)
 
 
 def cat_table(runs_by_score: Runs) -> Table:
@@ -179,15 +159,14 @@ def pair_table(runs_by_score: Runs) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (name, *(share([each.shares[name] for each in runs_by_score[score]]) for score in SCORES)) for name in TWO_WORDS
     ]
-    return Table(
-        ("French word", *SCORES), rows, "Two French words for one: weight on the English verb, or on do(es) not; unseen"
-    )
+    title = "Two French words for one: weight on the English verb, or on do(es) not; unseen"
+    return Table(("French word", *SCORES), rows, title)
 
 
-def grid(table: Tensor, pair: Pair, title: str, note: str = "") -> Grid:
+def grid(table: Tensor, pair: Pair, title: str) -> Grid:
     """A map with its words."""
     english, french = grammar.labels(pair)
-    return Grid(table.tolist(), french, english, title, note, limits=(0.0, 1.0))
+    return Grid(table.tolist(), french, english, title, limits=(0.0, 1.0))
 
 
 def cat_picture(runs_by_score: Runs) -> Picture:
@@ -200,49 +179,39 @@ def cat_picture(runs_by_score: Runs) -> Picture:
 def other_picture(runs_by_score: Runs) -> Picture:
     """A harder unseen sentence, first run."""
     pair = grammar.friends().pair()
-    tables = [alignment_maps(runs_by_score[score][0].trained.model, [pair])[0] for score in SCORES]
-    grids = [grid(table, pair, f"trained, {score}") for score, table in zip(SCORES, tables, strict=True)]
+    grids = []
+    for score, runs in runs_by_score.items():
+        (table,) = alignment_maps(runs[0].trained.model, [pair])
+        grids.append(grid(table, pair, f"trained, {score}"))
     return Panel(grids, "Unseen: adjectives change sides, not and the verb become two words each")
 
 
-def curves(runs_by_score: Runs) -> Picture:
+def curves(trained: dict[str, list[Trained]]) -> Picture:
     """Loss and alignment error during training."""
-    pictures = (
-        _curve(runs_by_score, "loss", "loss (nats)", True),
-        _curve(runs_by_score, "alignment error", "share", False),
-    )
-    return Panel(pictures, f"During training, mean and range of {len(runs_by_score[SCALED])} runs")
-
-
-def _curve(runs_by_score: Runs, name: str, label: str, log: bool) -> Lines:
-    lines = [during([each.trained for each in runs], name, score) for score, runs in runs_by_score.items()]
-    return Lines(lines, "step", label, name.capitalize(), log_y=log)
-
-
-def timing(runs_by_score: Runs) -> Timing:
-    """How long the trainings took."""
-    return Timing(
-        (training_times("score", {score: [each.trained for each in runs] for score, runs in runs_by_score.items()}),)
-    )
+    pictures = []
+    for column, label, log in (("loss", "loss (nats)", True), ("alignment error", "share", False)):
+        lines = [during(group, column, score) for score, group in trained.items()]
+        pictures.append(Lines(lines, "step", label, column.capitalize(), log_y=log))
+    return Panel(pictures, f"During training, mean and range of {len(trained[SCALED])} runs")
 
 
 def claims(runs_by_score: Runs, plain: Baselines) -> tuple[Claim, ...]:
     """The printed map, word by word, and what is said of it."""
     pair = grammar.cat()
     english, french = grammar.labels(pair)
+    every = [each for runs in runs_by_score.values() for each in runs]
     listed = []
     for place, source in sorted(pair.sure):
-        largest = PRINTED.weights[place][source]
-        tables = [each.cat[place] for runs in runs_by_score.values() for each in runs]
-        right = sum(int(table.argmax()) == source for table in tables)
-        verdict = f"{confirmed(right == len(tables), 'partly')} in {right} of {len(tables)} models"
-        weights = [float(table[source]) for table in tables]
-        listed.append(Claim(f"{french[place]} looks at {english[source]}", largest, share(weights), verdict))
-    column = [float(each.cat[:, 2].sum()) for runs in runs_by_score.values() for each in runs]
+        right = sum(int(each.cat[place].argmax()) == source for each in every)
+        verdict = f"{confirmed(right == len(every), 'partly')} in {right} of {len(every)} models"
+        weight = share([float(each.cat[place, source]) for each in every])
+        printed = PRINTED.weights[place][source]
+        listed.append(Claim(f"{french[place]} looks at {english[source]}", printed, weight, verdict))
+    received = [float(each.cat[:, 2].sum()) for each in every]
+    verdict = f"{confirmed(min(received) > 1, 'partly')}: two words have it as source"
     printed = float(PRINTED.tensor()[:, 2].sum())
-    word = confirmed(min(column) > 1, "partly")
-    listed.append(Claim("sits: its column sums to", printed, number(column), f"{word}: two words have it as source"))
-    errors = [each.error for runs in runs_by_score.values() for each in runs]
+    listed.append(Claim("sits: its column sums to", printed, number(received), verdict))
+    errors = [each.error for each in every]
     better = max(errors) < float(plain.diagonal.min())
     verdict = "confirmed" if max(errors) <= GOOD else "partly" if better else "not confirmed"
     note = f"{verdict}: alignment error; words in order {share(plain.diagonal).mean:.2f}"
@@ -255,8 +224,7 @@ def finding(runs_by_score: Runs, plain: Baselines) -> str:
     error = {score: share([each.error for each in runs]).mean for score, runs in runs_by_score.items()}
     right = {score: share([each.exact for each in runs]).mean for score, runs in runs_by_score.items()}
     tables = [each.cat for runs in runs_by_score.values() for each in runs]
-    pair = grammar.cat()
-    cat = sum(set(enumerate(table.argmax(1).tolist())) == pair.sure for table in tables)
+    cat = sum(set(enumerate(table.argmax(1).tolist())) == grammar.cat().sure for table in tables)
     return (
         f"Without being told, cross-attention links French to English words with an alignment error of "
         f"{error[SCALED]:.3f} ({SCALED}) and {error[ADDITIVE]:.3f} ({ADDITIVE}) on unseen sentences, of which "

@@ -12,45 +12,29 @@ are two example sentences that are never trained on, and the words as numbers fo
 
 import random
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from regard.lab.translation.lexicon import (
-    ACTING_ON,
-    AFTER,
-    ANIMALS,
-    BEFORE,
-    COLORS,
-    DETERMINERS,
-    MANNERS,
-    PERSONS,
-    PLACES,
-    STAYING,
-    WHERE,
-    Adjective,
-    Noun,
-    Verb,
-    elides,
-)
+from regard.lab.translation import lexicon
+from regard.lab.translation.lexicon import AFTER, BEFORE, DETERMINERS, PLACES, WHERE, Adjective, Noun, Verb, elides
 
 Link = tuple[int, int]  # places of a French word and of an English word
-ACTING = ANIMALS + PERSONS
+ACTING = lexicon.ANIMALS + lexicon.PERSONS
 SINGULAR, PLURAL = ([place for place, forms in enumerate(DETERMINERS) if forms[column]] for column in (1, -1))
-SHOWN = "cat sits mat"  # the seed's sentence; kept from training whatever its number, colors and articles
+THE = [forms[0] for forms in DETERMINERS].index("the")
+EXAMPLE = "cat sits mat"  # the seed's sentence; held out from training whatever its number, colors and articles
 EVERY = 10  # one of so many combinations is held out
 DESCRIBED, STAYS = 0.35, 0.6  # how often
-THE = [forms[0] for forms in DETERMINERS].index("the")
-_NOUN = {noun.english[0]: noun for noun in ANIMALS + PERSONS + PLACES}
-_VERB = {verb.english[0]: verb for verb in STAYING}
-_PREPOSITION = {where[0]: where for where in WHERE}
 PAD, START, END = 0, 1, 2
 SPECIAL = ("·", "<start>", "<end>")
-_NOUNS = ANIMALS + PERSONS + PLACES
-_ADJECTIVES = BEFORE + COLORS + MANNERS
-_VERBS = STAYING + ACTING_ON
+_NOUNS = {noun.english[0]: noun for noun in ACTING + PLACES}
+_ADJECTIVES = {adjective.english: adjective for adjective in BEFORE + lexicon.COLORS + lexicon.MANNERS}
+_VERBS = lexicon.STAYING + lexicon.ACTING_ON
 
 
 @dataclass(frozen=True)
@@ -93,15 +77,9 @@ class NounPhrase:
             words.insert(0, (self.before.agree(feminine, self.plural, elides(noun)), 1))
         if self.after is not None:
             words.append((self.after.agree(feminine, self.plural, False), last - 1))
-        return [(self._determiner(words[0][0]), 0), *words]
-
-    def _determiner(self, following: str) -> str:
-        _, masculine, feminine, vowel, feminine_vowel, plural = DETERMINERS[self.determiner]
-        if self.plural:
-            return plural
-        if elides(following):
-            return feminine_vowel if self.noun.feminine else vowel
-        return feminine if self.noun.feminine else masculine
+        forms = DETERMINERS[self.determiner]
+        determiner = forms[5 if self.plural else 1 + 2 * elides(words[0][0]) + feminine]
+        return [(determiner, 0), *words]
 
 
 class Mood(Enum):
@@ -129,69 +107,56 @@ class Sentence:
 
     def pair(self) -> Pair:
         """The sentence in both languages with its alignment."""
-        pair = _Builder()
+        pair = _PairBuilder()
         pair.noun_phrase(self.subject)
         self._predicate(pair)
-        if self.where is not None:
-            pair.expression(*self.where)
+        if self.where is not None:  # English words that are one French word; the link to the longest is sure
+            words, french = self.where[0].split(), self.where[1]
+            places = range(len(pair.english), len(pair.english) + len(words))
+            pair.english += words
+            pair.target(french, max(places, key=lambda place: len(pair.english[place])), places)
         pair.noun_phrase(self.other)
-        return pair.done()
+        return Pair(tuple(pair.english), tuple(pair.french), frozenset(pair.sure), frozenset(pair.possible))
 
-    def _predicate(self, pair: "_Builder") -> None:
+    def _predicate(self, pair: "_PairBuilder") -> None:
         plural, mood = self.subject.plural, self.mood
         helper = ["do" if plural else "does"] if mood is not Mood.PLAIN else []
         helper += ["not"] if mood is Mood.DENIED else []
-        start = pair.source([*helper, self.verb.english[plural or bool(helper)]])
-        verb, last = start + len(helper), start + len(helper) - 1
-        particle = [pair.source([self.verb.particle])] if self.verb.particle else []
+        verb = len(pair.english) + len(helper)
+        particle = [self.verb.particle] if self.verb.particle else []
+        pair.english += [*helper, self.verb.english[plural or bool(helper)], *particle]
         finite = self.verb.french[plural].split()
         if mood is Mood.DENIED:
-            pair.target("n'" if elides(finite[0]) else "ne", last)
+            pair.target("n'" if elides(finite[0]) else "ne", verb - 1)
         for word in finite:
-            pair.target(word, verb, particle)
+            pair.target(word, verb, range(verb, len(pair.english)))
         if mood is not Mood.PLAIN:
-            pair.target("pas" if mood is Mood.DENIED else "bien", last)
+            pair.target("pas" if mood is Mood.DENIED else "bien", verb - 1)
         if forms := self.verb.participle:
-            agreed = forms[2 * plural + self.subject.noun.feminine] if len(forms) > 1 else forms[0]
-            pair.target(agreed, verb)
+            pair.target(forms[2 * plural + self.subject.noun.feminine] if len(forms) > 1 else forms[0], verb)
 
 
-class _Builder:
+class _PairBuilder:
     """Collects words and links."""
 
     def __init__(self) -> None:
-        self._english: list[str] = []
-        self._french: list[str] = []
-        self._sure: set[Link] = set()
-        self._possible: set[Link] = set()
+        self.english: list[str] = []
+        self.french: list[str] = []
+        self.sure: set[Link] = set()
+        self.possible: set[Link] = set()
 
-    def source(self, words: list[str]) -> int:
-        """Add English words; where the first of them stands."""
-        self._english += words
-        return len(self._english) - len(words)
-
-    def target(self, word: str, sure: int, possible: list[int] | None = None) -> None:
-        """Add a French word and where it comes from."""
-        self._sure.add((len(self._french), sure))
-        self._possible |= {(len(self._french), place) for place in (sure, *(possible or []))}
-        self._french.append(word)
+    def target(self, word: str, sure: int, possible: Iterable[int] = ()) -> None:
+        """Add a French word and the places of its English words."""
+        self.sure.add((len(self.french), sure))
+        self.possible |= {(len(self.french), place) for place in (sure, *possible)}
+        self.french.append(word)
 
     def noun_phrase(self, phrase: NounPhrase) -> None:
         """Add a noun phrase to both sides."""
-        start = self.source(phrase.english())
+        start = len(self.english)
+        self.english += phrase.english()
         for word, place in phrase.french():
             self.target(word, start + place)
-
-    def expression(self, english: str, french: str) -> None:
-        """Add English words that are one French word; the link to the longest of them is sure."""
-        words = english.split()
-        start = self.source(words)
-        longest = max(range(len(words)), key=lambda place: len(words[place]))
-        self.target(french, start + longest, list(range(start, start + len(words))))
-
-    def done(self) -> Pair:
-        """What was collected."""
-        return Pair(tuple(self._english), tuple(self._french), frozenset(self._sure), frozenset(self._possible))
 
 
 MOODS = {Mood.PLAIN: 0.5, Mood.DENIED: 0.3, Mood.STRESSED: 0.2}
@@ -200,7 +165,7 @@ MOODS = {Mood.PLAIN: 0.5, Mood.DENIED: 0.3, Mood.STRESSED: 0.2}
 def held_out(sentence: Sentence) -> bool:
     """Whether a sentence is for the test alone."""
     content = sentence.content()
-    return content == SHOWN or zlib.crc32(content.encode()) % EVERY == 0
+    return content == EXAMPLE or zlib.crc32(content.encode()) % EVERY == 0
 
 
 def draw(chance: random.Random) -> Sentence:
@@ -208,8 +173,9 @@ def draw(chance: random.Random) -> Sentence:
     subject = _noun_phrase(chance, ACTING)
     (mood,) = chance.choices(list(MOODS), list(MOODS.values()))
     if chance.random() < STAYS:
-        return Sentence(subject, chance.choice(STAYING), mood, chance.choice(WHERE), _noun_phrase(chance, PLACES))
-    return Sentence(subject, chance.choice(ACTING_ON), mood, None, _noun_phrase(chance, ACTING + PLACES))
+        verb, where = chance.choice(lexicon.STAYING), chance.choice(WHERE)
+        return Sentence(subject, verb, mood, where, _noun_phrase(chance, PLACES))
+    return Sentence(subject, chance.choice(lexicon.ACTING_ON), mood, None, _noun_phrase(chance, ACTING + PLACES))
 
 
 def _noun_phrase(chance: random.Random, nouns: tuple[Noun, ...]) -> NounPhrase:
@@ -233,7 +199,7 @@ def sentences(count: int, seed: int, *, unseen: bool) -> list[Pair]:
 def possible() -> int:
     """How many sentences the grammar makes."""
     acting, places = _phrases(ACTING), _phrases(PLACES)
-    where, what = len(STAYING) * len(WHERE) * places, len(ACTING_ON) * (acting + places)
+    where, what = len(lexicon.STAYING) * len(WHERE) * places, len(lexicon.ACTING_ON) * (acting + places)
     return len(Mood) * acting * (where + what)
 
 
@@ -244,19 +210,22 @@ def _phrases(nouns: tuple[Noun, ...]) -> int:
 
 def cat() -> Pair:
     """The cat sits on the mat."""
-    subject, place = (NounPhrase(_NOUN[noun], False, THE) for noun in ("cat", "mat"))
-    return Sentence(subject, _VERB["sits"], Mood.PLAIN, _PREPOSITION["on"], place).pair()
+    subject, place = (NounPhrase(_NOUNS[noun], False, THE) for noun in ("cat", "mat"))
+    return _staying(subject, "sits", Mood.PLAIN, "on", place).pair()
 
 
 def friends() -> Sentence:
-    """The young curious friends do not lie in front of the tree: denial, a verb of two words, an adjective on either
-    side of its noun, three words that become one, and an elision."""
-    (young,) = (each for each in BEFORE if each.english == "young")
-    (curious,) = (each for each in AFTER["person"] if each.english == "curious")
-    subject = NounPhrase(_NOUN["friend"], True, THE, young, curious)
-    return Sentence(
-        subject, _VERB["lies"], Mood.DENIED, _PREPOSITION["in front of"], NounPhrase(_NOUN["tree"], False, THE)
-    )
+    """The young curious friends do not lie in front of the tree.
+
+    Denial, a verb of two words, an adjective on either side of its noun, three words that become one, and an elision.
+    """
+    subject = NounPhrase(_NOUNS["friend"], True, THE, _ADJECTIVES["young"], _ADJECTIVES["curious"])
+    return _staying(subject, "lies", Mood.DENIED, "in front of", NounPhrase(_NOUNS["tree"], False, THE))
+
+
+def _staying(subject: NounPhrase, verb: str, mood: Mood, where: str, place: NounPhrase) -> Sentence:
+    (chosen,) = (each for each in lexicon.STAYING if each.english[0] == verb)
+    return Sentence(subject, chosen, mood, (where, dict(WHERE)[where]), place)
 
 
 def labels(pair: Pair) -> tuple[list[str], list[str]]:
@@ -265,53 +234,44 @@ def labels(pair: Pair) -> tuple[list[str], list[str]]:
     return english, french
 
 
-def _listed(*words: str) -> tuple[str, ...]:
-    """The words of all these strings, each once, in order."""
-    return (*SPECIAL, *dict.fromkeys(" ".join(words).split()))
+def _vocabulary(*words: str) -> dict[str, int]:
+    """Numbers of the special words, then of the words of all these strings, each once, in order."""
+    listed = (*SPECIAL, *dict.fromkeys(" ".join(words).split()))
+    return {word: number for number, word in enumerate(listed)}
 
 
-ENGLISH = _listed(
+ENGLISH = _vocabulary(
     "an do does not",
     *(forms[0] for forms in DETERMINERS),
-    *(word for noun in _NOUNS for word in noun.english),
-    *(adjective.english for adjective in _ADJECTIVES),
+    *(word for noun in _NOUNS.values() for word in noun.english),
+    *_ADJECTIVES,
     *(f"{' '.join(verb.english)} {verb.particle}" for verb in _VERBS),
     *(english for english, _ in WHERE),
 )
 
-
-FRENCH = _listed(
+FRENCH = _vocabulary(
     "ne n' pas bien",
     *(word for forms in DETERMINERS for word in forms[1:]),
-    *(word for noun in _NOUNS for word in noun.french),
-    *(word for adjective in _ADJECTIVES for word in adjective.forms),
+    *(word for noun in _NOUNS.values() for word in noun.french),
+    *(word for adjective in _ADJECTIVES.values() for word in adjective.forms),
     *(word for verb in _VERBS for word in (*verb.french, *verb.participle)),
     *(french for _, french in WHERE),
 )
 
 
-_ENGLISH_PLACES = {word: place for place, word in enumerate(ENGLISH)}
-
-
-_FRENCH_PLACES = {word: place for place, word in enumerate(FRENCH)}
-
-
 def sources(pairs: list[Pair]) -> Tensor:
     """English words as numbers, (sentence, word), padded on the right."""
-    return _padded([[_ENGLISH_PLACES[word] for word in pair.english] for pair in pairs])
+    rows = [torch.tensor([ENGLISH[word] for word in pair.english]) for pair in pairs]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 def targets(pairs: list[Pair]) -> Tensor:
     """French words as numbers between a start and an end, (sentence, word), padded on the right."""
-    return _padded([[START, *(_FRENCH_PLACES[word] for word in pair.french), END] for pair in pairs])
+    rows = [torch.tensor([START, *(FRENCH[word] for word in pair.french), END]) for pair in pairs]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
-def written(row: list[int]) -> tuple[str, ...]:
+def french_words(row: list[int]) -> tuple[str, ...]:
     """The French words of a row of numbers, up to its end."""
-    row = row[: row.index(END)] if END in row else row
-    return tuple(FRENCH[number] for number in row)
-
-
-def _padded(rows: list[list[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    words = list(FRENCH)
+    return tuple(words[number] for number in (row[: row.index(END)] if END in row else row))

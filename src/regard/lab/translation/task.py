@@ -21,14 +21,38 @@ from regard.cached import cached_property
 from regard.inspection.capture import capture
 from regard.lab.training import Task
 from regard.lab.translation import grammar
-from regard.lab.translation.grammar import END, ENGLISH, FRENCH, PAD, START, Pair, sources, targets, written
+from regard.lab.translation.grammar import END, ENGLISH, FRENCH, PAD, START, Pair, french_words, sources, targets
 from regard.spec.masks import Lengths
 
 LONGEST = 20  # words that a translation may have
-CROSS = "decoder.blocks.0.cross"
-TWO_WORDS = ("est, sont", "assis, couché, debout …", "se", "cache, repose …", "ne, n'", "pas")
+BE, PARTICIPLE, SE, REFLEXIVE, NE, PAS = (
+    "est, sont",
+    "assis, couché, debout …",
+    "se",
+    "cache, repose …",
+    "ne, n'",
+    "pas",
+)
+TWO_WORDS = (BE, PARTICIPLE, SE, REFLEXIVE, NE, PAS)
+FIRST_WORDS = {"est": BE, "sont": BE, "se": SE, "ne": NE, "n'": NE, "pas": PAS}
 SCALED, ADDITIVE = "scaled dot", "additive"
-WATCHED = 40  # unseen sentences whose alignment is watched during training
+WATCHED = 40  # unseen sentences whose alignment is measured during training
+
+
+@dataclass(frozen=True)
+class AttentionPlace:
+    """An attention of the model: its name and path, and the languages of its queries and of its keys."""
+
+    name: str
+    path: str
+    queries: str
+    keys: str
+
+
+ENCODER = AttentionPlace("encoder self", "encoder.blocks.0.attention", "English", "English")
+DECODER = AttentionPlace("decoder self", "decoder.blocks.0.attention", "French", "French")
+CROSS = AttentionPlace("cross", "decoder.blocks.0.cross", "French", "English")
+ATTENTIONS = (ENCODER, DECODER, CROSS)
 
 
 def translations(model: torch_nn.Module, pairs: list[Pair]) -> list[tuple[str, ...]]:
@@ -41,16 +65,29 @@ def translations(model: torch_nn.Module, pairs: list[Pair]) -> list[tuple[str, .
     decode = partial(model.decode, memory=memory, memory_mask=mask)
     start = torch.full((len(pairs), 1), START)
     rows = nn.generate(decode, start, LONGEST, stop={END}, cache=nn.KVCache())
-    return [written(row) for row in rows.tolist()]
+    return [french_words(row) for row in rows.tolist()]
+
+
+def attention_maps(model: torch_nn.Module, pairs: list[Pair]) -> dict[str, list[Tensor]]:
+    """The weights of every attention while the right translation is chosen, one map per sentence, without padding.
+
+    Row t of the decoder belongs to the step that chooses French word t: its sequence is a start and the words before.
+    """
+    source, target = sources(pairs), targets(pairs)
+    lengths = {"English": [len(pair.english) for pair in pairs], "French": [len(pair.french) for pair in pairs]}
+    maps = {}
+    with torch.no_grad():
+        captured = capture(model, source, target[:, :-1], mask=Lengths((source != PAD).sum(1)))
+        for place in ATTENTIONS:
+            weights = captured[place.path, 0].dense()
+            sizes = zip(weights, lengths[place.queries], lengths[place.keys], strict=True)
+            maps[place.name] = [table[:rows, :columns] for table, rows, columns in sizes]
+    return maps
 
 
 def alignment_maps(model: torch_nn.Module, pairs: list[Pair]) -> list[Tensor]:
-    """What the model looks at while it chooses each word of the right translation: (French word, English word)."""
-    source, target = sources(pairs), targets(pairs)
-    with torch.no_grad():
-        seen = capture(model, source, target[:, :-1], mask=Lengths((source != PAD).sum(1)))
-        weights = seen[CROSS, 0].dense()
-    return [table[: len(pair.french), : len(pair.english)] for pair, table in zip(pairs, weights, strict=True)]
+    """The weights of the cross-attention: (French word, English word)."""
+    return attention_maps(model, pairs)[CROSS.name]
 
 
 def error_rate(pairs: list[Pair], weights: list[Tensor]) -> float:
@@ -99,9 +136,7 @@ def word_by_word(training: list[Pair], pairs: list[Pair]) -> list[tuple[str, ...
 
 def diagonal_maps(pairs: list[Pair]) -> list[Tensor]:
     """Maps that link the words in order, French word t to English word t."""
-    return [
-        torch.eye(max(len(pair.french), len(pair.english)))[: len(pair.french), : len(pair.english)] for pair in pairs
-    ]
+    return [torch.eye(len(pair.french), len(pair.english)) for pair in pairs]
 
 
 def two_word_shares(pairs: list[Pair], weights: list[Tensor]) -> dict[str, float]:
@@ -109,28 +144,20 @@ def two_word_shares(pairs: list[Pair], weights: list[Tensor]) -> dict[str, float
     weights_by_kind: dict[str, list[float]] = {name: [] for name in TWO_WORDS}
     for pair, table in zip(pairs, weights, strict=True):
         for place in range(len(pair.french)):
-            if (name := _kind(pair, place)) is not None:
+            if name := _kind(pair, place):
                 linked = [english for french, english in pair.possible if french == place]
                 weights_by_kind[name].append(float(table[place, linked].sum()))
     return {name: sum(each) / len(each) if each else float("nan") for name, each in weights_by_kind.items()}
 
 
 def _kind(pair: Pair, place: int) -> str | None:
-    """Which of two words this is."""
-    word, words = pair.french[place], pair.french
-    if word in ("est", "sont"):
-        return TWO_WORDS[0]
-    if word == "se":
-        return TWO_WORDS[2]
-    if word in ("ne", "n'"):
-        return TWO_WORDS[4]
-    if word == "pas":
-        return TWO_WORDS[5]
+    """The kind of a word that translates an English expression together with another; else None."""
+    word = pair.french[place]
+    if word in FIRST_WORDS:
+        return FIRST_WORDS[word]
     source = next(english for french, english in pair.sure if french == place)
-    twins = {words[french] for french, english in pair.sure if english == source} - {word}
-    if twins & {"est", "sont"}:
-        return TWO_WORDS[1]
-    return TWO_WORDS[3] if "se" in twins else None
+    kinds = {FIRST_WORDS.get(pair.french[french]) for french, english in pair.sure if english == source}
+    return PARTICIPLE if BE in kinds else REFLEXIVE if SE in kinds else None
 
 
 @dataclass(frozen=True)
@@ -144,7 +171,6 @@ class Translating(Task):
 
     @property
     def name(self) -> str:
-        """Name with the score and the seed."""
         return f"translation {self.score} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -162,9 +188,9 @@ class Translating(Task):
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Cross-entropy of each French word, given the English sentence and the French words before it."""
-        source, target = self._examples
-        rows = torch.randint(len(source), (self.batch,), generator=generator)
-        source, target = _trimmed(source[rows]), _trimmed(target[rows])
+        rows = torch.randint(self.sentences, (self.batch,), generator=generator)
+        batch = [each[rows] for each in self._examples]
+        source, target = (each[:, : int((each != PAD).sum(1).max())] for each in batch)  # no column of padding alone
         logits = model(source, target[:, :-1], mask=Lengths((source != PAD).sum(1)))
         return cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
 
@@ -180,8 +206,3 @@ class Translating(Task):
     @cached_property
     def _watched(self) -> list[Pair]:
         return grammar.sentences(WATCHED, self.seed, unseen=True)
-
-
-def _trimmed(rows: Tensor) -> Tensor:
-    """Without the columns that are all padding."""
-    return rows[:, : int((rows != PAD).sum(1).max())]
