@@ -22,7 +22,7 @@ from regard.bench.machine import machine
 from regard.bench.measure import Result, Settings, against_one_best, measure
 from regard.cli.options import PEERS, QUICK_SECONDS, SECONDS
 from regard.inspection.files import replace
-from regard.inspection.records import Table
+from regard.inspection.records import Cell, Table
 from regard.nn import LanguageModel
 from regard.plot import save, table
 from regard.progress import display, report
@@ -33,7 +33,9 @@ MAP_LENGTH, QUICK_MAP_LENGTH = 100_000, 10_000
 def run(args: argparse.Namespace) -> int:
     """Measure, then print; a contender with wrong numbers makes the exit status 1."""
     if args.list:
-        print(table(_listing()))
+        rows: list[list[Cell]] = [[case.name, case.shape.heads, case.what] for case in CASES.values()]
+        rows.append(["cache", 9, "a language model writes with its cache and without, beside transformers"])
+        print(table(Table(("case", "heads", "what"), rows)))
         return 0
     if args.json not in (None, "-") and not args.json.endswith(".json"):
         raise ValueError(f"--json takes a file whose name ends in .json, got {args.json!r}; name cases before it")
@@ -53,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
     results: list[Result] = []
     failures: list[str] = []
     interrupted = False
-    with display(lines=True) as shown:
+    with display(lines=True) as progress:
         try:
             for number, case in enumerate(cases):
                 report(case.name, number, len(cases), "cases")
                 try:
                     results.append(measure(case, settings))
                 except DisagreementError as wrong:
-                    shown.clear()
+                    progress.clear()
                     print(f"regard bench: {wrong}", file=sys.stderr)
                     failures.append(str(wrong))
         except KeyboardInterrupt:
@@ -76,8 +78,8 @@ def _show(
     notes = reports.notes(results, failures, here)
     if interrupted:
         notes.insert(0, f"interrupted: {len(results)} cases were complete")
-    shown = reports.markdown(results) if args.markdown else table(reports.table(results))
-    _print(args, [shown, "", *notes], reports.record(results, failures, here, interrupted))
+    text = reports.markdown(results) if args.markdown else table(reports.table(results))
+    _print(args, [text, "", *notes], reports.record(results, failures, here, interrupted))
     if args.plot is not None and results:
         save(reports.picture(results), args.plot)
 
@@ -114,8 +116,8 @@ def _cache(args: argparse.Namespace, budget: float) -> int:
             report(f"{length} tokens", number, len(lengths), "lengths")
             points.append(cache_bench.measure(contest, length, budget, args.rounds))
     reason = [f"– transformers: {contest.reason}"] if contest.reason else []
-    shown = [table(cache_bench.table(points)), "", contest.what, *reason, str(here)]
-    _print(args, shown, cache_bench.record(contest, points, here))
+    lines = [table(cache_bench.table(points)), "", contest.what, *reason, str(here)]
+    _print(args, lines, cache_bench.record(contest, points, here))
     if args.plot is not None:
         save(cache_bench.picture(points, contest.what), args.plot)
     return 0
@@ -141,7 +143,7 @@ def _contest() -> cache_bench.Contest:
 
 
 def _map(args: argparse.Namespace) -> int:
-    """`regard bench map`: how long the map makes its visitor wait, and what it holds.
+    """`regard bench map`: response times and memory of the map.
 
     `--n` is one length; `--quick` is short and without visitors.
     """
@@ -158,8 +160,8 @@ def _map(args: argparse.Namespace) -> int:
         )
     here = machine()
     load = " ".join(f"{each:.1f}" for each in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
-    shown = [table(map_bench.table(figures)), "", f"load of the machine at the end: {load}", str(here)]
-    _print(args, shown, map_bench.record(figures, here))
+    lines = [table(map_bench.table(figures)), "", f"load of the machine at the end: {load}", str(here)]
+    _print(args, lines, map_bench.record(figures, here))
     return 0
 
 
@@ -172,9 +174,3 @@ def _print(args: argparse.Namespace, lines: Sequence[str], record: dict[str, Any
         print("\n".join(lines), flush=True)
     if args.json not in (None, "-"):  # after the table: if it cannot be written, the numbers are not lost
         replace(Path(args.json), text.encode())
-
-
-def _listing() -> Table:
-    rows: list[tuple[str, int | str, str]] = [(case.name, case.shape.heads, case.what) for case in CASES.values()]
-    rows.append(("cache", 9, "a language model writes with its cache and without, beside transformers"))
-    return Table(("case", "heads", "what"), rows)

@@ -17,7 +17,9 @@ def run(args: argparse.Namespace) -> int:
     if args.number is None:
         if args.answer is not None or args.solution:
             raise ValueError("which exercise? regard exercise NUMBER --answer ... or --solution")
-        print(_list())
+        print("regard exercise NUMBER:")
+        for document, group in itertools.groupby(map(exercise, EXERCISES), key=lambda each: each.chapter.document):
+            print("", document.capitalize(), *(f"  {each.number:>2}  {each.title}" for each in group), sep="\n")
         return 0
     chosen = exercise(args.number)
     if args.solution:
@@ -25,18 +27,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.answer is not None:
         return _check(chosen, args.answer, width)
-    print(_task(chosen, width))
-    return 0
-
-
-def _list() -> str:
-    lines = ["regard exercise NUMBER:"]
-    for document, group in itertools.groupby(map(exercise, EXERCISES), key=lambda each: each.chapter.document):
-        lines += ["", document.capitalize(), *(f"  {each.number:>2}  {each.title}" for each in group)]
-    return "\n".join(lines)
-
-
-def _task(chosen: Exercise, width: int) -> str:
     parts = [f"Exercise {chosen.number}: {chosen.title}", chosen.task]
     if chosen.picture is not None:
         parts.append(render(chosen.picture, width=max(width, 20)))
@@ -45,7 +35,8 @@ def _task(chosen: Exercise, width: int) -> str:
         f"The way there:   regard exercise {chosen.number} --solution\n"
         f"To read and run: {chosen.chapter}"
     )
-    return "\n\n".join(parts)
+    print("\n\n".join(parts))
+    return 0
 
 
 def _check(chosen: Exercise, answer: str, width: int) -> int:
@@ -54,16 +45,11 @@ def _check(chosen: Exercise, answer: str, width: int) -> int:
     for verdict in verdicts:
         head = f"{'✓' if verdict.right else '✗'} {verdict.part:<{widest}}  "
         print("\n".join(textwrap.wrap(verdict.text, width, initial_indent=head, subsequent_indent=" " * len(head))))
-    right = sum(verdict.right for verdict in verdicts)
-    given = len(verdicts)
-    print(f"{right} of {given} right" + ("" if given == len(chosen.parts) else _open(chosen, given)))
+    right, given, parts = sum(verdict.right for verdict in verdicts), len(verdicts), len(chosen.parts)
+    print(f"{right} of {given} right" + (f"; {parts - given} of {parts} parts still open" if given < parts else ""))
     if right < given:
         print("\n".join(textwrap.wrap(f"See {chosen.chapter}.", width, subsequent_indent="    ")))
     return 0 if right == given else 1
-
-
-def _open(chosen: Exercise, given: int) -> str:
-    return f"; {len(chosen.parts) - given} of {len(chosen.parts)} parts still open"
 
 
 def read(answer: str) -> object:

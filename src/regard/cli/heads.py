@@ -4,7 +4,6 @@ import argparse
 import math
 
 from regard.cli import text
-from regard.inspection.records import Cell, Table
 from regard.inspection.text import json_shown, visible
 
 
@@ -24,16 +23,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {visible(args.save)}")
     elif args.json:
         print(json_shown(table.to_json() or ""), end="")
-    else:
-        print(_narrow(table).text())
+    else:  # without names, which are long, and without columns that the text or the model does not have
+        numbers = ((column, table[column]) for column in table.columns)
+        empty = [name for name, cells in numbers if all(isinstance(cell, float) and math.isnan(cell) for cell in cells)]
+        print(table.without("name", *empty).text())
     return 0
-
-
-def _narrow(table: Table) -> Table:
-    """Without names, which are long, and without what the text or the model does not have."""
-    empty = [column for column in table.columns if all(_missing(cell) for cell in table[column])]
-    return table.without(*(column for column in table.columns if column == "name" or column in empty))
-
-
-def _missing(cell: Cell) -> bool:
-    return isinstance(cell, float) and math.isnan(cell)

@@ -30,23 +30,23 @@ def run(args: argparse.Namespace) -> int:
         _made(args.out)
     try:
         with display(lines=True):
-            found = lab.run(args.name, quick=args.quick, seed=args.seed)
+            result = lab.run(args.name, quick=args.quick, seed=args.seed)
     except KeyboardInterrupt as stop:
         if stop.args:  # how far a training came, and that it goes on from there
             print(stop, file=sys.stderr)
         raise
     if args.format == "json":
-        print(render.as_json(found), end="")
+        print(render.as_json(result), end="")
     else:
-        print(render.text(found, width=shutil.get_terminal_size().columns))
+        print(render.text(result, width=shutil.get_terminal_size().columns))
     if args.out is not None:
-        files = render.write(found, args.out)
+        files = render.write(result, args.out)
         print(f"wrote {', '.join(file.name for file in files)} to {visible(str(args.out))}", file=sys.stderr)
     return 0
 
 
 def _made(folder: Path) -> None:
-    """Make the folder before anything runs, so that no run is in vain."""
+    """Make the folder before anything runs, so that no result is lost."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,18 +73,18 @@ def _all(args: argparse.Namespace) -> int:
     folder = args.out or FOLDER
     _made(folder)
     start = time.monotonic()
-    found: dict[str, Outcome] = {}
-    with display(lines=True) as shown:
+    outcomes: dict[str, Outcome] = {}
+    with display(lines=True) as progress:
         then = partial(render.write, folder=folder)
         for outcome in run_all(lab.names(), quick=args.quick, seed=args.seed, then=then):
-            found[outcome.name] = outcome
-            shown.clear()
+            outcomes[outcome.name] = outcome
+            progress.clear()
             if isinstance(outcome, Failed):
                 print(f"{outcome.name}: not run: {outcome.reason}", file=sys.stderr)
             else:
                 print(f"{outcome.name}: {outcome.finding}", flush=True)
         report("writing the report", 0, 0)
-        html = html_page([found[name] for name in lab.names()], lab.EXPERIMENTS, folder)
+        html = html_page([outcomes[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
     print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")
-    return int(any(isinstance(outcome, Failed) for outcome in found.values()))
+    return int(any(isinstance(outcome, Failed) for outcome in outcomes.values()))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from regard.cli import text
 from regard.cli.options import MODELS
-from regard.map import CaptureView, serve
+from regard.inspection.load import load
+from regard.map import CaptureView, demo, serve
 from regard.map.tile_cache import beside_file
 
 
@@ -20,12 +21,12 @@ def run(args: argparse.Namespace) -> int:
     if not -heads <= args.head < heads:
         raise ValueError(f"there is no head {args.head} in layer {layer}: it has {heads}, 0 to {heads - 1}")
     first = (layer % layers, args.head % heads)
-    serve(view, args.port, False if args.no_browser else None, first=first, announce=_announce)
+
+    def announce(address: str) -> None:
+        print(f"the map is at {address}\n(Ctrl-C stops it)", flush=True)
+
+    serve(view, args.port, False if args.no_browser else None, first=first, announce=announce)
     return 0
-
-
-def _announce(address: str) -> None:
-    print(f"the map is at {address}\n(Ctrl-C stops it)", flush=True)
 
 
 def _view(args: argparse.Namespace) -> CaptureView:
@@ -34,22 +35,13 @@ def _view(args: argparse.Namespace) -> CaptureView:
             raise ValueError("--demo shows heads of its own; leave the text out")
         if args.model is not None:
             raise ValueError(f"--demo shows heads of its own; leave --model {args.model} out")
-        from regard.map import demo
-
         return demo.view(args.demo)
-    saved = text.saved_path(args)
-    if saved is not None:
-        return _saved(Path(saved))
+    if (saved := text.saved_path(args)) is not None:
+        path = Path(saved)  # its coarse levels are stored beside it
+        return replace(CaptureView.of(load(path), path.name), folder=beside_file(path.absolute()))
     if (args.text, args.file, args.sample) == (None, None, None):
         raise ValueError(
             'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
         )
     title = f"{Path(args.model or MODELS[0]).name}: {text.source(args)}"
     return CaptureView.of(text.captured(args), title)
-
-
-def _saved(path: Path) -> CaptureView:
-    """A capture or a matrix that was saved; its coarse levels are kept beside it."""
-    from regard.inspection.load import load
-
-    return replace(CaptureView.of(load(path), path.name), folder=beside_file(path.absolute()))

@@ -41,21 +41,10 @@ def _text() -> str:
 
 
 def _json() -> str:
+    fields = ("name", "what", "license", "package", "version", "sha256", "download", "disk")
     records = []
     for model in models.known():
         state = store.state(model)
-        records.append(
-            {
-                "name": model.name,
-                "what": model.what,
-                "license": model.license,
-                "package": model.package,
-                "version": model.version,
-                "sha256": model.sha256,
-                "download": model.download,
-                "disk": model.disk,
-                "state": state,
-                "path": str(models.path(model.name)) if state == "yes" else None,
-            }
-        )
+        path = str(models.path(model.name)) if state == "yes" else None
+        records.append({name: getattr(model, name) for name in fields} | {"state": state, "path": path})
     return json.dumps(records, indent=2)

@@ -15,70 +15,62 @@ MOST = 1 << 22  # weights in a JSON document
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what was asked for; all heads and the most focused one if nothing was."""
+    """Show a layer or a head; without these, all heads and the most focused one."""
     if args.head is not None and args.layer is None:
         raise ValueError("--head needs --layer, the layer that it belongs to")
-    found = text.captured(args)
-    chosen = _chosen(found, args.layer, args.head)
+    capture = text.captured(args)
+    chosen = _chosen(capture, args.layer, args.head)
     if args.json:
-        print(_json(found, args.layer, args.head))
-    elif args.save is None:
-        _print(found, chosen, args.layer, args.head)
+        print(_json(capture, args.layer, args.head))
     if args.save is not None:
-        (found if chosen is None else chosen).save(args.save)
+        (capture if chosen is None else chosen).save(args.save)
         print(f"wrote {visible(args.save)}")
+    elif not args.json:
+        _show(capture, chosen, args.layer, args.head)
     return 0
 
 
-def _chosen(found: "Capture", layer: int | None, head: int | None) -> "AttentionMatrix | None":
+def _chosen(capture: "Capture", layer: int | None, head: int | None) -> "AttentionMatrix | None":
     """One layer or head; None stands for all."""
     if layer is None:
         return None
-    if not -len(found) <= layer < len(found):
-        raise ValueError(f"there is no layer {layer}: the model has {len(found)}, 0 to {len(found) - 1}")
-    whole = found[layer]
+    if not -len(capture) <= layer < len(capture):
+        raise ValueError(f"there is no layer {layer}: the model has {len(capture)}, 0 to {len(capture) - 1}")
+    whole = capture[layer]
     heads = whole.shape[-3]
     if head is None:
         return whole[0] if len(whole.shape) == 4 and whole.shape[0] == 1 else whole
     if not -heads <= head < heads:
         raise ValueError(f"there is no head {head} in layer {layer}: it has {heads}, 0 to {heads - 1}")
-    return found[layer, head]
+    return capture[layer, head]
 
 
-def _print(found: "Capture", chosen: "AttentionMatrix | None", layer: int | None, head: int | None) -> None:
+def _show(capture: "Capture", chosen: "AttentionMatrix | None", layer: int | None, head: int | None) -> None:
     if chosen is not None:
         chosen.show(title=f"layer {layer}" if head is None else f"layer {layer}, head {head}")
         return
-    found.show()
-    focused, entropy = _focused(found)
-    where = ", ".join(f"{name} {number}" for name, number in zip(("layer", "head"), focused, strict=True))
+    capture.show()
+    most_focused = next(iter(capture.heads(which="relative").sort("relative", ascending=True)))
+    place = (int(most_focused["layer"]), int(most_focused["head"]))  # type: ignore[arg-type]
+    title = f"layer {place[0]}, head {place[1]}: the most focused of all, "
     print()
-    found[focused].show(title=f"{where}: the most focused of all, {entropy:.0%} of the entropy there could be")
+    capture[place].show(title=f"{title}{most_focused['relative']:.0%} of the entropy there could be")
 
 
-def _focused(found: "Capture") -> tuple[tuple[int, int], float]:
-    """The head whose weights have the least entropy beside the logarithm of the keys that are visible."""
-    layer, _, head, entropy = found.heads(which="relative").sort("relative", ascending=True).rows[0]
-    assert isinstance(layer, int)
-    assert isinstance(head, int)
-    assert isinstance(entropy, float)
-    return (layer, head), entropy
-
-
-def _json(found: "Capture", layer: int | None, head: int | None) -> str:
-    layers = [number for number, name in enumerate(found.layers) if name not in found.refused]
-    wanted = layers if layer is None else [layer % len(found)]
+def _json(capture: "Capture", layer: int | None, head: int | None) -> str:
+    layers = [number for number, name in enumerate(capture.layers) if name not in capture.refused]
+    numbers = layers if layer is None else [layer % len(capture)]
     records: list[dict[str, Any]] = []
     count = 0
-    for number in wanted:
-        matrix = found[number] if head is None else found[number, head]
-        heads = range(matrix.shape[-3]) if head is None else [head % found[number].shape[-3]]
+    for number in numbers:
+        matrix = capture[number] if head is None else capture[number, head]
+        heads = range(matrix.shape[-3]) if head is None else [head % capture[number].shape[-3]]
         count += math.prod(matrix.shape[1:])
         if count > MOST:
             raise ValueError(f"more than {MOST:,} weights; choose a layer with --layer, and --save FILE.npz")
         weights = matrix[0].dense()
         for which, part in zip(heads, weights if head is None else [weights], strict=True):
-            records.append({"layer": number, "name": found.layers[number], "head": which, "weights": part.tolist()})
-    first = found[wanted[0]]
+            records.append({"layer": number, "name": capture.layers[number], "head": which, "weights": part.tolist()})
+    first = capture[numbers[0]]
     record = {"queries": first.query_tokens, "keys": first.key_tokens, "heads": records}
     return json_shown(json.dumps(record, ensure_ascii=False))

@@ -40,6 +40,14 @@ _KEYS = (
 _FAMILIES = {"score": "scores", "mask": "masks", "bias": "biases", "normalizer": "normalizers", "dropout": "dropout"}
 _RECIPES: dict[str, tuple[Callable[..., Any], ...]] = {"mask": (masks.local, masks.longformer, masks.bigbird)}
 _BASES: dict[type, str] = {scores.Score: "score", masks.Mask: "mask", biases.Bias: "bias"}
+_EXAMPLES = {
+    "score": '{"name": "Cosine", "scale": 2}',
+    "mask": '{"name": "Window", "before": 2, "after": 0}',
+    "bias": '{"name": "ALiBi", "heads": 1}',
+    "normalizer": '{"name": "Sparsemax"}',
+    "dropout": '{"name": "Dropout", "p": 0.5, "seed": 1}',
+}
+_WORDS = {Tensor: "rows of numbers", int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
 _JOINED_BY: dict[str, Callable[[Any, Any], Any]] = {"mask": operator.and_, "bias": operator.add}
 
 
@@ -48,31 +56,31 @@ def read(path: Path) -> dict[str, Any]:
     return arguments(_loaded(path))
 
 
-def arguments(found: dict[str, Any]) -> dict[str, Any]:
-    """The same from what the file holds."""
-    for name in found:
+def arguments(document: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `explain` from the JSON object of a file."""
+    for name in document:
         if name not in _KEYS:
             raise ValueError(
                 f"the file has a key {name!r} that explain does not know{suggestion(name, _KEYS) or ';'} "
                 f"the keys are {', '.join(_KEYS)}"
             )
-    given: dict[str, Any] = _inputs(found)
-    given |= {kind: part(kind, found[kind]) for kind in _PARTS if found.get(kind) is not None}
-    if "temperature" in found:
-        given["temperature"] = _temperature(found["temperature"])
-    if found.get("dropout") is not None:
-        given["dropout"] = _dropout(found["dropout"])
-    if found.get("query_start") is not None:
-        start = found["query_start"]
-        given["query_start"] = tensor_of("query_start", start) if isinstance(start, list) else start
-    return given | _tokens(found)
+    given: dict[str, Any] = _inputs(document)
+    given |= {kind: part(kind, document[kind]) for kind in _PARTS if document.get(kind) is not None}
+    if "temperature" in document:
+        value = document["temperature"]
+        given["temperature"] = matrix("temperature", value) if isinstance(value, list) else value
+    if (value := document.get("dropout")) is not None:
+        given["dropout"] = part("dropout", {"name": "Dropout", **value}) if isinstance(value, dict) else value
+    if (value := document.get("query_start")) is not None:
+        given["query_start"] = tensor_of("query_start", value) if isinstance(value, list) else value
+    return given | _tokens(document)
 
 
 def _loaded(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path} has {path.stat().st_size} bytes; explain is for small inputs, up to {LARGEST}")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(
             f"cannot read {path}: {error.strerror}; name a JSON file, or try `regard explain --example`"
@@ -87,51 +95,39 @@ def _loaded(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} holds a number of thousands of digits, which no spec takes") from None
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply; rows of numbers are [[1, 0], [0, 1]]") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError(f'{path} must hold a JSON object such as {{"query": …, "key": …, "value": …}}')
-    return found
+    return document
 
 
-def _inputs(found: dict[str, Any]) -> dict[str, Any]:
-    embedded = "x" in found or not any(name in found for name in _DIRECT)
-    wanted, other = (_EMBEDDED, _DIRECT) if embedded else (_DIRECT, (*_EMBEDDED, "memory"))
-    missing = [name for name in wanted if name not in found]
+def _inputs(document: dict[str, Any]) -> dict[str, Any]:
+    embedded = "x" in document or not any(name in document for name in _DIRECT)
+    needed, other = (_EMBEDDED, _DIRECT) if embedded else (_DIRECT, (*_EMBEDDED, "memory"))
+    missing = [name for name in needed if name not in document]
     if missing:
         raise ValueError(
             f"the file needs x, w_query, w_key and w_value, or query, key and value; {', '.join(missing)} is missing, "
-            f"got {', '.join(found) or 'no key at all'}"
+            f"got {', '.join(document) or 'no key at all'}"
         )
-    extra = [name for name in other if name in found]
+    extra = [name for name in other if name in document]
     if extra:
         raise ValueError(
-            f"the file has {', '.join(wanted)} and also {', '.join(extra)}; give embeddings with matrices, or queries, "
+            f"the file has {', '.join(needed)} and also {', '.join(extra)}; give embeddings with matrices, or queries, "
             "keys and values, not both"
         )
     if embedded:
-        x, w_query, w_key, w_value = (found[name] for name in _EMBEDDED)
-        return {"query": project(x, w_query, w_key, w_value, memory=found.get("memory"))}
-    return {name: found[name] for name in _DIRECT}
+        x, w_query, w_key, w_value = (document[name] for name in _EMBEDDED)
+        return {"query": project(x, w_query, w_key, w_value, memory=document.get("memory"))}
+    return {name: document[name] for name in _DIRECT}
 
 
-def _temperature(value: object) -> Any:
-    if isinstance(value, list):
-        return matrix("temperature", value)
-    return value
-
-
-def _dropout(value: object) -> Any:
-    if isinstance(value, dict):
-        return part("dropout", {"name": "Dropout", **value})
-    return value
-
-
-def _tokens(found: dict[str, Any]) -> dict[str, Any]:
+def _tokens(document: dict[str, Any]) -> dict[str, Any]:
     """`tokens` names the queries, and the keys too unless they come from a memory."""
-    given = {name: found[name] for name in ("query_tokens", "key_tokens") if found.get(name) is not None}
-    if found.get("tokens") is not None:
-        given.setdefault("query_tokens", found["tokens"])
-        if "memory" not in found:
-            given.setdefault("key_tokens", found["tokens"])
+    given = {name: document[name] for name in ("query_tokens", "key_tokens") if document.get(name) is not None}
+    if document.get("tokens") is not None:
+        given.setdefault("query_tokens", document["tokens"])
+        if "memory" not in document:
+            given.setdefault("key_tokens", document["tokens"])
     for name, tokens in given.items():
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise TypeError(f'{name} must be a list of words such as ["the", "cat"], got {type(tokens).__name__}')
@@ -159,9 +155,8 @@ def part(kind: str, value: object) -> Any:
     if isinstance(value, str):
         value = {"name": "Causal" if (kind, value) == ("mask", "causal") else value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ValueError(
-            f"{kind} must be a name or an object with a name, such as {_example(kind)}; got {_shown(value)}"
-        )
+        example = _EXAMPLES[kind]
+        raise ValueError(f"{kind} must be a name or an object with a name, such as {example}; got {_text(value)}")
     return _built(kind, value["name"], {name: each for name, each in value.items() if name != "name"})
 
 
@@ -212,28 +207,12 @@ def _argument(label: str, value: object, annotation: Any, kind: str) -> Any:
                 return accepted(value)
             except OverflowError:  # an integer beyond every float: the part refuses it
                 return value
-    wanted = " or ".join(sorted({_WORDS[each] for each in types if each in _WORDS} | _lists(types)))
-    raise TypeError(f"{label} must be {wanted}, got {_shown(value)}")
+    accepts_list = Tensor not in types and any(get_origin(each) in (list, Sequence) for each in types)
+    words = {_WORDS[each] for each in types if each in _WORDS} | ({"a list"} if accepts_list else set())
+    raise TypeError(f"{label} must be {' or '.join(sorted(words))}, got {_text(value)}")
 
 
-_WORDS = {Tensor: "rows of numbers", int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
-
-
-def _lists(types: Sequence[Any]) -> set[str]:
-    return {"a list" for each in types if get_origin(each) in (list, Sequence) and Tensor not in types}
-
-
-def _example(kind: str) -> str:
-    return {
-        "score": '{"name": "Cosine", "scale": 2}',
-        "mask": '{"name": "Window", "before": 2, "after": 0}',
-        "bias": '{"name": "ALiBi", "heads": 1}',
-        "normalizer": '{"name": "Sparsemax"}',
-        "dropout": '{"name": "Dropout", "p": 0.5, "seed": 1}',
-    }[kind]
-
-
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except ValueError:  # Python writes no integers of thousands of digits

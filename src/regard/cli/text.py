@@ -1,4 +1,4 @@
-"""What a command looks at: a text read by a model, or a capture that was saved."""
+"""The input of a command: a text read by a model, or a saved capture."""
 
 import argparse
 import sys
@@ -20,9 +20,14 @@ TEXTS = (".txt", ".md", ".rst", ".tex", ".csv", ".json", ".html", ".py")  # endi
 
 def captured(args: argparse.Namespace) -> "Capture":
     """The attention of the model over the text, or the capture of a file."""
-    saved = saved_path(args)
-    if saved is not None:
-        return _saved(saved)
+    if (path := saved_path(args)) is not None:
+        from regard.inspection.capture import Capture
+        from regard.inspection.load import load
+
+        loaded: Capture | AttentionMatrix = load(path)
+        if not isinstance(loaded, Capture):
+            raise ValueError(f"{path} holds one matrix, not the layers of a model; open it with regard.load({path!r})")
+        return loaded
     text = _text(args)  # first: a model may have to be downloaded
     name = args.model or MODELS[0]
     return read(_model(name), text, name, args.sample)
@@ -49,7 +54,7 @@ def source(args: argparse.Namespace) -> str:
 
 
 def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int | None = None) -> "Capture":
-    """What the layers of a model attend to in a text, or in its first tokens, so many of them."""
+    """The attention of a model over a text, or over its first `count` tokens."""
     import torch
 
     from regard.inspection.capture import capture
@@ -119,13 +124,3 @@ def _model(name: str) -> "TextEncoder | TextGenerator":
         known = ", ".join(model.name for model in models.known())
         raise ValueError(f"{name!r} is neither a model that regard knows ({known}) nor a folder")
     return load(name)
-
-
-def _saved(path: str) -> "Capture":
-    from regard.inspection.capture import Capture
-    from regard.inspection.load import load
-
-    found: Capture | AttentionMatrix = load(path)
-    if not isinstance(found, Capture):
-        raise ValueError(f"{path} holds one matrix, not the layers of a model; open it with regard.load({path!r})")
-    return found
