@@ -12,8 +12,9 @@ from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.lab.statistics import over_trainings, parameters
 from regard.lab.why import experiment, task
-from regard.lab.why.experiment import RecallResults, lengths, octaves
-from regard.lab.why.task import SYMBOLS, drawn
+from regard.lab.why.experiment import RecallResults, lengths
+from regard.lab.why.task import drawn
+from regard.nn import Block
 
 Quick = Callable[[str], Report]
 
@@ -40,10 +41,10 @@ def test_the_answer_is_under_the_mark_that_is_asked_for(marked: int) -> None:
 @pytest.mark.parametrize("kind", task.KINDS)
 def test_models_have_the_same_size_and_see_as_far_as_they_say(kind: str) -> None:
     torch.manual_seed(0)
-    width = task.fitted(kind, SYMBOLS, 1, 10_000)
-    model = task.Recaller(kind, SYMBOLS, 1, width)
+    width = task.fitted(kind, 1)
+    model = task.Recaller(kind, 1, width)
     assert 9_000 < parameters(model) <= 10_000
-    assert parameters(task.Recaller(kind, SYMBOLS, 1, width + 1)) > 10_000
+    assert parameters(task.Recaller(kind, 1, width + 1)) > 10_000
     asked = drawn(8, 40, 1, _generator())
     assert task.reach(model, asked) == (task.REACH if kind == "convolution" else 39)
     # by hand: a token that far back changes the answer, and one further does not
@@ -51,7 +52,7 @@ def test_models_have_the_same_size_and_see_as_far_as_they_say(kind: str) -> None
     for back, felt in ((16, True), (17, kind != "convolution")):
         other = x.clone()
         other[:, -1 - back, 0] += 5.0  # all alike would be lost in the norm
-        assert (float((model.said(other) - model.said(x)).detach().abs().max()) > 0) == felt
+        assert (float((model.answer(other) - model.answer(x)).detach().abs().max()) > 0) == felt
 
 
 def test_chains_grow_only_where_a_step_waits_for_the_last() -> None:
@@ -73,9 +74,9 @@ def test_fixed_operations_are_fixed() -> None:
 def test_focus_is_the_weight_on_what_is_asked_for() -> None:
     torch.manual_seed(0)
     asked = drawn(40, 25, 1, _generator())
-    model = task.Recaller("attention", SYMBOLS, 1, 16)
-    assert isinstance(model.body, task.Attending)
-    attention = model.body.block.attention
+    model = task.Recaller("attention", 1, 16)
+    assert isinstance(model.body, Block)
+    attention = model.body.attention
     assert attention is not None
     with torch.no_grad():
         attention.q_proj.weight.zero_()
@@ -84,11 +85,10 @@ def test_focus_is_the_weight_on_what_is_asked_for() -> None:
 
 def test_questions_about_a_distance_are_counted_apart() -> None:
     right, far = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0]), torch.tensor([1, 2, 20, 30, 30])
-    found = RecallResults("attention", 1, [], [right, right], [far, far], {}, 0, [], [])
+    found = RecallResults([], [right, right], [far, far], {}, 0, [], [])
     assert found.accuracy(1, 17).mean == 1.0
     assert found.accuracy(17).mean == pytest.approx(1 / 3)
     assert over_trainings([right]).mean == pytest.approx(0.6)
-    assert octaves(64) == [1, 2, 4, 8, 16, 32]
 
 
 def test_quick_models_show_the_difference(quick: Quick) -> None:
@@ -108,10 +108,9 @@ def test_the_picture_and_the_way(quick: Quick) -> None:
     report = quick("why")
     panel = report.pictures[0]
     assert isinstance(panel, Panel)
-    assert [part.title for part in panel.pictures if isinstance(part, Lines)] == [
-        "one token to keep",
-        "4 tokens to keep",
-    ]
+    parts = [part for part in panel.pictures if isinstance(part, Lines)]
+    assert [part.title for part in parts] == ["one token to keep", "4 tokens to keep"]
+    assert list(parts[0].lines[0].x) == [1, 2, 4, 8, 16]
     reach = {row[0]: row[2] for row in report.tables[2].rows}
     assert reach == {"attention": 23, "convolution": 16, "recurrence": 23}
     assert report.timing is not None
@@ -120,18 +119,18 @@ def test_the_picture_and_the_way(quick: Quick) -> None:
 
 def test_verdicts_follow_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     far = torch.full((40,), 30)
-    good = RecallResults("attention", 4, [], [torch.ones(40)], [far], {}, 0, [], [])
+    good = RecallResults([], [torch.ones(40)], [far], {}, 0, [], [])
     chance = replace(good, right=[torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0] * 5)])
     chains = {"attention": (9, 9), "convolution": (9, 9), "recurrence": (90, 180)}
     monkeypatch.setattr(experiment, "chains", lambda found, kind, length: chains[kind])
 
     def verdicts(attention: RecallResults) -> list[str]:
-        found = [attention, replace(chance, kind="convolution"), replace(chance, kind="recurrence")]
-        return [claim.verdict.split(":")[0] for claim in experiment.course_claims(found, 64)]
+        results = {("attention", 4): attention, ("convolution", 4): chance, ("recurrence", 4): chance}
+        return [claim.verdict.split(":")[0] for claim in experiment.course_claims(results, 64)]
 
     assert verdicts(good) == ["confirmed, alone", "confirmed"]
     chains["attention"] = (9, 18)
-    assert verdicts(replace(chance, kind="attention")) == ["partly", "corrected"]
+    assert verdicts(chance) == ["partly", "corrected"]
 
 
 def test_lengths_are_around_the_trained_one() -> None:

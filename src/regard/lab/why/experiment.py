@@ -6,51 +6,34 @@ under one of them. All three models have the same number of parameters and steps
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import milliseconds
 from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, over_trainings, parameters
 from regard.lab.training import Trained, train
-from regard.lab.why.task import (
-    KERNEL,
-    KINDS,
-    LAYERS,
-    REACH,
-    SYMBOLS,
-    Convolving,
-    MarkRecall,
-    Recaller,
-    Recurring,
-    chain,
-    drawn,
-    fitted,
-    focus,
-    pass_seconds,
-    reach,
-    right_answers,
-    slid,
-    stepped,
-)
+from regard.lab.why import task
+from regard.lab.why.task import KERNEL, KINDS, LAYERS, REACH, SYMBOLS, MarkRecall, drawn, right_answers
 
-MARKED = (1, 4)  # marked tokens
-MOST = 10_000  # parameters
+ONE, SEVERAL = MARKED = (1, 4)  # marked tokens
 RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
 GOOD = 0.9
+FARTHEST = 2**62  # farther than any distance
 
 
 @dataclass(frozen=True)
 class RecallResults:
     """The trainings of one kind of model for so many marks, and how each answered, with the distance of every question.
 
-    `others` are the answers at other lengths, `focus` the weights on the right token (attention alone).
+    `others` are the answers at other lengths, `focus` the weights on the right token (attention alone) and `before`
+    those of the untrained models.
     """
 
-    kind: str
-    marked: int
     trained: list[Trained]
     right: list[Tensor]
     distance: list[Tensor]
@@ -59,32 +42,20 @@ class RecallResults:
     focus: list[Tensor]
     before: list[Tensor]
 
-    def accuracy(self, low: int = 1, high: int = 2**62) -> Estimate:
+    def accuracy(self, low: int = 1, high: int = FARTHEST) -> Estimate:
         """Right answers about distances from `low` to below `high`."""
         answers = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
         return over_trainings(answers)
 
 
-def lengths(trained: int) -> tuple[int, ...]:
-    """A quarter of the trained length, to four times it."""
-    return tuple(trained * share // 4 for share in (1, 2, 4, 8, 16))
-
-
-def octaves(length: int) -> list[int]:
-    """Distances from which on each doubling is counted."""
-    return [2**power for power in range((length - 1).bit_length())]
-
-
-def of(results: list[RecallResults], kind: str, marked: int) -> RecallResults:
-    """The results of one kind of model."""
-    return next(each for each in results if (each.kind, each.marked) == (kind, marked))
+Results = dict[tuple[str, int], RecallResults]  # by kind of model and number of marks
 
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions, length = setting.choose(full=3, quick=1), setting.choose(full=64, quick=24)
     seeds = setting.seeds(repetitions)
-    results = [asked(setting, kind, marked, seeds, length) for marked in MARKED for kind in KINDS]
+    results = {(kind, marked): measured(setting, kind, marked, seeds, length) for marked in MARKED for kind in KINDS}
     return Report(
         "why",
         "What can attention reach that a convolution and a recurrent net of the same size cannot, and what has to wait "
@@ -112,13 +83,17 @@ def training_task(setting: Setting, kind: str, marked: int, seed: int, length: i
         kind=kind,
         length=length,
         marked=marked,
-        most=MOST,
         batch=setting.choose(full=32, quick=24),
     )
 
 
-def asked(setting: Setting, kind: str, marked: int, seeds: list[int], length: int) -> RecallResults:
-    """Train, and ask."""
+def lengths(trained: int) -> tuple[int, ...]:
+    """A quarter of the trained length, to four times it."""
+    return tuple(trained * share // 4 for share in (1, 2, 4, 8, 16))
+
+
+def measured(setting: Setting, kind: str, marked: int, seeds: list[int], length: int) -> RecallResults:
+    """Train, and ask at the trained length and at others."""
     count = setting.choose(full=2000, quick=400)
     trained = [train(training_task(setting, kind, marked, seed, length)) for seed in seeds]
     models = [each.model for each in trained]
@@ -131,36 +106,40 @@ def asked(setting: Setting, kind: str, marked: int, seeds: list[int], length: in
         ]
         for other in lengths(length)
     }
-    looks: list[Tensor] = []
+    focus: list[Tensor] = []
     before: list[Tensor] = []
     if kind == "attention":
-        looks = [focus(model, each) for model, each in zip(models, questions, strict=True)]
         with torch.random.fork_rng(devices=[]):
             for each, question in zip(trained, questions, strict=True):
+                focus.append(task.focus(each.model, question))
                 torch.manual_seed(each.task.seed)
-                before.append(focus(each.task.model().eval(), question))
-    model = models[0]
-    assert isinstance(model, Recaller)
+                before.append(task.focus(each.task.model().eval(), question))
+    probe = drawn(64, length, marked, torch.Generator().manual_seed(seeds[0] + 2))
     return RecallResults(
-        kind,
-        marked,
         trained,
         [right_answers(model, each) for model, each in zip(models, questions, strict=True)],
         [each.distance for each in questions],
         others,
-        reach(model, drawn(64, length, marked, torch.Generator().manual_seed(seeds[0] + 2))),
-        looks,
+        task.reach(recaller(trained), probe),
+        focus,
         before,
     )
 
 
-def main_table(results: list[RecallResults], length: int) -> Table:
+def recaller(trained: list[Trained]) -> task.Recaller:
+    """The model of the first training."""
+    model = trained[0].model
+    assert isinstance(model, task.Recaller)
+    return model
+
+
+def main_table(results: Results, length: int) -> Table:
     """Right answers near and far."""
-    spans = [(1, 2**62), *itertools.pairwise((1, REACH // 2 + 1, REACH + 1)), (REACH + 1, 2**62)]
+    spans = [(1, FARTHEST), *itertools.pairwise((1, REACH // 2 + 1, REACH + 1, FARTHEST))]
     rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.marked, *(each.accuracy(low, high) for low, high in spans)) for each in results
+        (*key, *(each.accuracy(low, high) for low, high in spans)) for key, each in results.items()
     ]
-    trainings = len(results[0].trained)
+    trainings = len(results["attention", ONE].trained)
     what = f"{trainings} trainings" if trainings > 1 else "the sequences of one training"
     distances = (f"1 to {REACH // 2} back", f"{REACH // 2 + 1} to {REACH}", f"{REACH + 1} or more")
     columns = ("model", "to keep", "right", *distances)
@@ -168,16 +147,16 @@ def main_table(results: list[RecallResults], length: int) -> Table:
     return Table(columns, rows, title)
 
 
-def length_table(results: list[RecallResults], length: int) -> Table:
+def length_table(results: Results, length: int) -> Table:
     """Right answers at other lengths."""
     rows: list[tuple[Cell, ...]] = [
-        (each.kind, each.marked, *(over_trainings(each.others[other]) for other in lengths(length))) for each in results
+        (*key, *(over_trainings(each.others[other]) for other in lengths(length))) for key, each in results.items()
     ]
     columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
     return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
 
 
-def way_table(results: list[RecallResults], length: int) -> Table:
+def way_table(results: Results, length: int) -> Table:
     """How far each sees, and over how many steps."""
     formula = {
         "attention": ("all", "1"),
@@ -186,7 +165,7 @@ def way_table(results: list[RecallResults], length: int) -> Table:
     }
     rows: list[tuple[Cell, ...]] = []
     for kind in KINDS:
-        one = of(results, kind, 1)
+        one = results[kind, ONE]
         size = parameters(one.trained[0].model)
         rows.append((kind, size, one.reach, *formula[kind], *chains(results, kind, length)))
     sizes = (f"chain at {length}", f"at {2 * length}")
@@ -198,43 +177,38 @@ def way_table(results: list[RecallResults], length: int) -> Table:
     return Table(columns, rows, title)
 
 
-def chains(results: list[RecallResults], kind: str, length: int) -> tuple[int, int]:
+def chains(results: Results, kind: str, length: int) -> tuple[int, int]:
     """The longest chains at the trained length and at its double."""
-    model = of(results, kind, 1).trained[0].model
-    assert isinstance(model, Recaller)
-    first, second = (chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
+    model = recaller(results[kind, ONE].trained)
+    first, second = (task.chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
     return first, second
 
 
-def distance_picture(results: list[RecallResults], length: int) -> Picture:
+def distance_picture(results: Results, length: int) -> Picture:
     """Right answers against the distance."""
     parts = []
-    starts = octaves(length)
+    starts = [2**power for power in range((length - 1).bit_length())]  # every doubling of the distance
     for marked in MARKED:
         lines = [
-            curve(kind, starts, [of(results, kind, marked).accuracy(low, 2 * low) for low in starts]) for kind in KINDS
+            curve(kind, starts, [results[kind, marked].accuracy(low, 2 * low) for low in starts]) for kind in KINDS
         ]
         lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
-        title = "one token to keep" if marked == 1 else f"{marked} tokens to keep"
+        title = "one token to keep" if marked == ONE else f"{marked} tokens to keep"
         parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
     return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
 
 
-def core_claims(setting: Setting, results: list[RecallResults], length: int) -> tuple[Claim, ...]:
+def core_claims(setting: Setting, results: Results, length: int) -> tuple[Claim, ...]:
     """Fixed operations, and what attention does instead."""
     generator = setting.generator()
-    bodies = {kind: of(results, kind, MARKED[0]).trained[0].model for kind in KINDS}
-    convolution, recurrence = bodies["convolution"].body, bodies["recurrence"].body
-    assert isinstance(convolution, Convolving)
-    assert isinstance(recurrence, Recurring)
-
-    def sequence(kind: str) -> Tensor:
-        width = fitted(kind, SYMBOLS, MARKED[0], MOST)
-        return torch.randn(4, 3 * REACH, width, generator=generator)
-
-    filters = slid(convolution, sequence("convolution"), 7)
-    steps = stepped(recurrence, sequence("recurrence"))
-    attention = of(results, "attention", MARKED[-1])
+    sequences = [
+        torch.randn(4, 3 * REACH, task.fitted(kind, ONE), generator=generator) for kind in ("convolution", "recurrence")
+    ]
+    convolution, recurrence = (recaller(results[kind, ONE].trained).body for kind in ("convolution", "recurrence"))
+    assert isinstance(convolution, task.Convolving)
+    assert isinstance(recurrence, task.Recurring)
+    filters, steps = task.slid(convolution, sequences[0], 7), task.stepped(recurrence, sequences[1])
+    attention = results["attention", SEVERAL]
     begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
     sure, what = confirmed(learned.low > begun.high, "not shown"), "weight on what is asked for"
     everywhere = "at all positions and lengths in all three"
@@ -250,9 +224,9 @@ def _same(error: float, what: str) -> str:
     return f"{confirmed(error < 1e-4, 'corrected')}: {what}; largest difference"
 
 
-def course_claims(results: list[RecallResults], length: int) -> tuple[Claim, ...]:
+def course_claims(results: Results, length: int) -> tuple[Claim, ...]:
     """Long range, and in parallel."""
-    far = {kind: of(results, kind, MARKED[-1]).accuracy(REACH + 1) for kind in KINDS}
+    far = {kind: results[kind, SEVERAL].accuracy(REACH + 1) for kind in KINDS}
     least = min(far["attention"].low, 1.0)
     ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
     long = "confirmed" if far["attention"].mean >= GOOD else "partly"
@@ -268,36 +242,39 @@ def course_claims(results: list[RecallResults], length: int) -> tuple[Claim, ...
     )
 
 
-def timing(setting: Setting, results: list[RecallResults]) -> Timing:
+def timing(setting: Setting, results: Results) -> Timing:
     """A pass over longer and longer sequences, and the trainings."""
-    sizes = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024))
-    width = 32
-    best = pass_seconds(sizes, width, setting.choose(full=7, quick=3))
-    rows: list[tuple[Cell, ...]] = [
-        (f"{size:,}", *(1e3 * best[kind][place] for kind in KINDS)) for place, size in enumerate(sizes)
-    ]
-    passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, f"One pass, width {width}, best of several")
+    sizes, width = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024)), 32
+    rounds = setting.choose(full=7, quick=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        bodies = {kind: body(width).eval() for kind, body in KINDS.items()}
+        inputs = [torch.randn(1, size, width) for size in sizes]
+    best = [milliseconds({kind: partial(body, x) for kind, body in bodies.items()}, rounds) for x in inputs]
+    rows: list[tuple[Cell, ...]] = [(f"{size:,}", *times.values()) for size, times in zip(sizes, best, strict=True)]
+    title = f"One pass, width {width}, one thread, best of several"
+    passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, title)
     taken = [
-        (each.kind, each.marked, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
-        for each in results
+        (*key, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
+        for key, each in results.items()
     ]
     trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
-    lines = [Line(kind, sizes, [1e3 * each for each in best[kind]]) for kind in KINDS]
+    lines = [Line(kind, sizes, [times[kind] for times in best]) for kind in KINDS]
     picture = Lines(lines, "tokens", "ms", "One pass over a sequence", log_x=True, log_y=True)
     return Timing((passed, trained), (picture,))
 
 
-def finding(results: list[RecallResults], length: int) -> str:
+def finding(results: Results, length: int) -> str:
     """One sentence, from the numbers."""
 
     def shares(marked: int) -> str:
-        return ", ".join(f"{kind} {of(results, kind, marked).accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
+        return ", ".join(f"{kind} {results[kind, marked].accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
 
-    attention = of(results, "attention", MARKED[-1])
+    attention = results["attention", SEVERAL]
     return (
-        f"Asked for one token more than {REACH} back, the models are right in these shares: {shares(MARKED[0])}; with "
-        f"{MARKED[-1]} tokens to keep: {shares(MARKED[-1])} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
-        f"{of(results, 'convolution', MARKED[0]).reach} tokens back and no further; the recurrent net sees all, but "
+        f"Asked for one token more than {REACH} back, the models are right in these shares: {shares(ONE)}; with "
+        f"{SEVERAL} tokens to keep: {shares(SEVERAL)} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
+        f"{results['convolution', ONE].reach} tokens back and no further; the recurrent net sees all, but "
         f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
         f"which after training has {over_trainings(attention.focus).mean:.2f} of the weight (before: "
         f"{over_trainings(attention.before).mean:.2f})."

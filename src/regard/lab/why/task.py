@@ -1,12 +1,11 @@
 """Attention, convolution and recurrence on one task: some tokens bear marks, the last token asks for one of them.
 
-All three have the same input and output. Below the task: what a model answers, how far back it sees, where it looks,
-and how long it takes.
+All three have the same input and output. Below the task: what a model answers, how far back it sees, and where it
+looks.
 """
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +16,6 @@ from torch import nn as torch_nn
 from torch.nn.functional import cross_entropy
 
 from regard import nn
-from regard.checks import whole
 from regard.inspection.capture import capture
 from regard.lab.statistics import parameters
 from regard.lab.training import Task
@@ -26,23 +24,16 @@ HEADS, D_K = 4, 8  # of attention
 LAYERS, KERNEL = 4, 5  # of the convolution
 REACH = LAYERS * (KERNEL - 1)  # how far back it sees
 SYMBOLS = 8
+MOST = 10_000  # parameters of a model
 
 
-class Attending(torch_nn.Module):
+def attending(width: int) -> torch_nn.Module:
     """One block of attention, four small heads. It has no positions: tokens are found by what they are."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.block = nn.Block(width, HEADS, d_k=D_K, d_ff=width, mask="causal")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Every token looks at all before it, at once."""
-        out: Tensor = self.block(x)
-        return out
+    return nn.Block(width, HEADS, d_k=D_K, d_ff=width, mask="causal")
 
 
 class Convolving(torch_nn.Module):
-    """Layers of one filter each that is slid over the tokens, seeing its own and those just before."""
+    """Layers of one filter each that is slid over the tokens: every token sees `REACH` tokens back, at once."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,7 +41,6 @@ class Convolving(torch_nn.Module):
         self.norms = torch_nn.ModuleList(torch_nn.LayerNorm(width) for _ in range(LAYERS))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every token looks `REACH` tokens back, at once."""
         for filter_, norm in zip(self.filters, self.norms, strict=True):
             before = torch_nn.functional.pad(norm(x).transpose(1, 2), (KERNEL - 1, 0))
             x = x + torch_nn.functional.gelu(filter_(before)).transpose(1, 2)
@@ -58,58 +48,61 @@ class Convolving(torch_nn.Module):
 
 
 class Recurring(torch_nn.Module):
-    """A gated recurrent unit: one state that goes from token to token."""
+    """A gated recurrent unit: one state that goes from token to token, each of which waits for the one before it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.unit = torch_nn.GRU(width, width, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every token waits for the one before it."""
         out: Tensor = self.unit(x)[0]
         return out
 
 
-KINDS: dict[str, type[torch_nn.Module]] = {"attention": Attending, "convolution": Convolving, "recurrence": Recurring}
+KINDS: dict[str, Callable[[int], torch_nn.Module]] = {
+    "attention": attending,
+    "convolution": Convolving,
+    "recurrence": Recurring,
+}
 
 
 class Recaller(torch_nn.Module):
     """Symbols and marks, one of the three, and what it says at the last token: logits (batch, symbol)."""
 
-    def __init__(self, kind: str, symbols: int, marked: int, width: int) -> None:
+    def __init__(self, kind: str, marked: int, width: int) -> None:
         super().__init__()
         self.marked = marked
-        self.tokens = torch_nn.Embedding(symbols * (marked + 1), width)
+        self.tokens = torch_nn.Embedding(SYMBOLS * (marked + 1), width)
         self.marks = torch_nn.Embedding(marked + 1, width)
         self.question = torch_nn.Parameter(torch.randn(width))
         self.body = KINDS[kind](width)
         self.norm = torch_nn.LayerNorm(width)
-        self.head = torch_nn.Linear(width, symbols)
+        self.head = torch_nn.Linear(width, SYMBOLS)
 
     def forward(self, symbols: Tensor, marks: Tensor) -> Tensor:
         """(batch, length) of symbols, and of the mark that each of them bears, to (batch, symbol)."""
-        return self.said(self.embedded(symbols, marks))
+        return self.answer(self.embedded(symbols, marks))
 
     def embedded(self, symbols: Tensor, marks: Tensor) -> Tensor:
         """(batch, length, width): a vector for the symbol as it is marked, one for the mark, one for a question."""
         asks = marks > self.marked
         borne = torch.where(asks, 0, marks)
         named = torch.where(asks, marks - self.marked, marks)
-        x: Tensor = self.tokens(symbols + self.head.out_features * borne) + self.marks(named)
+        x: Tensor = self.tokens(symbols + SYMBOLS * borne) + self.marks(named)
         return x + asks.unsqueeze(-1) * self.question
 
-    def said(self, x: Tensor) -> Tensor:
+    def answer(self, x: Tensor) -> Tensor:
         """The answer to embedded tokens."""
         logits: Tensor = self.head(self.norm(self.body(x)[:, -1]))
         return logits
 
 
 @cache
-def fitted(kind: str, symbols: int, marked: int, most: int) -> int:
-    """The largest width whose model has no more parameters than this."""
+def fitted(kind: str, marked: int) -> int:
+    """The largest width whose model has no more than `MOST` parameters."""
     width = 1
     with torch.random.fork_rng(devices=[]):
-        while parameters(Recaller(kind, symbols, marked, width + 1)) <= whole("most", most, 1):
+        while parameters(Recaller(kind, marked, width + 1)) <= MOST:
             width += 1
     return width
 
@@ -148,37 +141,33 @@ class MarkRecall(Task):
     kind: str
     length: int
     marked: int
-    most: int
     batch: int
 
     @property
     def name(self) -> str:
-        """The kind, how many tokens are marked, and the seed."""
         return f"why {self.kind} {self.marked} {self.seed}"
 
     def model(self) -> torch_nn.Module:
-        """The model."""
-        return Recaller(self.kind, SYMBOLS, self.marked, fitted(self.kind, SYMBOLS, self.marked, self.most))
+        return Recaller(self.kind, self.marked, fitted(self.kind, self.marked))
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy of the answers."""
-        asked = drawn(self.batch, self.length, self.marked, generator)
-        return cross_entropy(model(asked.symbols, asked.marks), asked.answer)
+        questions = drawn(self.batch, self.length, self.marked, generator)
+        return cross_entropy(model(questions.symbols, questions.marks), questions.answer)
 
 
 @torch.no_grad()
-def right_answers(model: torch_nn.Module, asked: RecallQuestions) -> Tensor:
+def right_answers(model: torch_nn.Module, questions: RecallQuestions) -> Tensor:
     """1 for each sequence that is answered right, else 0."""
-    right: Tensor = (model(asked.symbols, asked.marks).argmax(-1) == asked.answer).double()
+    right: Tensor = (model(questions.symbols, questions.marks).argmax(-1) == questions.answer).double()
     return right
 
 
-def reach(model: Recaller, asked: RecallQuestions) -> int:
+def reach(model: Recaller, questions: RecallQuestions) -> int:
     """How far back a token can stand that has any influence on the answer: where gradients are not 0."""
-    x = model.embedded(asked.symbols, asked.marks).detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(model.said(x).square().sum(), x)
-    felt = gradient.abs().amax((0, 2)) > 0
-    return asked.symbols.shape[1] - 1 - int(felt.nonzero()[0])
+    x = model.embedded(questions.symbols, questions.marks).detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(model.answer(x).square().sum(), x)
+    influence = gradient.abs().amax((0, 2)) > 0
+    return questions.symbols.shape[1] - 1 - int(influence.nonzero()[0])
 
 
 def chain(body: torch_nn.Module, length: int, width: int) -> int:
@@ -200,13 +189,13 @@ def chain(body: torch_nn.Module, length: int, width: int) -> int:
 
 
 @torch.no_grad()
-def focus(model: torch_nn.Module, asked: RecallQuestions) -> Tensor:
+def focus(model: torch_nn.Module, questions: RecallQuestions) -> Tensor:
     """The weight of the last token on the one it asks for, in the head that has most; attention alone has such weights.
 
     The head is chosen on the first half of the sequences, the numbers are of the others.
     """
-    weights = capture(model, asked.symbols, asked.marks)[0].dense()[:, :, -1]
-    at = asked.symbols.shape[1] - 1 - asked.distance
+    weights = capture(model, questions.symbols, questions.marks)[0].dense()[:, :, -1]
+    at = questions.symbols.shape[1] - 1 - questions.distance
     there = weights.gather(2, at.view(-1, 1, 1).expand(-1, weights.shape[1], 1))[..., 0].double()
     half = len(there) // 2
     return there[half:, int(there[:half].mean(0).argmax())]
@@ -227,20 +216,3 @@ def stepped(body: Recurring, x: Tensor) -> float:
         out, state = body.unit(token.unsqueeze(1), state)
         outs.append(out)
     return float((torch.cat(outs, 1) - body(x)).abs().max())
-
-
-def pass_seconds(lengths: Sequence[int], width: int, rounds: int) -> dict[str, list[float]]:
-    """The best time of one pass over a sequence of each length, the three in turns."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        bodies = {kind: body(width).eval() for kind, body in KINDS.items()}
-        inputs = [torch.randn(1, length, width) for length in lengths]
-    best = {kind: [float("inf")] * len(lengths) for kind in bodies}
-    with torch.no_grad():
-        for _ in range(rounds):
-            for place, x in enumerate(inputs):
-                for kind, body in bodies.items():
-                    begun = time.perf_counter()
-                    body(x)
-                    best[kind][place] = min(best[kind][place], time.perf_counter() - begun)
-    return best
