@@ -29,26 +29,26 @@ def test_every_thing_is_drawn_and_recognized() -> None:
     # the disc of the second cell is at the top, beside the empty first
     assert float(drawn[0, :, :6, :6].abs().mean()) < 0.2
     assert float(drawn[0, 0, 2:4, 6:12].mean()) > 0.5
-    assert torch.equal(scenes.whole(scenes.cut(drawn)), drawn)
+    assert torch.equal(scenes.from_patches(scenes.to_patches(drawn)), drawn)
 
 
 def test_twins_are_pairs() -> None:
     scene = scenes.twinned(50, _generator())
-    held = scene.twin >= 0
-    assert torch.equal(held, scene.cells >= 0)
-    assert held.sum(1).tolist() == [2 * scenes.PAIRS] * 50
-    there = scene.twin.clamp(min=0)
-    assert torch.equal(scene.cells.gather(1, there)[held], scene.cells[held])
-    assert torch.equal(there.gather(1, there)[held], torch.arange(16).expand(50, -1)[held])
-    assert not bool((scene.twin == torch.arange(16)).any())
+    occupied = scene.about >= 0
+    assert torch.equal(occupied, scene.cells >= 0)
+    assert occupied.sum(1).tolist() == [2 * scenes.PAIRS] * 50
+    there = scene.about.clamp(min=0)
+    assert torch.equal(scene.cells.gather(1, there)[occupied], scene.cells[occupied])
+    assert torch.equal(there.gather(1, there)[occupied], torch.arange(16).expand(50, -1)[occupied])
+    assert not bool((scene.about == torch.arange(16)).any())
 
 
 @pytest.mark.parametrize("unseen", [False, True])
-@pytest.mark.parametrize("told", [scenes.captioned, scenes.described])
-def test_words_are_about_what_stands_there(told: Callable[..., scenes.WordedScene], unseen: bool) -> None:
-    scene = told(40, _generator(), unseen=unseen)
+@pytest.mark.parametrize("draw", [scenes.captioned, scenes.described])
+def test_words_are_about_what_stands_there(draw: Callable[..., scenes.Scene], unseen: bool) -> None:
+    scene = draw(40, _generator(), unseen=unseen)
     for cells, words, about in zip(scene.cells.tolist(), scene.words, scene.about.tolist(), strict=True):
-        spoken = [word for word in scenes.spoken(words) if word != scenes.START]
+        spoken = [word for word in scenes.decode(words) if word != scenes.START]
         assert len(spoken) == len(about)
         for color, shape, cell in zip(spoken[::2], spoken[1::2], about[::2], strict=True):
             assert scenes.NAMES[cells[cell]] == f"{color} {shape}"
@@ -88,7 +88,7 @@ def test_a_perfect_denoiser_makes_the_picture_that_was_asked_for() -> None:
 
     scene = scenes.described(5, _generator(), unseen=True)
     clean = scenes.drawn(scene.cells, _generator(), noise=0.0)
-    made = task.made(Known(), torch.randn(5, 3, 24, 24, generator=_generator()), scene)
+    made = task.denoised(Known(), torch.randn(5, 3, 24, 24, generator=_generator()), scene)
     assert torch.allclose(made, clean, atol=1e-5)
 
 
@@ -134,10 +134,10 @@ def test_verdicts_follow_the_numbers() -> None:
     with torch.no_grad():
         found = task.twins(model, 30, _generator())
     blind = experiment.VisionRun(
-        experiment.TWINS, [], [replace(found, right=found.without, weight=torch.full((15,), 0.02))]
+        experiment.KINDS[0], [], [replace(found, right=found.without, weight=torch.full((15,), 0.02))]
     )
     sure = experiment.VisionRun(
-        experiment.TWINS, [], [replace(found, right=torch.ones(30), weight=torch.full((15,), 0.9))]
+        experiment.KINDS[0], [], [replace(found, right=torch.ones(30), weight=torch.full((15,), 0.9))]
     )
     verdicts = [claim.verdict.split(":")[0] for claim in experiment.claims([blind, sure, blind])[:3]]
     assert verdicts == ["not shown", "confirmed", "not shown"]

@@ -17,11 +17,11 @@ from regard.lab.report import RESULTS, Claim, Compared, Report, Timing, confirme
 from regard.lab.setting import Setting
 from regard.lab.statistics import over_trainings, training_times
 from regard.lab.training import Trained, train
-from regard.lab.vision.scenes import CELL, NAMES, SIDE, spoken
+from regard.lab.vision.scenes import CELL, NAMES, SIDE, decode
 from regard.lab.vision.task import Captioning, Denoising, Looking, PictureResults, Twinning, captions, noise, twins
 
 FLOOR = 0.4  # what remains of a patch's weight where it is dark
-SHOWN = 3  # words
+SHAPE_WORDS = (1, 3, 5)  # places of the first three shapes in a caption
 Measure = Callable[[nn.Module, int, torch.Generator], PictureResults]
 
 
@@ -38,67 +38,54 @@ class VisionKind:
     width: int
 
 
-TWINS = VisionKind("find the twin", "patch → patches", Twinning, twins, (300, 120), 0.01, 48)
-
-
-CAPTION = VisionKind("write a caption", "word → patches", Captioning, captions, (450, 120), 0.005, 48)
-
-
-NOISE = VisionKind("make a picture", "patch → words", Denoising, noise, (500, 150), 0.01, 64)
-
-
-KINDS = (TWINS, CAPTION, NOISE)
+KINDS = (
+    VisionKind("find the twin", "patch → patches", Twinning, twins, (300, 120), 0.01, 48),
+    VisionKind("write a caption", "word → patches", Captioning, captions, (450, 120), 0.005, 48),
+    VisionKind("make a picture", "patch → words", Denoising, noise, (500, 150), 0.01, 64),
+)
 
 
 @dataclass(frozen=True)
 class VisionRun:
-    """The trainings of one kind, and what each made of unseen pictures."""
+    """The trainings of one kind, and their results on unseen pictures: estimates over trainings, or over pictures if
+    there is one training."""
 
     kind: VisionKind
     trained: list[Trained]
-    seen: list[PictureResults]
-
-    def over(self, of: Callable[[PictureResults], Tensor]) -> Estimate:
-        """Over trainings; over pictures if there is one training."""
-        return over_trainings([of(each) for each in self.seen])
+    results: list[PictureResults]
 
     @property
     def right(self) -> Estimate:
-        """The share of answers that are right."""
-        return self.over(lambda seen: seen.right)
+        return over_trainings([each.right for each in self.results])
 
     @property
     def without(self) -> Estimate:
-        """The same without the attention."""
-        return self.over(lambda seen: seen.without)
+        return over_trainings([each.without for each in self.results])
 
     @property
     def gain(self) -> Estimate:
-        """By how much more is right with the attention than without."""
-        return self.over(lambda seen: seen.right - seen.without)
+        return over_trainings([each.right - each.without for each in self.results])
 
     @property
     def weight(self) -> Estimate:
-        """The weight on what the question is about."""
-        return self.over(lambda seen: seen.weight)
+        return over_trainings([each.weight for each in self.results])
 
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions, count = setting.choose(full=3, quick=1), setting.choose(full=400, quick=60)
     seeds = setting.seeds(repetitions)
-    runs = [looked(setting, kind, seeds, count) for kind in KINDS]
+    runs = [measured(setting, kind, seeds, count) for kind in KINDS]
+    drawings = (twin_picture, caption_picture, noise_picture)
     return Report(
         "vision",
         "Where do patches and words look when a model sees a picture, writes about one, or makes one?",
         (main_table(runs, count),),
-        tuple(
-            draw(each.seen[0]) for draw, each in zip((twin_picture, caption_picture, noise_picture), runs, strict=True)
-        ),
+        tuple(draw(each.results[0]) for draw, each in zip(drawings, runs, strict=True)),
         finding(runs),
         (Compared(f"{RESULTS}, Self-attention vs cross-attention", claims(runs)),),
         setting.record(repetitions, unseen_pictures=count),
-        timing(runs),
+        Timing((training_times("task", {each.kind.name: each.trained for each in runs}),)),
     )
 
 
@@ -116,30 +103,23 @@ def training_task(setting: Setting, kind: VisionKind, seed: int) -> Looking:
     )
 
 
-def looked(setting: Setting, kind: VisionKind, seeds: list[int], count: int) -> VisionRun:
-    """Train, and look at unseen pictures."""
+def measured(setting: Setting, kind: VisionKind, seeds: list[int], count: int) -> VisionRun:
+    """Train, and test on unseen pictures."""
     trained = [train(training_task(setting, kind, seed)) for seed in seeds]
+    generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
     with torch.no_grad():
         results = [
-            kind.measure(each.model, count, torch.Generator().manual_seed(each.task.seed + 1)) for each in trained
+            kind.measure(each.model, count, generator) for each, generator in zip(trained, generators, strict=True)
         ]
     return VisionRun(kind, trained, results)
 
 
 def main_table(runs: list[VisionRun], count: int) -> Table:
     """Right answers and weights of each kind."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each.kind.looks,
-            each.kind.name,
-            each.right,
-            each.without,
-            each.seen[0].chance,
-            each.weight,
-            each.seen[0].uniform,
-        )
-        for each in runs
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for each in runs:
+        chance, uniform = each.results[0].chance, each.results[0].uniform
+        rows.append((each.kind.looks, each.kind.name, each.right, each.without, chance, each.weight, uniform))
     trainings = len(runs[0].trained)
     what = f"{trainings} trainings" if trainings > 1 else "the pictures of one training"
     title = (
@@ -161,33 +141,34 @@ def laid_over(weights: Tensor, picture: Tensor) -> Tensor:
     return wide * (FLOOR + (1 - FLOOR) * brightness(picture))
 
 
-def twin_picture(seen: PictureResults) -> Picture:
+def twin_picture(results: PictureResults) -> Picture:
     """A picture, and where one of its patches looks."""
-    asked = int((seen.cells[0] >= 0).nonzero()[0])
-    over = laid_over(seen.weights[0, seen.heads[0], asked], seen.picture[0])
-    title = f"Trained: where the {NAMES[int(seen.cells[0, asked])]} at {place(asked)} looks"
-    twin = place(int(seen.about[0, asked]))
+    cells, picture = results.scene.cells[0], results.picture[0]
+    patch = int((cells >= 0).nonzero()[0])
+    over = laid_over(results.weights[0, results.heads[0], patch], picture)
+    title = f"Trained: where the {NAMES[int(cells[patch])]} at {place(patch)} looks"
+    twin = place(int(results.scene.about[0, patch]))
     note = f"Left: the picture, rows a to d. Right: weights, on the patches; its twin is at {twin}."
-    return mosaic([brightness(seen.picture[0]), over], title, note)
+    return mosaic([brightness(picture), over], title, note)
 
 
-def caption_picture(seen: PictureResults) -> Picture:
+def caption_picture(results: PictureResults) -> Picture:
     """A picture, and where the words for the shapes of its caption look."""
-    words = spoken(seen.words[0])[1:]
-    tiles = [laid_over(seen.weights[0, seen.heads[-1], number], seen.picture[0]) for number in range(1, 2 * SHOWN, 2)]
-    named = ", ".join(f"“{word}”" for word in words[1 : 2 * SHOWN : 2])
+    words, picture = decode(results.scene.words[0])[1:], results.picture[0]
+    tiles = [laid_over(results.weights[0, results.heads[-1], number], picture) for number in SHAPE_WORDS]
+    named = ", ".join(f"“{words[number]}”" for number in SHAPE_WORDS)
     note = f"Left: the picture. Then weights of the step that writes {named}, on the patches."
-    return mosaic([brightness(seen.picture[0]), *tiles], f"Trained: where “{' '.join(words)}” looks", note)
+    return mosaic([brightness(picture), *tiles], f"Trained: where “{' '.join(words)}” looks", note)
 
 
-def noise_picture(seen: PictureResults) -> Picture:
+def noise_picture(results: PictureResults) -> Picture:
     """A picture made from noise, and which patches look at some of its words."""
-    words, made = spoken(seen.words[0]), seen.picture[0] / seen.picture[0].max()
-    numbers = range(1, 2 * SHOWN, 2)
-    tiles = [laid_over(seen.weights[0, seen.heads[0], :, number], made) for number in numbers]
-    named = ", ".join(f"“{words[number]}” for {place(int(seen.about[0, number]))}" for number in numbers)
+    words, picture = decode(results.scene.words[0]), results.picture[0] / results.picture[0].max()
+    tiles = [laid_over(results.weights[0, results.heads[0], :, number], picture) for number in SHAPE_WORDS]
+    about = results.scene.about[0]
+    named = ", ".join(f"“{words[number]}” for {place(int(about[number]))}" for number in SHAPE_WORDS)
     note = f"Left: the picture. Then the weight that each patch, still noise, gives to {named}."
-    return mosaic([brightness(made), *tiles], "Trained: a picture made from noise and words", note)
+    return mosaic([brightness(picture), *tiles], "Trained: a picture made from noise and words", note)
 
 
 def place(cell: int) -> str:
@@ -212,25 +193,20 @@ def claims(runs: list[VisionRun]) -> tuple[Claim, ...]:
     )
     listed = []
     for (name, what), each in zip(says, runs, strict=True):
-        uniform = each.seen[0].uniform
+        uniform = each.results[0].uniform
         verdict = confirmed(each.weight.low > uniform and each.gain.low > 0, "not shown")
         listed.append(Claim(name, what, each.weight, f"{verdict}: weight on the right one, uniform {uniform:.2f}"))
-    smallest = min(float(each.weights.min()) for each in runs[0].seen)
+    smallest = min(float(each.weights.min()) for each in runs[0].results)
     all_pairs = "confirmed" if smallest > 0 else "corrected: rounded to 0"
     listed.append(Claim("ViT: all patches", "to all", smallest, f"{all_pairs}: the smallest weight of any pair"))
     return tuple(listed)
-
-
-def timing(runs: list[VisionRun]) -> Timing:
-    """How long the trainings took."""
-    return Timing((training_times("task", {each.kind.name: each.trained for each in runs}),))
 
 
 def finding(runs: list[VisionRun]) -> str:
     """One sentence, from the numbers."""
     first, second, third = runs
     return (
-        f"A patch gives {first.weight.mean:.2f} of its weight to its twin among {first.seen[0].weights.shape[-1]} "
+        f"A patch gives {first.weight.mean:.2f} of its weight to its twin among {first.results[0].weights.shape[-1]} "
         f"patches ({first.right.mean:.0%} of the twins are found), a word {second.weight.mean:.2f} to the patch that "
         f"it names ({second.right.mean:.0%} of the words are right), and a patch of mere noise {third.weight.mean:.2f} "
         f"to the words about its place ({third.right.mean:.0%} of the things asked for are painted); with these heads "

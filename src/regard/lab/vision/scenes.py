@@ -4,7 +4,7 @@ Pictures are drawn with noise, so that none comes twice. Some combinations never
 well on these has learned colors, shapes and places, not pictures.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -28,8 +28,8 @@ START = "<start>"
 VOCABULARY = (START, *COLORS, *SHAPES)
 PAIRS = 5  # pairs of things in a picture of twins
 NAMED = 3  # things in a picture that has a caption
-ASKED = 6  # things in a picture that words ask for
-APART = 4  # one combination in so many is kept for the test
+DESCRIBED = 6  # things in a picture that is made from words
+APART = 4  # one combination in so many is held out for the test
 
 
 def things() -> Tensor:
@@ -49,102 +49,86 @@ def drawn(cells: Tensor, generator: torch.Generator, noise: float = NOISE) -> Te
     patches: Tensor = known[cells]  # EMPTY is −1, the last
     bright = DIMMEST + (1 - DIMMEST) * torch.rand(batch, CELLS, 1, 1, 1, generator=generator)
     patches = patches * bright + noise * torch.randn(patches.shape, generator=generator)
-    return whole(patches)
+    return from_patches(patches)
 
 
-def whole(patches: Tensor) -> Tensor:
+def from_patches(patches: Tensor) -> Tensor:
     """(batch, 3, pixel, pixel) from patches (batch, cell, 3, pixel, pixel)."""
     grid = patches.reshape(len(patches), SIDE, SIDE, *patches.shape[2:])
     return grid.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), 3, SIDE * CELL, SIDE * CELL)
 
 
-def cut(pictures: Tensor) -> Tensor:
-    """Patches (batch, cell, 3, pixel, pixel): the inverse of `whole`."""
+def to_patches(pictures: Tensor) -> Tensor:
+    """(batch, cell, 3, pixel, pixel): the inverse of `from_patches`."""
     grid = pictures.reshape(len(pictures), 3, SIDE, CELL, SIDE, CELL)
     return grid.permute(0, 2, 4, 1, 3, 5).reshape(len(pictures), CELLS, 3, CELL, CELL)
 
 
 def recognized(pictures: Tensor) -> Tensor:
     """(batch, cell): the thing, or `EMPTY`, whose drawing is nearest to each patch."""
-    patches = cut(pictures).flatten(2)
+    patches = to_patches(pictures).flatten(2)
     known = torch.cat([things() * (1 + DIMMEST) / 2, torch.zeros(1, 3, CELL, CELL)]).flatten(1)
     nearest = torch.cdist(patches, known.expand(len(patches), -1, -1)).argmin(-1)
     return torch.where(nearest == THINGS, EMPTY, nearest)
 
 
-def placed(batch: int, count: int, generator: torch.Generator) -> Tensor:
-    """(batch, count): different cells, drawn at random."""
-    return torch.rand(batch, CELLS, generator=generator).argsort(1)[:, :count]
-
-
-def different(batch: int, count: int, generator: torch.Generator) -> Tensor:
-    """(batch, count): different things, drawn at random."""
-    return torch.rand(batch, THINGS, generator=generator).argsort(1)[:, :count]
+def distinct(batch: int, count: int, total: int, generator: torch.Generator) -> Tensor:
+    """(batch, count): different numbers below `total`, drawn at random: cells or things."""
+    return torch.rand(batch, total, generator=generator).argsort(1)[:, :count]
 
 
 @dataclass(frozen=True)
-class TwinScene:
-    """(batch, cell): what stands there, and the cell of its like, −1 where it is empty."""
+class Scene:
+    """What stands in each cell, (batch, cell), and words for it, (batch, word).
 
-    cells: Tensor
-    twin: Tensor
-
-
-@dataclass(frozen=True)
-class WordedScene:
-    """What stands in each cell, (batch, cell), words (batch, word), and the cell that each is about (a start: none)."""
+    `about` is the cell of each word (a start has none), or of twins the cell of the other one, −1 in an empty cell.
+    """
 
     cells: Tensor
     words: Tensor
     about: Tensor
 
 
-def spoken(words: Tensor) -> list[str]:
+def decode(words: Tensor) -> list[str]:
     """The words of one row."""
     return [VOCABULARY[word] for word in words.tolist()]
 
 
-def twinned(batch: int, generator: torch.Generator) -> TwinScene:
-    """Pairs of like things in cells at random."""
-    where, what = placed(batch, 2 * PAIRS, generator), different(batch, PAIRS, generator)
+def twinned(batch: int, generator: torch.Generator) -> Scene:
+    """Pairs of like things in cells at random, without words."""
+    where, what = distinct(batch, 2 * PAIRS, CELLS, generator), distinct(batch, PAIRS, THINGS, generator)
     cells = torch.full((batch, CELLS), EMPTY).scatter(1, where, torch.cat([what, what], 1))
     twin = torch.full((batch, CELLS), -1).scatter(1, where, where.roll(PAIRS, 1))
-    return TwinScene(cells, twin)
+    return Scene(cells, torch.empty(batch, 0, dtype=torch.long), twin)
 
 
-def captioned(batch: int, generator: torch.Generator, *, unseen: bool) -> WordedScene:
+def captioned(batch: int, generator: torch.Generator, *, unseen: bool) -> Scene:
     """Things of different colors, named color by color: `red disc blue cross white disc`, after a start.
 
     Sets of things are those of the training, or, `unseen`, the others.
     """
     sets = _sets(unseen)
     what = sets[torch.randint(len(sets), (batch,), generator=generator)]
-    return _told(what, placed(batch, NAMED, generator), start=True)
+    scene = _worded(what, distinct(batch, NAMED, CELLS, generator))
+    start = torch.full((batch, 1), VOCABULARY.index(START))
+    return replace(scene, words=torch.cat([start, scene.words], 1))
 
 
-def described(batch: int, generator: torch.Generator, *, unseen: bool) -> WordedScene:
+def described(batch: int, generator: torch.Generator, *, unseen: bool) -> Scene:
     """Things with the places of their words, in any order.
 
     Things at a place are those of the training, or, `unseen`, the others.
     """
-    where = placed(batch, ASKED, generator)
+    where = distinct(batch, DESCRIBED, CELLS, generator)
     table = _at_place(unseen)
     what = table[where, torch.randint(table.shape[1], where.shape, generator=generator)]
-    return _told(what, where, start=False)
+    return _worded(what, where)
 
 
-def _told(what: Tensor, where: Tensor, *, start: bool) -> WordedScene:
+def _worded(what: Tensor, where: Tensor) -> Scene:
     cells = torch.full((len(what), CELLS), EMPTY).scatter(1, where, what)
-    color = what // len(SHAPES) + _word(next(iter(COLORS)))
-    shape = what % len(SHAPES) + _word(next(iter(SHAPES)))
-    words = torch.stack([color, shape], 2).flatten(1)
-    if start:
-        words = torch.cat([torch.full((len(what), 1), _word(START)), words], 1)
-    return WordedScene(cells, words, where.repeat_interleave(2, 1))
-
-
-def _word(name: str) -> int:
-    return VOCABULARY.index(name)
+    color, shape = 1 + what // len(SHAPES), 1 + len(COLORS) + what % len(SHAPES)  # the order of the vocabulary
+    return Scene(cells, torch.stack([color, shape], 2).flatten(1), where.repeat_interleave(2, 1))
 
 
 @cache
@@ -158,7 +142,7 @@ def _sets(unseen: bool) -> Tensor:
 
 @cache
 def _at_place(unseen: bool) -> Tensor:
-    """(cell, thing): what may stand in a cell. One shape of each color is kept for the test, another in each cell."""
+    """(cell, thing): what may stand in a cell. In each cell another shape of each color is held out for the test."""
     thing = torch.arange(THINGS)
     held_out = [(thing + thing // len(SHAPES) + cell) % APART == 0 for cell in range(CELLS)]
     return torch.stack([thing[of == unseen] for of in held_out])

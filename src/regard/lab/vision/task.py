@@ -6,6 +6,7 @@ models make of pictures they have never seen, and where they look.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,23 +17,8 @@ from regard import nn
 from regard.inspection.capture import capture
 from regard.inspection.interventions import Ablate, intervene
 from regard.lab.training import Task
-from regard.lab.vision.scenes import (
-    CELL,
-    CELLS,
-    COLORS,
-    NAMED,
-    SIDE,
-    START,
-    THINGS,
-    VOCABULARY,
-    WordedScene,
-    captioned,
-    described,
-    drawn,
-    recognized,
-    twinned,
-    whole,
-)
+from regard.lab.vision import scenes
+from regard.lab.vision.scenes import CELL, CELLS, NAMED, SIDE, VOCABULARY, Scene
 
 PLACE = 1.0  # how large vectors of places begin where a picture may be mere noise
 LEAST = 0.5  # of the noise: with less, a picture needs no words
@@ -57,13 +43,12 @@ class Patches(torch_nn.Module):
         self.places = nn.Learned(CELLS, width)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Patches, row by row."""
         patches: Tensor = self.places(self.look(pictures).flatten(2).transpose(1, 2))
         return patches
 
 
 class Twins(torch_nn.Module):
-    """A vision transformer that says of every patch in which cell its like stands: logits (batch, cell, cell)."""
+    """A vision transformer that predicts for every patch the cell of its like: logits (batch, cell, cell)."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -73,7 +58,6 @@ class Twins(torch_nn.Module):
         alike(self)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Every patch attends to every patch."""
         logits: Tensor = self.head(self.encoder(self.patches(pictures)))
         return logits
 
@@ -89,7 +73,6 @@ class Captioner(torch_nn.Module):
         self.head = torch_nn.Linear(width, vocabulary)
 
     def forward(self, pictures: Tensor, words: Tensor) -> Tensor:
-        """Every word attends to the words before it, and to the patches."""
         logits: Tensor = self.head(self.decoder(self.embedding(words), self.patches(pictures)))
         return logits
 
@@ -115,75 +98,65 @@ class Denoiser(torch_nn.Module):
         """Every patch attends to the patches, and to the words; `level` is the share of noise, (batch,)."""
         text = self.embedding(words) + self.patches.places.weight[where]
         x = self.block(self.patches(noisy) + self.level(level.view(-1, 1, 1)), text)
-        return whole(self.paint(self.norm(x)).unflatten(-1, (3, CELL, CELL)))
+        return scenes.from_patches(self.paint(self.norm(x)).unflatten(-1, (3, CELL, CELL)))
 
 
 @dataclass(frozen=True)
 class Looking(Task):
     """A small model and a batch of pictures that are drawn anew at every step."""
 
+    kind: ClassVar[str]
     width: int
     heads: int
     batch: int
 
+    @property
+    def name(self) -> str:
+        return f"vision {self.kind} {self.seed}"
+
 
 @dataclass(frozen=True)
 class Twinning(Looking):
-    """Where is the like of the thing in each patch?"""
+    """Where is the like of the thing in each patch? Cross-entropy of the patches that hold something."""
 
-    @property
-    def name(self) -> str:
-        """Name with the seed."""
-        return f"vision twins {self.seed}"
+    kind: ClassVar[str] = "twins"
 
     def model(self) -> torch_nn.Module:
-        """Patches that look at patches."""
         return Twins(self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy of the patches that hold something."""
-        scene = twinned(self.batch, generator)
-        asked = scene.twin >= 0
-        return cross_entropy(model(drawn(scene.cells, generator))[asked], scene.twin[asked])
+        scene = scenes.twinned(self.batch, generator)
+        occupied = scene.cells >= 0
+        return cross_entropy(model(scenes.drawn(scene.cells, generator))[occupied], scene.about[occupied])
 
 
 @dataclass(frozen=True)
 class Captioning(Looking):
-    """Which things are in the picture, color by color?"""
+    """Which things are in the picture, color by color? Cross-entropy of every word, given those before it."""
 
-    @property
-    def name(self) -> str:
-        """Name with the seed."""
-        return f"vision captions {self.seed}"
+    kind: ClassVar[str] = "captions"
 
     def model(self) -> torch_nn.Module:
-        """Words that look at patches."""
         return Captioner(len(VOCABULARY), 2 * NAMED, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy of every word, given those before it."""
-        scene = captioned(self.batch, generator, unseen=False)
-        logits = model(drawn(scene.cells, generator), scene.words[:, :-1])
+        scene = scenes.captioned(self.batch, generator, unseen=False)
+        logits = model(scenes.drawn(scene.cells, generator), scene.words[:, :-1])
         return cross_entropy(logits.flatten(0, 1), scene.words[:, 1:].flatten())
 
 
 @dataclass(frozen=True)
 class Denoising(Looking):
-    """What was the picture before the noise came over it?"""
+    """What was the picture before the noise came over it? The squared error of the pixels."""
 
-    @property
-    def name(self) -> str:
-        """Name with the seed."""
-        return f"vision noise {self.seed}"
+    kind: ClassVar[str] = "noise"
 
     def model(self) -> torch_nn.Module:
-        """Patches that look at words."""
         return Denoiser(len(VOCABULARY), self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """The squared error of the pixels."""
-        scene = described(self.batch, generator, unseen=False)
-        clean = CONTRAST * drawn(scene.cells, generator, noise=0.0)
+        scene = scenes.described(self.batch, generator, unseen=False)
+        clean = CONTRAST * scenes.drawn(scene.cells, generator, noise=0.0)
         level = LEAST + (1 - LEAST) * torch.rand(self.batch, generator=generator)
         share = level.view(-1, 1, 1, 1)
         noisy = (1 - share) * clean + share * torch.randn(clean.shape, generator=generator)
@@ -198,8 +171,8 @@ class PictureResults:
     """For each unseen picture: the share of answers that are right, the same with the attention ablated, and the mean
     weight on what the question is about. `chance` and `uniform` are what guessing and equal weights would give.
 
-    `weights` are (picture, head, query, key), `heads` those that were measured, `picture` what was looked at or, from
-    noise, made.
+    `weights` are (picture, head, query, key), `heads` those that were measured, `picture` the input or, from noise, the
+    output.
     """
 
     right: Tensor
@@ -209,44 +182,39 @@ class PictureResults:
     uniform: float
     weights: Tensor
     picture: Tensor
-    cells: Tensor
-    words: Tensor
-    about: Tensor
+    scene: Scene
     heads: tuple[int, ...]
 
 
 def twins(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
-    """For every patch that holds something: is the cell of its twin found, and does it attend there?"""
-    scene = twinned(count, generator)
-    pictures, asked = drawn(scene.cells, generator), scene.twin >= 0
-    right, without = _both(model, lambda: _per(model(pictures).argmax(-1) == scene.twin, asked))
+    """For every patch that holds something: is the cell of its twin predicted, and does it attend there?"""
+    scene = scenes.twinned(count, generator)
+    pictures, occupied = scenes.drawn(scene.cells, generator), scene.cells >= 0
+    predictions = _with_and_without(model, lambda: model(pictures).argmax(-1))
+    right, without = (_mean(each == scene.about, occupied) for each in predictions)
     weights = capture(model, pictures)[0].dense()
-    there = weights.gather(-1, scene.twin.clamp(min=0)[:, None, :, None].expand(-1, weights.shape[1], -1, 1))[..., 0]
-    weight, head = _best(torch.stack([_per(head, asked) for head in there.unbind(1)], 1))
-    none = torch.empty(count, 0, dtype=torch.long)
-    guess, uniform = 1 / (CELLS - 1), 1 / CELLS
-    shown = (weights, pictures, scene.cells, none, scene.twin)
-    return PictureResults(right, without, weight, guess, uniform, *shown, (head,))
+    weight, head = _best(_mean(_weight_at(weights, scene.about.clamp(min=0)), occupied.unsqueeze(1)))
+    return PictureResults(right, without, weight, 1 / (CELLS - 1), 1 / CELLS, weights, pictures, scene, (head,))
 
 
 def captions(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
     """For every word: is it right when the model writes alone, and does it attend to its patch?"""
-    scene = captioned(count, generator, unseen=True)
-    pictures = drawn(scene.cells, generator)
-    right, without = _both(model, lambda: (written(model, pictures, scene) == scene.words[:, 1:]).double().mean(1))
+    scene = scenes.captioned(count, generator, unseen=True)
+    pictures = scenes.drawn(scene.cells, generator)
+    predictions = _with_and_without(model, lambda: written(model, pictures, scene))
+    right, without = ((each == scene.words[:, 1:]).double().mean(1) for each in predictions)
     weights = capture(model, pictures, scene.words[:, :-1]).cross[0].dense()
-    there = weights.gather(-1, scene.about[:, None, :, None].expand(-1, weights.shape[1], -1, 1))[..., 0].double()
+    there = _weight_at(weights, scene.about).double()
     # colors and shapes may be read by different heads
     kinds = [_best(there[..., word::2].mean(-1)) for word in (0, 1)]
-    weight = torch.stack([of_kind for of_kind, _ in kinds]).mean(0)
-    guess, uniform = 1 / len(COLORS), 1 / CELLS  # there are as many shapes as colors
-    shown = (weights, pictures, scene.cells, scene.words, scene.about)
-    return PictureResults(right, without, weight, guess, uniform, *shown, tuple(head for _, head in kinds))
+    weight, heads = torch.stack([each for each, _ in kinds]).mean(0), tuple(head for _, head in kinds)
+    guess, uniform = 1 / len(scenes.COLORS), 1 / CELLS  # there are as many shapes as colors
+    return PictureResults(right, without, weight, guess, uniform, weights, pictures, scene, heads)
 
 
-def written(model: torch_nn.Module, pictures: Tensor, scene: WordedScene) -> Tensor:
+def written(model: torch_nn.Module, pictures: Tensor, scene: Scene) -> Tensor:
     """The caption that the model writes, the likeliest word at each step."""
-    words = torch.full((len(pictures), 1), VOCABULARY.index(START))
+    words = torch.full((len(pictures), 1), VOCABULARY.index(scenes.START))
     while words.shape[1] < scene.words.shape[1]:
         words = torch.cat([words, model(pictures, words)[:, -1:].argmax(-1)], 1)
     return words[:, 1:]
@@ -254,24 +222,20 @@ def written(model: torch_nn.Module, pictures: Tensor, scene: WordedScene) -> Ten
 
 def noise(model: torch_nn.Module, count: int, generator: torch.Generator) -> PictureResults:
     """For every cell that words describe: does the picture made from noise show that thing there?"""
-    scene = described(count, generator, unseen=True)
+    scene = scenes.described(count, generator, unseen=True)
     start = torch.randn(count, 3, SIDE * CELL, SIDE * CELL, generator=generator)
-    asked = scene.cells >= 0
-    picture = made(model, start, scene)
-    right = _per(recognized(picture / CONTRAST) == scene.cells, asked)
-    with intervene(model, Ablate(), layers=LAYERS[type(model)]):
-        without = _per(recognized(made(model, start, scene) / CONTRAST) == scene.cells, asked)
+    occupied = scene.cells >= 0
+    pictures = _with_and_without(model, lambda: denoised(model, start, scene))
+    right, without = (_mean(scenes.recognized(each / CONTRAST) == scene.cells, occupied) for each in pictures)
     weights = capture(model, start, torch.ones(count), scene.words, scene.about)[0].dense()
     own = scene.about[:, None, :] == torch.arange(CELLS)[:, None]
-    there = (weights * own[:, None]).sum(-1)
-    weight, head = _best(torch.stack([_per(head, asked) for head in there.unbind(1)], 1))
-    guess, uniform = 1 / (THINGS + 1), 2 / scene.words.shape[1]
-    shown = (weights, picture, scene.cells, scene.words, scene.about)
-    return PictureResults(right, without, weight, guess, uniform, *shown, (head,))
+    weight, head = _best(_mean((weights * own[:, None]).sum(-1), occupied.unsqueeze(1)))
+    guess, uniform = 1 / (scenes.THINGS + 1), 2 / scene.words.shape[1]
+    return PictureResults(right, without, weight, guess, uniform, weights, pictures[0], scene, (head,))
 
 
-def made(model: torch_nn.Module, noisy: Tensor, scene: WordedScene) -> Tensor:
-    """A picture from noise: at each step the model says what is behind it, and a part of the noise is taken away."""
+def denoised(model: torch_nn.Module, noisy: Tensor, scene: Scene) -> Tensor:
+    """A picture from noise: at each step the model predicts the clean picture, and some of the noise is removed."""
     levels = torch.linspace(1.0, LEAST, STEPS).tolist()
     for level, following in zip(levels, [*levels[1:], 0.0], strict=True):
         clean = model(noisy, torch.full((len(noisy),), level), scene.words, scene.about)
@@ -280,16 +244,21 @@ def made(model: torch_nn.Module, noisy: Tensor, scene: WordedScene) -> Tensor:
     return noisy
 
 
-def _per(values: Tensor, asked: Tensor) -> Tensor:
-    """The mean of each picture over what was asked of it."""
-    return (values.double() * asked).sum(-1) / asked.sum(-1)
+def _mean(values: Tensor, occupied: Tensor) -> Tensor:
+    """The mean over the occupied cells of each picture."""
+    return (values.double() * occupied).sum(-1) / occupied.sum(-1)
 
 
-def _both(model: torch_nn.Module, right: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
-    """The score of the model as it is, and with the measured heads ablated."""
-    as_it_is = right()
+def _weight_at(weights: Tensor, keys: Tensor) -> Tensor:
+    """(picture, head, query): the weight of each query on its key, given as (picture, query)."""
+    return weights.gather(-1, keys[:, None, :, None].expand(-1, weights.shape[1], -1, 1))[..., 0]
+
+
+def _with_and_without(model: torch_nn.Module, predict: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """What the model predicts as it is, and with the measured heads ablated."""
+    intact = predict()
     with intervene(model, Ablate(), layers=LAYERS[type(model)]):
-        return as_it_is, right()
+        return intact, predict()
 
 
 def _best(heads: Tensor) -> tuple[Tensor, int]:
