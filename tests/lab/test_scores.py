@@ -7,7 +7,7 @@ import torch
 
 from regard.inspection.records import Estimate
 from regard.lab.report import Report
-from regard.lab.scores import cost, experiment, learned
+from regard.lab.scores import cost, experiment
 from regard.lab.setting import Setting
 from regard.spec.scores import Additive, ConcatMLP, General
 
@@ -47,14 +47,14 @@ def test_a_sum_holds_its_hidden_layer_for_every_pair() -> None:
 
 
 def test_products_refuse_different_widths_and_learned_scores_take_them() -> None:
-    for score in learned.BARE.values():
-        assert "their widths must be equal: query has 24, key has 16" in learned.refusal(score)
-    assert learned.refusal(General(torch.zeros(24, 16))) == ""
-    assert learned.refusal(Additive(torch.zeros(5, 24), torch.zeros(5, 16), torch.zeros(5))) == ""
+    for score in experiment.BARE.values():
+        assert "their widths must be equal: query has 24, key has 16" in experiment.refusal(score)
+    assert experiment.refusal(General(torch.zeros(24, 16))) == ""
+    assert experiment.refusal(Additive(torch.zeros(5, 24), torch.zeros(5, 16), torch.zeros(5))) == ""
 
 
 def test_additive_is_odd_and_a_bias_mends_it() -> None:
-    assert learned.oddness(torch.Generator().manual_seed(0)) == 0
+    assert experiment.oddness(torch.Generator().manual_seed(0)) == 0
     generator = torch.Generator().manual_seed(0)
     a, b, v, offset = (torch.randn(*size, generator=generator) for size in ((5, 4), (5, 3), (5,), (5,)))
     query, key = torch.randn(4, generator=generator), torch.randn(3, generator=generator)
@@ -64,20 +64,21 @@ def test_additive_is_odd_and_a_bias_mends_it() -> None:
 
     assert formula(1, torch.zeros(5)) == -formula(-1, torch.zeros(5))
     assert abs(formula(1, offset) + formula(-1, offset)) > 0.1
-    assert isinstance(learned.training_task(Setting(), "additive + bias", learned.OTHER, 0).model().score(), ConcatMLP)  # type: ignore[operator]
+    biased = experiment.training_task(Setting(), "additive + bias", experiment.OTHER, 0).model()
+    assert isinstance(biased.score(), ConcatMLP)  # type: ignore[operator]
 
 
 def test_bare_products_answer_as_well_as_can_be() -> None:
     """Without noise between them, dot and best differ by a factor: the same largest weight, another loss."""
     setting = Setting(quick=True, seed=5)
-    problem = learned.training_task(setting, "dot", learned.SAME, 0).problem
+    problem = experiment.training_task(setting, "dot", experiment.SAME, 0).problem
     new = problem.draw(200, setting.generator())
     best = problem.best(new)
     right = float((best.argmax(-1) == new.shown).double().mean())
-    for score in learned.BARE:
-        assert learned.bare(setting, score)[1] == pytest.approx(right)
+    for score in experiment.BARE:
+        assert experiment.bare(setting, score)[1] == pytest.approx(right)
     least = float(torch.nn.functional.cross_entropy(best.flatten(0, 1), new.shown.flatten()))
-    assert all(learned.bare(setting, score)[0] > least for score in learned.BARE)
+    assert all(experiment.bare(setting, score)[0] > least for score in experiment.BARE)
 
 
 def test_trained_scores_learn_and_additive_does_not(quick: Quick) -> None:
@@ -97,12 +98,12 @@ def test_verdicts_follow_from_the_numbers() -> None:
     assert experiment._power("x", "O(d)", 2.0, 1).verdict == "corrected: O(d²)"
     best = torch.tensor([0.75, 0.75])
 
-    def found(right: float) -> learned.TrainedScores:
+    def found(right: float) -> experiment.TrainedScores:
         rights = torch.full((2,), right)
-        return {("additive", learned.OTHER): learned.TrainedScore([], best, rights, 0.7, 0.75)}
+        return {("additive", experiment.OTHER): experiment.TrainedScore([], best, rights, 0.7, 0.75)}
 
-    assert experiment.learns(found(0.7), "additive", learned.OTHER)
-    assert not experiment.learns(found(0.5), "additive", learned.OTHER)
+    assert experiment.learns(found(0.7), "additive", experiment.OTHER)
+    assert not experiment.learns(found(0.5), "additive", experiment.OTHER)
 
 
 def test_every_score_is_timed_against_both(quick: Quick) -> None:
@@ -114,7 +115,9 @@ def test_every_score_is_timed_against_both(quick: Quick) -> None:
 
 
 def test_memory_grows_with_the_pairs_and_for_sums_with_the_width() -> None:
-    lengths, widths = (find(torch.Generator().manual_seed(0)) for find in (cost.by_length, cost.by_width))
+    lengths, widths = (
+        cost.by_size(torch.Generator().manual_seed(0), sizes) for sizes in (cost.BY_LENGTH, cost.BY_WIDTH)
+    )
     rows = {row[0]: row[1:] for row in cost.memory_table(lengths, widths).rows}
     assert rows["scaled dot"][1:3] == ("n^2.00", "d^0.00")
     assert rows["additive"][1:3] == rows["MLP of [q; k]"][1:3] == ("n^2.00", "d^1.00")

@@ -24,6 +24,8 @@ FORMULAS = {
     "MLP of [q; k]": "v · relu(W[q; k] + b)",
 }
 LENGTHS, WIDTHS = (64, 128, 256, 512, 1024), (16, 32, 64, 128, 256)
+BY_LENGTH = [(length, WIDTH) for length in LENGTHS]
+BY_WIDTH = [(LENGTH, width) for width in WIDTHS]
 DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
 ENGINES = {"dense": "reference", "tiled": "tiled"}
 MEBI = 2**20
@@ -31,8 +33,8 @@ HeldBytes = dict[tuple[str, str], list[int]]  # by score and engine
 
 
 def _matrix(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    made: torch.Tensor = normal(generator, rows, columns).float() / columns**0.5
-    return made
+    matrix: torch.Tensor = normal(generator, rows, columns).float() / columns**0.5
+    return matrix
 
 
 def _sum(generator: torch.Generator, d: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -87,19 +89,9 @@ def cost_table(generator: torch.Generator) -> Table:
         score = made(generator, WIDTH)
         once = score.prepare_flops(LENGTH, LENGTH, WIDTH, WIDTH) / (2 * LENGTH)
         nonlinear = WIDTH if score.form == "sum" else 0
-        held_by = [held(score, LENGTH, WIDTH, engine) / 2**20 for engine in ("reference", "tiled")]
-        rows.append(
-            (
-                name,
-                FORMULAS[name],
-                parameters(score),
-                score.flops(WIDTH, WIDTH),
-                nonlinear,
-                round(once),
-                work(score, LENGTH, WIDTH) / 1e6,
-                *held_by,
-            )
-        )
+        counts = (parameters(score), score.flops(WIDTH, WIDTH), nonlinear, round(once))
+        memory = [held(score, LENGTH, WIDTH, engine) / MEBI for engine in ENGINES.values()]
+        rows.append((name, FORMULAS[name], *counts, work(score, LENGTH, WIDTH) / 1e6, *memory))
     columns = (
         *("score", "formula", "parameters", "FLOPs a pair", "tanh, relu a pair", "FLOPs a token"),
         *("MFLOPs in all", "MiB, dense", "MiB, tiled"),
@@ -109,8 +101,8 @@ def cost_table(generator: torch.Generator) -> Table:
 
 def clock(setting: Setting) -> Timing:
     """Milliseconds of one forward pass against n and against d: one head, all on one engine, taken in turn."""
-    lengths = setting.choose(full=(64, 128, 256, 512, 1024), quick=(64, 256))
-    widths = setting.choose(full=(16, 32, 64, 128, 256), quick=(16, 64))
+    lengths = setting.choose(full=LENGTHS, quick=(64, 256))
+    widths = setting.choose(full=WIDTHS, quick=(16, 64))
     by_length = [_measured(setting, length, WIDTH) for length in setting.each("n =", lengths)]
     by_width = [_measured(setting, LENGTH, width) for width in setting.each("d =", widths)]
     tables, pictures = [], []
@@ -136,17 +128,8 @@ def _measured(setting: Setting, length: int, width: int) -> dict[str, float]:
     return milliseconds(works, rounds=setting.choose(full=4, quick=2))
 
 
-def by_length(generator: torch.Generator) -> HeldBytes:
-    """Bytes for every n, at d = 64."""
-    return _held(generator, [(length, WIDTH) for length in LENGTHS])
-
-
-def by_width(generator: torch.Generator) -> HeldBytes:
-    """Bytes for every d, at n = 256."""
-    return _held(generator, [(LENGTH, width) for width in WIDTHS])
-
-
-def _held(generator: torch.Generator, sizes: list[tuple[int, int]]) -> HeldBytes:
+def by_size(generator: torch.Generator, sizes: list[tuple[int, int]]) -> HeldBytes:
+    """Bytes at each length and width."""
     return {
         (name, shown): [held(made(generator, width), length, width, engine) for length, width in sizes]
         for name, made in SCORES.items()
@@ -175,18 +158,15 @@ def memory_table(lengths: HeldBytes, widths: HeldBytes) -> Table:
 
 def memory_picture(lengths: HeldBytes, widths: HeldBytes) -> Picture:
     """Bytes against n and d, of a score that adds and one that multiplies."""
-    log = partial(Lines, log_x=True, log_y=True)
-    drawn = [
-        [
+    pictures = []
+    for axis, sizes, held_bytes, fixed in (
+        ("n", LENGTHS, lengths, f"d = {WIDTH}"),
+        ("d", WIDTHS, widths, f"n = {LENGTH}"),
+    ):
+        lines = [
             Line(f"{name}, {shown}", sizes, [each / MEBI for each in held_bytes[name, shown]])
             for name in DRAWN
             for shown in ENGINES
         ]
-        for sizes, held_bytes in ((LENGTHS, lengths), (WIDTHS, widths))
-    ]
-    return Panel(
-        (
-            log(drawn[0], "n", "MiB", f"Memory against n, d = {WIDTH}"),
-            log(drawn[1], "d", "MiB", f"Memory against d, n = {LENGTH}"),
-        )
-    )
+        pictures.append(Lines(lines, axis, "MiB", f"Memory against {axis}, {fixed}", log_x=True, log_y=True))
+    return Panel(pictures)
