@@ -11,7 +11,7 @@ import torch
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Estimate, Grid, Panel, Table
 from regard.lab import heads
-from regard.lab.heads import HEADS, KNOWN, MEANINGS, SEED, HeadProfile, average, fits, random_heads
+from regard.lab.heads import HEADS, KNOWN, MEANINGS, SEED, XAVIER, HeadProfile, average, fitting, random_heads
 from regard.lab.report import Report
 
 Quick = Callable[[str], Report]
@@ -30,7 +30,7 @@ def test_similarity_is_the_cosine_over_pairs_of_different_heads() -> None:
 
 
 def test_random_heads_are_unlike_when_centered_and_alike_when_not() -> None:
-    maps = random_heads(torch.Generator().manual_seed(0), 200, 4, 12, "1/√d (Xavier)")
+    maps = random_heads(torch.Generator().manual_seed(0), 200, 4, 12, XAVIER)
     assert maps.shape == (200, 4, 12, 12)
     assert float(MEANINGS["centered"](maps).mean()) == pytest.approx(0, abs=0.02)
     assert 0.3 < float(MEANINGS["cosine"](maps).mean()) < 0.7
@@ -40,10 +40,14 @@ def test_random_heads_are_unlike_when_centered_and_alike_when_not() -> None:
 
 
 def test_a_figure_fits_inside_the_draws_only() -> None:
-    draws = {2: torch.linspace(0, 1, 101), 4: torch.linspace(0, 1, 101)}
-    assert fits(draws, {2: 0.5, 4: 0.1})
-    assert not fits(draws, {2: 0.5, 4: 1.2})
-    assert not fits(draws, {2: -0.1, 4: 0.5})
+    inside, above = torch.linspace(0, 2, 101), torch.linspace(0.3, 2, 101)
+    draws = {
+        (XAVIER, "cosine", 5): dict.fromkeys(HEADS, inside),
+        (XAVIER, "cosine", 6): {**dict.fromkeys(HEADS, inside), 4: above},
+        (XAVIER, "cosine", 7): {**dict.fromkeys(HEADS, inside), 8: inside - 2},
+        (XAVIER, "centered", 8): dict.fromkeys(HEADS, inside),
+    }
+    assert fitting(draws, XAVIER, "cosine") == [5]
 
 
 def _looked(*rows: tuple[float, float, float]) -> HeadProfile:
@@ -114,7 +118,7 @@ def test_verdicts_follow_the_numbers() -> None:
         assert heads.several_claims(_runs(one, four, own))[0].verdict.startswith(said)
     high = {
         (start, name, KNOWN): dict.fromkeys(HEADS, torch.full((9,), 0.9))
-        for start in ("1/√d (Xavier)", "1")
+        for start in (XAVIER, "1")
         for name in MEANINGS
     }
     listed = heads.row_claims(high, _runs(0, 1, own))

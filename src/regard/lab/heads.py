@@ -25,11 +25,11 @@ from regard.lab.tasks.relations import QUESTIONS, ItemTexts, Relating, right, th
 from regard.lab.training import Trained, train
 
 WIDTH = 64
-KINDS = {"previous": "previous", "first": "first", "duplicate": "twin"}  # columns of c.heads(), and what is asked
+KINDS = ("previous", "first", "duplicate")  # columns of c.heads(), one for each question
 CALLED = 0.5  # a head that gives this share of its weight to one kind of item is called after it
 INSIDE = 0.025  # a figure beyond this quantile of single draws, at either end, does not fit
-#: the standard deviation of the numbers in W_Q and W_K
-STARTS = {"1/√d (Xavier)": 1 / math.sqrt(WIDTH), "1": 1.0}
+XAVIER = "1/√d (Xavier)"
+STARTS = {XAVIER: 1 / math.sqrt(WIDTH), "1": 1.0}  # the standard deviation of the numbers in W_Q and W_K
 SEED = {1: 1.00, 2: 0.12, 4: 0.17, 8: 0.19}  # the row of the source
 HEADS = tuple(SEED)
 KNOWN = 20  # keys that fit the other tables of the source
@@ -61,11 +61,6 @@ def random_heads(generator: torch.Generator, draws: int, heads: int, tokens: int
     x, d_k = normal(generator, draws, 1, tokens, WIDTH), WIDTH // heads
     query, key = (x @ (STARTS[start] * normal(generator, draws, heads, WIDTH, d_k)) for _ in range(2))
     return AttentionMatrix.from_weights(weights(query, key))
-
-
-def fits(draws: dict[int, Tensor], figures: dict[int, float]) -> bool:
-    """Whether every figure lies well inside the single draws of its number of heads."""
-    return all(INSIDE <= placement(figure, draws[heads]) <= 1 - INSIDE for heads, figure in figures.items())
 
 
 @dataclass(frozen=True)
@@ -136,9 +131,14 @@ def everything(runs: Runs, heads: int, less: int = 0) -> Estimate:
 
 
 def fitting(random: RandomHeads, start: str, meaning: str) -> list[int]:
-    """Numbers of tokens with which random heads could have given the source's row."""
-    lengths = [tokens for first, second, tokens in random if (first, second) == (start, meaning)]
-    return [tokens for tokens in lengths if fits(random[start, meaning, tokens], SEED)]
+    """Numbers of tokens with which every figure of the source's row lies well inside single draws of random heads."""
+    lengths = []
+    for (*key, tokens), draws in random.items():
+        if key == [start, meaning]:
+            places = [placement(figure, draws[heads]) for heads, figure in SEED.items()]
+            if all(INSIDE <= place <= 1 - INSIDE for place in places):
+                lengths.append(tokens)
+    return lengths
 
 
 def run(setting: Setting) -> Report:
@@ -159,7 +159,7 @@ def run(setting: Setting) -> Report:
         "How alike are the heads of a layer, do they learn different patterns, and what can several learn that one "
         "cannot?",
         (similarity_table(random, runs), learned_table(runs), one_model_table(runs[4][0]), fit_table(random)),
-        (map_picture(runs[4][0]), Panel((similarity_picture(random, runs), learned_picture(runs)))),
+        (map_picture(runs[4][0]), line_picture(random, runs)),
         finding(random, runs),
         (
             Compared(f"{RESULTS}, Experiment 3", row_claims(random, runs) + learned_claims(runs)),
@@ -172,24 +172,23 @@ def run(setting: Setting) -> Report:
 
 def measured(setting: Setting, heads: int, seed: int) -> HeadsTraining:
     """One training, with the heads before and after it."""
-    asked = three_questions(setting, seed, heads)
-    trained = train(asked)
-    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
+    task = three_questions(setting, seed, heads)
+    trained = train(task)
+    texts = task.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        fresh = asked.model().eval()
-    before, after = (profile_heads(model, texts) for model in (fresh, trained.model))
-    return HeadsTraining(trained, right(asked, trained.model, texts), before, after)
+        untrained = task.model().eval()
+    before, after = (profile_heads(model, texts) for model in (untrained, trained.model))
+    return HeadsTraining(trained, right(task, trained.model, texts), before, after)
 
 
 def similarity_table(random: RandomHeads, runs: Runs) -> Table:
     """Random and trained, plain and centered, beside the source's row."""
-    start = next(iter(STARTS))
     rows: list[tuple[Cell, ...]] = [
         (
             heads,
             SEED[heads],
-            *(mean(random[start, meaning, KNOWN][heads]) for meaning in ("cosine", "centered")),
+            *(mean(random[XAVIER, meaning, KNOWN][heads]) for meaning in ("cosine", "centered")),
             *(alike(runs, heads, meaning, before) for before in (True, False) for meaning in ("cosine", "centered")),
         )
         for heads in HEADS
@@ -200,20 +199,20 @@ def similarity_table(random: RandomHeads, runs: Runs) -> Table:
     )
     title = (
         f"Average similarity of two heads; mean and 95% interval. Random: {KNOWN} random tokens, W_Q and W_K with "
-        f"deviation {start}. Untrained and trained: the same models before and after"
+        f"deviation {XAVIER}. Untrained and trained: the same models before and after"
     )
     return Table(columns, rows, title)
+
+
+def answers(runs: Runs, heads: int, question: str) -> Estimate:
+    """Right answers to one question."""
+    return share([each.right[question] for each in runs[heads]])
 
 
 def learned_table(runs: Runs) -> Table:
     """What each number of heads learns."""
     rows: list[tuple[Cell, ...]] = [
-        (
-            heads,
-            WIDTH // heads,
-            *(share([each.right[question] for each in runs[heads]]) for question in QUESTIONS),
-            patterns(runs, heads),
-        )
+        (heads, WIDTH // heads, *(answers(runs, heads, question) for question in QUESTIONS), patterns(runs, heads))
         for heads in HEADS
     ]
     columns = ("heads", "d_k", "the one before", "the first", "the twin", f"patterns, of {len(KINDS)}")
@@ -230,9 +229,8 @@ def one_model_table(run: HeadsTraining) -> Table:
         (int(str(row["head"])) + 1, *(row[name] for name in ("entropy", *KINDS)), called)
         for row, called in zip(run.after.table, run.after.kinds, strict=True)
     ]
-    return Table(
-        ("head", "entropy (nats)", *KINDS, "called"), rows, "c.heads() of the first model with 4 heads, trained"
-    )
+    columns = ("head", "entropy (nats)", *KINDS, "called")
+    return Table(columns, rows, "c.heads() of the first model with 4 heads, trained")
 
 
 def fit_table(random: RandomHeads) -> Table:
@@ -240,11 +238,11 @@ def fit_table(random: RandomHeads) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for start in STARTS:
         for meaning in MEANINGS:
-            numbers = fitting(random, start, meaning)
-            shown = numbers[len(numbers) // 2] if numbers else KNOWN
-            means = [f"{float(random[start, meaning, shown][heads].mean()):.2f}" for heads in HEADS[1:]]
-            fit = ", ".join(map(str, numbers)) or "none"
-            rows.append((start, meaning, fit, f"{', '.join(means)} ({shown} tokens)"))
+            lengths = fitting(random, start, meaning)
+            tokens = lengths[len(lengths) // 2] if lengths else KNOWN
+            means = [f"{float(random[start, meaning, tokens][heads].mean()):.2f}" for heads in HEADS[1:]]
+            fit = ", ".join(map(str, lengths)) or "none"
+            rows.append((start, meaning, fit, f"{', '.join(means)} ({tokens} tokens)"))
     tried = sorted({tokens for _, _, tokens in random})
     title = (
         f"Random heads that give {', '.join(f'{SEED[heads]:.2f}' for heads in HEADS[1:])} within 95% of single draws, "
@@ -255,9 +253,9 @@ def fit_table(random: RandomHeads) -> Table:
 
 def map_picture(run: HeadsTraining) -> Picture:
     """The heads of one model on one text."""
-    asked = run.trained.task
-    assert isinstance(asked, Relating)
-    texts = asked.texts(1, torch.Generator().manual_seed(asked.seed + 4))
+    task = run.trained.task
+    assert isinstance(task, Relating)
+    texts = task.texts(1, torch.Generator().manual_seed(task.seed + 4))
     with torch.no_grad():
         captured = capture(run.trained.model, *texts.inputs)
     labels = [chr(ord("A") + kind) for kind in texts.types[0].tolist()]
@@ -268,40 +266,33 @@ def map_picture(run: HeadsTraining) -> Picture:
     return Panel(grids, "Trained: each item looks for three others (letters are types)")
 
 
-def similarity_picture(random: RandomHeads, runs: Runs) -> Picture:
-    """Similarities against the number of heads."""
-    start, several = next(iter(STARTS)), HEADS[1:]
-    lines = [
-        curve("random", several, [mean(random[start, "cosine", KNOWN][heads]) for heads in several]),
+def line_picture(random: RandomHeads, runs: Runs) -> Picture:
+    """Similarities and right answers against the number of heads."""
+    several = HEADS[1:]
+    similarities = [
+        curve("random", several, [mean(random[XAVIER, "cosine", KNOWN][heads]) for heads in several]),
         curve("trained", several, [alike(runs, heads, "cosine") for heads in several]),
         curve("trained, centered", several, [alike(runs, heads, "centered") for heads in several]),
         Line("the seed", several, [SEED[heads] for heads in several]),
     ]
-    return Lines(lines, "heads", "similarity", "Average of two heads")
-
-
-def learned_picture(runs: Runs) -> Picture:
-    """Right answers against the number of heads."""
-    lines = [
-        curve(question, HEADS, [share([each.right[question] for each in runs[heads]]) for heads in HEADS])
-        for question in QUESTIONS
-    ]
-    return Lines(lines, "heads", "share of right answers", f"Width {WIDTH}, several heads")
+    right = [curve(name, HEADS, [answers(runs, heads, name) for heads in HEADS]) for name in QUESTIONS]
+    return Panel(
+        (
+            Lines(similarities, "heads", "similarity", "Average of two heads"),
+            Lines(right, "heads", "share of right answers", f"Width {WIDTH}, several heads"),
+        )
+    )
 
 
 def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:
     """The source's row beside random and trained heads."""
-    start = next(iter(STARTS))
-    listed = []
-    for heads in HEADS:
-        similarity, chance = alike(runs, heads, "cosine"), mean(random[start, "cosine", KNOWN][heads]).mean
+    listed = [Claim("similarity, 1 head", SEED[1], alike(runs, 1, "cosine"), "confirmed: always")]
+    for heads in HEADS[1:]:
+        similarity, chance = alike(runs, heads, "cosine"), mean(random[XAVIER, "cosine", KNOWN][heads]).mean
         off = similarity.mean - SEED[heads]
-        close = abs(off) <= CLOSE
-        verdict = f"{'confirmed: trained close' if close else f'partly: trained {off:+.2f}'}; random heads {chance:.2f}"
-        verdict = "confirmed: always" if heads == 1 else verdict
-        listed.append(
-            Claim(f"similarity, {heads} {'head' if heads == 1 else 'heads'}", SEED[heads], similarity, verdict)
-        )
+        verdict = "confirmed: trained close" if abs(off) <= CLOSE else f"partly: trained {off:+.2f}"
+        verdict += f"; random heads {chance:.2f}"
+        listed.append(Claim(f"similarity, {heads} heads", SEED[heads], similarity, verdict))
     ways = [f"{meaning}, W of {start}" for start in STARTS for meaning in MEANINGS if fitting(random, start, meaning)]
     verdict = "corrected: untrained heads can give the row too" if ways else "confirmed: no random heads tried here do"
     tried = len(STARTS) * len(MEANINGS)
@@ -333,13 +324,13 @@ def several_claims(runs: Runs) -> tuple[Claim, ...]:
 
 def finding(random: RandomHeads, runs: Runs) -> str:
     """One sentence, from the numbers."""
-    start = next(iter(STARTS))
     shares = ", ".join(f"{everything(runs, heads).mean:.0%}" for heads in HEADS)
     trained_row = ", ".join(f"{alike(runs, heads, 'cosine').mean:.2f}" for heads in HEADS[1:])
-    random_row = ", ".join(f"{mean(random[start, 'cosine', KNOWN][heads]).mean:.2f}" for heads in HEADS[1:])
+    random_row = ", ".join(f"{mean(random[XAVIER, 'cosine', KNOWN][heads]).mean:.2f}" for heads in HEADS[1:])
     fit = [tokens for start in STARTS for meaning in MEANINGS for tokens in fitting(random, start, meaning)]
-    also = f"; random heads of {min(fit)} to {max(fit)} tokens can give the seed's row too" if fit else ""
-    also += ", as the last table says" if fit else ""
+    also = ""
+    if fit:
+        also = f"; random heads of {min(fit)} to {max(fit)} tokens can give the seed's row too, as the last table says"
     return (
         f"1, 2, 4 and 8 heads of one width give {shares} right answers to three questions, with "
         f"{patterns(runs, 4).mean:.1f} of {len(KINDS)} patterns in heads of their own at 4; 2, 4 and 8 trained heads "

@@ -4,20 +4,17 @@ Row i is what token i gives, and softmax makes it sum to 1. Column j is what tok
 With W_Q = W_K the scores are symmetric, the weights are not: ln w_ij − ln w_ji = lse_j − lse_i.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Panel, Table
-from regard.lab.maps import MAPS, SELF, TRANSLATION, PrintedMap, attend_statistics, normal, weights
+from regard.lab.maps import MAPS, SELF, TRANSLATION, PrintedMap, attend_statistics, weights
 from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Compared, Report, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean
-
-TOKENS, WIDTH = 6, 16
-EXACT = 1e-12  # what float64 leaves of zero here
+from regard.lab.symmetry import EXACT, TOKENS, random_projections, scaled_dot
 
 
 @dataclass(frozen=True)
@@ -54,15 +51,11 @@ def run(setting: Setting) -> Report:
 
 def draw(generator: torch.Generator, repetitions: int, shared: bool) -> RowSumDraws:
     """Random tokens and projections; `shared` uses one projection for queries and keys."""
-    tokens = normal(generator, repetitions, 1, TOKENS, WIDTH)
-    project, other = (normal(generator, repetitions, 1, WIDTH, WIDTH) / math.sqrt(WIDTH) for _ in range(2))
-    query = tokens @ project
-    key = query if shared else tokens @ other
-    ones = torch.ones(repetitions, 1, TOKENS, 1, dtype=tokens.dtype)
-    # a value of 1 everywhere makes the output the sum of the row
-    row_sums, seen = attend_statistics(query, key, ones, "received")
-    scores, table = query @ key.mT / math.sqrt(WIDTH), weights(query, key)
-    received = seen["received"].flatten(1)
+    query, key = random_projections(generator, repetitions, shared)
+    # with values of 1, the output is the sum of the row
+    row_sums, statistics = attend_statistics(query, key, torch.ones_like(key[..., :1]), "received")
+    scores, table = scaled_dot(query, key), weights(query, key)
+    received = statistics["received"].flatten(1)
     row_sums = row_sums.flatten(1)
     return RowSumDraws(
         row_sums.amin(1),
@@ -76,9 +69,12 @@ def draw(generator: torch.Generator, repetitions: int, shared: bool) -> RowSumDr
 
 def sums(random: RowSumDraws) -> Table:
     """Smallest and largest sums of rows and columns."""
-    rows: list[tuple[Cell, ...]] = [(_size(printed), *_extremes(printed)) for printed in MAPS]
+    rows: list[tuple[Cell, ...]] = []
+    for printed in MAPS:
+        given, received = printed.tensor().sum(1), printed.statistics("received")["received"]
+        rows.append((_size(printed), *map(float, (*given.aminmax(), *received.aminmax()))))
     measured = (random.row_low, random.row_high, random.column_low, random.column_high)
-    rows.append((f"random {TOKENS} × {TOKENS}", *(mean(each) for each in measured)))
+    rows.append((f"random {TOKENS} × {TOKENS}", *map(mean, measured)))
     columns = ("map", "least row sum", "greatest row sum", "least column sum", "greatest column sum")
     return Table(columns, rows, "Sums of weights: a row is what a token gives, a column what it receives")
 
@@ -87,17 +83,10 @@ def _size(printed: PrintedMap) -> str:
     return f"printed {len(printed.rows)} × {len(printed.columns)}"
 
 
-def _extremes(printed: PrintedMap) -> tuple[float, float, float, float]:
-    given, received = printed.tensor().sum(1), printed.statistics("received")["received"]
-    return float(given.min()), float(given.max()), float(received.min()), float(received.max())
-
-
 def symmetry(draws: dict[str, RowSumDraws]) -> Table:
     """The largest difference between a pair and its mirror image."""
-    rows = [
-        ("W_Q and W_K of their own", mean(draws["own"].scores), mean(draws["own"].weights)),
-        ("one W for both", mean(draws["shared"].scores), mean(draws["shared"].weights)),
-    ]
+    names = {"own": "W_Q and W_K of their own", "shared": "one W for both"}
+    rows = [(names[key], mean(each.scores), mean(each.weights)) for key, each in draws.items()]
     columns = ("projections", "scores: max |s_ij − s_ji|", "weights: max |w_ij − w_ji|")
     return Table(columns, rows, f"Random self-attention of {TOKENS} tokens, mean and 95% interval")
 
@@ -138,12 +127,12 @@ def claims(draws: dict[str, RowSumDraws]) -> tuple[Claim, ...]:
 
 def finding(draws: dict[str, RowSumDraws]) -> str:
     """One sentence, from the numbers."""
-    seen = TRANSLATION.statistics("received")["received"]
-    least, most = int(seen.argmin()), int(seen.argmax())
+    received = TRANSLATION.statistics("received")["received"]
+    least, most = int(received.argmin()), int(received.argmax())
     scores, table = float(draws["shared"].scores.max()), mean(draws["shared"].weights).mean
     return (
         f"Every row sums to 1 and columns do not: in the translation map {TRANSLATION.columns[least]!r} receives "
-        f"{float(seen[least]):.1f} and {TRANSLATION.columns[most]!r} {float(seen[most]):.1f}; with one projection for "
-        f"queries and keys, a pair and its mirror image differ by {scores:.1g} in the scores and by up to {table:.2f} "
-        "in the weights."
+        f"{float(received[least]):.1f} and {TRANSLATION.columns[most]!r} {float(received[most]):.1f}; with one "
+        f"projection for queries and keys, a pair and its mirror image differ by {scores:.1g} in the scores and by up "
+        f"to {table:.2f} in the weights."
     )

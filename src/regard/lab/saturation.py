@@ -26,7 +26,7 @@ def run(setting: Setting) -> Report:
         "saturation",
         "What do large scores do to softmax, and to the gradient that must pass through it?",
         (table(by_factor),),
-        (Panel((bars(), curve(by_factor))),),
+        (picture(by_factor),),
         finding(),
         (Compared(f"{SCORE_FUNCTIONS}, The softmax saturation problem", claims()),),
         setting.record(repetitions=1),
@@ -56,25 +56,18 @@ def table(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Table:
     return Table(columns, rows, "Softmax and its Jacobian (exact: nothing is random here)")
 
 
-def bars() -> Picture:
-    """The two examples of the source."""
-    series = {_name(scores): _rounded(softmax(torch.tensor(scores))[0]) for scores in PRINTED}
-    return Bars(("first", "second", "third"), series, "weight", "Softmax of small and large scores")
-
-
-def _rounded(row: Tensor) -> list[float]:
-    return [round(weight, 4) for weight in row.tolist()]
+def picture(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Picture:
+    """The two examples of the source, and the derivative as the scores grow."""
+    series = {
+        _name(scores): [round(weight, 4) for weight in softmax(torch.tensor(scores))[0].tolist()] for scores in PRINTED
+    }
+    bars = Bars(("first", "second", "third"), series, "weight", "Softmax of small and large scores")
+    line = Line("", FACTORS, [largest(jacobian) for _, jacobian in by_factor.values()])
+    return Panel((bars, Lines([line], "c", "largest ∂w/∂s", "Derivative of softmax at c · [1, 2, 3]", log_y=True)))
 
 
 def _name(scores: tuple[float, ...]) -> str:
     return f"[{', '.join(f'{score:g}' for score in scores)}]"
-
-
-def curve(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Picture:
-    """How the derivative dies."""
-    steepest = [largest(jacobian) for _, jacobian in by_factor.values()]
-    line = Line("", FACTORS, steepest)
-    return Lines([line], "c", "largest ∂w/∂s", "Derivative of softmax at c · [1, 2, 3]", log_y=True)
 
 
 def claims() -> tuple[Claim, ...]:
@@ -95,9 +88,9 @@ def claims() -> tuple[Claim, ...]:
 
 def finding() -> str:
     """One sentence, from the numbers."""
-    (calm, slope), (loud, flat) = (softmax(torch.tensor(scores)) for scores in PRINTED)
+    (small, slope), (large, flat) = (softmax(torch.tensor(scores)) for scores in PRINTED)
     return (
-        f"Scores ten times larger raise the largest weight from {float(calm.max()):.3f} to {float(loud.max()):.5f} and "
-        f"cut the largest derivative from {largest(slope):.3f} to {largest(flat):.6f}, "
+        f"Scores ten times larger raise the largest weight from {float(small.max()):.3f} to {float(large.max()):.5f} "
+        f"and cut the largest derivative from {largest(slope):.3f} to {largest(flat):.6f}, "
         f"{largest(slope) / largest(flat):,.0f} times less."
     )

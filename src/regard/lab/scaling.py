@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Bars, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
 from regard.lab.report import RESULTS, Claim, Compared, Report, confirmed
 from regard.lab.setting import Setting
@@ -34,19 +34,15 @@ VANISHED = 0.01  # a share of the scaled gradient that is next to nothing
 
 @dataclass(frozen=True)
 class ScalingDraws:
-    """One number per draw. Entropy: mean and spread over its queries. One-hot: share of its queries.
+    """One number per draw. Gradients are those of the median query, for one random value per key."""
 
-    `scores` is the norm of ∂out/∂scores, `others` its size at the median key, `query` the norm of ∂out/∂query, for one
-    random value per key: all of the median query, and `query_mean` of the mean query.
-    """
-
-    entropy: Tensor
-    spread: Tensor
-    one_hot: Tensor
-    scores: Tensor
-    others: Tensor
-    query: Tensor
-    query_mean: Tensor
+    entropy: Tensor  # mean over the queries
+    spread: Tensor  # standard deviation of the entropy over the queries
+    one_hot: Tensor  # share of the queries
+    scores: Tensor  # norm of ∂out/∂scores
+    others: Tensor  # |∂out/∂score| at the median key
+    query: Tensor  # norm of ∂out/∂query
+    query_mean: Tensor  # the same, mean over the queries
 
 
 ByWidth = dict[int, dict[str, ScalingDraws]]
@@ -63,8 +59,8 @@ def run(setting: Setting) -> Report:
     return Report(
         "scaling",
         "Why are scores divided by √d_k, and not left alone or divided by d_k?",
-        (entropies(by_width), score_gradients(by_width), query_gradients(by_width)),
-        (Panel((entropy_curves(by_width), typical_weights(generator))), gradient_curves(by_width)),
+        tables(by_width),
+        pictures(by_width, generator),
         finding(by_width),
         (Compared(f"{RESULTS}, Experiment 1", claims(by_width)),),
         setting.record(repetitions),
@@ -72,21 +68,21 @@ def run(setting: Setting) -> Report:
 
 
 def measure(generator: torch.Generator, width: int, score: Score, repetitions: int) -> ScalingDraws:
-    """Draw that many self-attentions of this width and look at each."""
-    parts = [_some(generator, width, score, count) for count in chunks(repetitions)]
+    """Draw that many self-attentions of this width, and their entropies and gradients."""
+    parts = [_draw(generator, width, score, count) for count in chunks(repetitions)]
     return ScalingDraws(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _some(generator: torch.Generator, width: int, score: Score, count: int) -> tuple[Tensor, ...]:
+def _draw(generator: torch.Generator, width: int, score: Score, count: int) -> tuple[Tensor, ...]:
     query = normal(generator, count, 1, KEYS, width).requires_grad_()
     key, value = normal(generator, count, 1, KEYS, width), normal(generator, count, 1, KEYS, 1)
-    # a bias of zeros stands where the scores are: its gradient is theirs
+    # a bias of zeros is added to the scores, so its gradient is theirs
     scores = torch.zeros(count, 1, KEYS, KEYS, dtype=query.dtype, requires_grad=True)
-    out, seen = attend_statistics(query, key, value, "entropy", "peak", score=score, bias=scores)
+    out, statistics = attend_statistics(query, key, value, "entropy", "peak", score=score, bias=scores)
     gradients = torch.autograd.grad(out.sum(), (scores, query))
     to_scores, to_query = (gradient.norm(dim=-1).flatten(1) for gradient in gradients)
     to_others = gradients[0].abs().median(-1).values.flatten(1)
-    entropy, peak = seen["entropy"].flatten(1), seen["peak"].flatten(1)
+    entropy, peak = statistics["entropy"].flatten(1), statistics["peak"].flatten(1)
     return (
         entropy.mean(1),
         entropy.std(1),
@@ -98,44 +94,42 @@ def _some(generator: torch.Generator, width: int, score: Score, count: int) -> t
     )
 
 
-def entropies(by_width: ByWidth) -> Table:
-    """The table of the source, with intervals and a third column."""
-    rows: list[tuple[Cell, ...]] = [
-        (width, *(mean(by_width[width][name].entropy) for name in SCALINGS)) for width in WIDTHS
-    ]
-    title = f"Entropy in nats over {KEYS} keys (uniform: {math.log(KEYS):.3f}), mean and 95% interval"
-    return Table(("d_k", *SCALINGS), rows, title)
+def estimates(by_width: ByWidth, statistic: str) -> dict[str, list[Estimate]]:
+    """A statistic at every width, by scaling."""
+    return {name: [mean(getattr(by_width[width][name], statistic)) for width in WIDTHS] for name in SCALINGS}
 
 
-def score_gradients(by_width: ByWidth) -> Table:
-    """What reaches the scores."""
-    rows: list[tuple[Cell, ...]] = [
-        (width, *(mean(by_width[width][name].scores) for name in SCALINGS)) for width in WIDTHS
-    ]
-    return Table(("d_k", *SCALINGS), rows, "Norm of ∂out/∂scores, for the median of the 20 queries")
+def tables(by_width: ByWidth) -> tuple[Table, ...]:
+    """The source's table of entropies with intervals and a third column, and the gradients of scores and queries."""
+    medians, means = estimates(by_width, "query"), estimates(by_width, "query_mean")
+    columns = {
+        f"Entropy in nats over {KEYS} keys (uniform: {math.log(KEYS):.3f}), mean and 95% interval": estimates(
+            by_width, "entropy"
+        ),
+        "Norm of ∂out/∂scores, for the median of the 20 queries": estimates(by_width, "scores"),
+        "Norm of ∂out/∂query, for the median and the mean of the 20 queries": {
+            f"{name}, {which}": cells[name]
+            for name in (NONE, ROOT)
+            for which, cells in (("median", medians), ("mean", means))
+        },
+    }
+    return tuple(
+        Table(("d_k", *cells), list(zip(WIDTHS, *cells.values(), strict=True)), title)
+        for title, cells in columns.items()
+    )
 
 
-def query_gradients(by_width: ByWidth) -> Table:
-    """What reaches the query: unscaled, the mean hides what happens to most."""
-    rows: list[tuple[Cell, ...]] = []
-    for width in WIDTHS:
-        one, other = by_width[width][NONE], by_width[width][ROOT]
-        rows.append((width, *map(mean, (one.query, one.query_mean, other.query, other.query_mean))))
-    columns = ("d_k", f"{NONE}, median", f"{NONE}, mean", f"{ROOT}, median", f"{ROOT}, mean")
-    return Table(columns, rows, "Norm of ∂out/∂query, for the median and the mean of the 20 queries")
-
-
-def entropy_curves(by_width: ByWidth) -> Picture:
-    """Entropy against d_k, and the source's points."""
-    ours = [curve(name, WIDTHS, [mean(by_width[width][name].entropy) for width in WIDTHS]) for name in SCALINGS]
-    printed = [Line(f"seed, {name}", WIDTHS, figures) for name, figures in PRINTED.items()]
-    return Lines([*ours, *printed], "d_k", "entropy (nats)", f"Entropy over {KEYS} keys", log_x=True)
-
-
-def gradient_curves(by_width: ByWidth) -> Picture:
-    """Gradient of the scores against d_k."""
-    ours = [curve(name, WIDTHS, [mean(by_width[width][name].scores) for width in WIDTHS]) for name in SCALINGS]
-    return Lines(ours, "d_k", "norm of ∂out/∂scores", "Gradient of the median query", log_x=True, log_y=True)
+def pictures(by_width: ByWidth, generator: torch.Generator) -> tuple[Picture, ...]:
+    """Entropy against d_k with the source's points, the weights of one query, and gradients against d_k."""
+    entropies, gradients = (
+        [curve(name, WIDTHS, cells) for name, cells in estimates(by_width, statistic).items()]
+        for statistic in ("entropy", "scores")
+    )
+    entropies += [Line(f"seed, {name}", WIDTHS, figures) for name, figures in PRINTED.items()]
+    entropy = Lines(entropies, "d_k", "entropy (nats)", f"Entropy over {KEYS} keys", log_x=True)
+    title = "Gradient of the median query"
+    gradient = Lines(gradients, "d_k", "norm of ∂out/∂scores", title, log_x=True, log_y=True)
+    return Panel((entropy, typical_weights(generator))), gradient
 
 
 def typical_weights(generator: torch.Generator) -> Picture:
@@ -155,19 +149,18 @@ def typical_weights(generator: torch.Generator) -> Picture:
 
 def claims(by_width: ByWidth) -> tuple[Claim, ...]:
     """Every printed entropy among the draws, and what the text around the table says."""
-    listed = [
-        Claim(f"{name} entropy, d_k = {width}", f"{figure:.2f}", mean(draws), _placed(figure, draws))
-        for name, figures in PRINTED.items()
-        for width, figure in zip(WIDTHS, figures, strict=True)
-        for draws in [by_width[width][name].entropy]
-    ]
-    return (*listed, _spread(by_width), _one_hot(by_width), *_vanishing(by_width))
-
-
-def _placed(figure: float, draws: Tensor) -> str:
-    quantile = placement(figure, draws)
-    usual = 0.025 <= quantile <= 0.975
-    return f"{'confirmed as one draw' if usual else 'not confirmed'}: quantile {quantile:.2f}"
+    listed = []
+    for name, figures in PRINTED.items():
+        for width, figure in zip(WIDTHS, figures, strict=True):
+            draws = by_width[width][name].entropy
+            quantile = placement(figure, draws)
+            verdict = "confirmed as one draw" if 0.025 <= quantile <= 0.975 else "not confirmed"
+            says = f"{name} entropy, d_k = {width}"
+            listed.append(Claim(says, f"{figure:.2f}", mean(draws), f"{verdict}: quantile {quantile:.2f}"))
+    share = mean(by_width[DRAWN][NONE].one_hot)
+    verdict = f"{confirmed(share.mean > 0.9, 'corrected')}: share of queries with a weight ≥ {ONE_HOT}"
+    one_hot = Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, verdict)
+    return (*listed, _spread(by_width), one_hot, *_vanishing(by_width))
 
 
 def _spread(by_width: ByWidth) -> Claim:
@@ -179,44 +172,37 @@ def _spread(by_width: ByWidth) -> Claim:
     return Claim(f"{ROOT} entropy, spread", f"{printed:.3f}", draw, f"not said: it fits {like} (1: {query:.2f})")
 
 
-def _one_hot(by_width: ByWidth) -> Claim:
-    share = mean(by_width[DRAWN][NONE].one_hot)
-    verdict = f"{confirmed(share.mean > 0.9, 'corrected')}: share of queries with a weight ≥ {ONE_HOT}"
-    return Claim(f"d_k = {DRAWN}: one key takes all", "~100 %", share, verdict)
-
-
 def _vanishing(by_width: ByWidth) -> tuple[Claim, ...]:
-    """Gradients of the widest draws; those of the query tell one story for the median and another for the mean."""
-    one, other = by_width[WIDTHS[-1]][NONE], by_width[WIDTHS[-1]][ROOT]
-    gradients = {
-        "∂out/∂score of most keys": (one.others, other.others),
-        "∂out/∂query, median query": (one.query, other.query),
-        "∂out/∂query, mean query": (one.query_mean, other.query_mean),
+    """Gradients of the widest draws. Those of the query differ between the median and the mean query."""
+    statistics = {
+        "∂out/∂score of most keys": "others",
+        "∂out/∂query, median query": "query",
+        "∂out/∂query, mean query": "query_mean",
     }
-    return tuple(
-        Claim(says, "vanishes", mean(unscaled), _compared(mean(unscaled), mean(scaled)))
-        for says, (unscaled, scaled) in gradients.items()
-    )
-
-
-def _compared(one: Estimate, other: Estimate) -> str:
-    ratio = one.mean / other.mean
-    if one.low <= other.high and other.low <= one.high:
-        return "corrected: no other than scaled"
-    if ratio > 1:
-        return f"corrected: {ratio:.2g} times larger than scaled"
-    word = confirmed(ratio < VANISHED, "partly")
-    return f"{word}: {1 / ratio:.2g} times smaller than scaled"
+    listed = []
+    for says, statistic in statistics.items():
+        by_scaling = estimates(by_width, statistic)
+        unscaled, scaled = by_scaling[NONE][-1], by_scaling[ROOT][-1]
+        ratio = unscaled.mean / scaled.mean
+        if unscaled.low <= scaled.high and scaled.low <= unscaled.high:
+            verdict = "corrected: no other than scaled"
+        elif ratio > 1:
+            verdict = f"corrected: {ratio:.2g} times larger than scaled"
+        else:
+            verdict = f"{confirmed(ratio < VANISHED, 'partly')}: {1 / ratio:.2g} times smaller than scaled"
+        listed.append(Claim(says, "vanishes", unscaled, verdict))
+    return tuple(listed)
 
 
 def finding(by_width: ByWidth) -> str:
     """One sentence, from the numbers."""
-    of = {name: [mean(by_width[width][name].entropy).mean for width in WIDTHS] for name in SCALINGS}
-    spread = (max(of[ROOT]) - min(of[ROOT])) / min(of[ROOT])
+    entropy = {name: [each.mean for each in cells] for name, cells in estimates(by_width, "entropy").items()}
+    first, last = entropy[NONE][0], entropy[NONE][-1]
+    spread = (max(entropy[ROOT]) - min(entropy[ROOT])) / min(entropy[ROOT])
     scaled, unscaled = (mean(by_width[WIDTHS[-1]][name].scores).mean for name in (ROOT, NONE))
     return (
         f"From d_k = {WIDTHS[0]} to {WIDTHS[-1]} the unscaled entropy "
-        f"{'falls' if of[NONE][-1] < of[NONE][0] else 'rises'} from {of[NONE][0]:.2f} to {of[NONE][-1]:.2f} nats, "
-        f"÷ √d_k keeps it within {spread:.1%}, and ÷ d_k flattens it to {math.exp(of[WHOLE][-1]):.2f} of {KEYS} keys; "
+        f"{'falls' if last < first else 'rises'} from {first:.2f} to {last:.2f} nats, ÷ √d_k keeps it within "
+        f"{spread:.1%}, and ÷ d_k flattens it to {math.exp(entropy[WHOLE][-1]):.2f} of {KEYS} keys; "
         f"at the end the scaled gradient of the median query is {scaled / unscaled:,.0f} times the unscaled one."
     )

@@ -1,8 +1,8 @@
 """symmetry: what queries and keys lose when they share one projection.
 
-With W_Q = W_K the scores are symmetric. The weights are not, for each row has a denominator of its own:
-ln w_ij − ln w_ji = lse_j − lse_i, so that e^(lse_i) · w_ij = e^(lse_j) · w_ji. Such weights can lead in one direction
-along a line, on which the denominators change all the way, but not round a circle: there the logarithms of
+With W_Q = W_K the scores are symmetric. The weights are not, because each row has its own denominator:
+ln w_ij − ln w_ji = lse_j − lse_i, so that e^(lse_i) · w_ij = e^(lse_j) · w_ji. Such weights can prefer one direction
+along a line, where the denominators change monotonically, but not round a circle: there the logarithms of
 w(to the next) / w(to the one before) add up to 0, and if all other links lead onward, one must lead back.
 """
 
@@ -29,7 +29,7 @@ ITEMS, PAYLOADS, TEXTS = 8, 8, 512
 FREEDOM_WIDTH = 12
 OWN, SHARED, SEVERAL = "W_Q and W_K", "one W for both", "one W, 4 heads"
 VARIANTS = {OWN: (False, 1), SHARED: (True, 1), SEVERAL: (True, 4)}
-ASKED = {
+QUESTIONS = {
     "partner": "its partner (mutual)",
     "previous": "the one before it (a line)",
     "next": "the next type (a circle)",
@@ -62,76 +62,72 @@ class SymmetryDraws:
         return tuple(each.abs().amax((1, 2)) for each in differences)  # type: ignore[return-value]
 
 
-def random_maps(generator: torch.Generator, draws: int, shared: bool) -> SymmetryDraws:
-    """Random tokens and projections; `shared` uses one projection for queries and keys."""
+def random_projections(generator: torch.Generator, draws: int, shared: bool) -> tuple[Tensor, Tensor]:
+    """Queries and keys of random tokens, (draw, 1, token, width); `shared` uses one projection for both."""
     tokens = normal(generator, draws, 1, TOKENS, WIDTH)
-    project, other = (normal(generator, draws, 1, WIDTH, WIDTH) / math.sqrt(WIDTH) for _ in range(2))
-    query = tokens @ project
-    key = query if shared else tokens @ other
-    _, seen = attend_statistics(query, key, key, "lse")
-    scores = query @ key.mT / math.sqrt(WIDTH)
+    w_query, w_key = (normal(generator, draws, 1, WIDTH, WIDTH) / math.sqrt(WIDTH) for _ in range(2))
+    query = tokens @ w_query
+    return query, query if shared else tokens @ w_key
+
+
+def scaled_dot(query: Tensor, key: Tensor) -> Tensor:
+    """q · k / √d of all pairs."""
+    return query @ key.mT / math.sqrt(WIDTH)
+
+
+def random_maps(generator: torch.Generator, draws: int, shared: bool) -> SymmetryDraws:
+    """Scores, weights and lse of random projections."""
+    query, key = random_projections(generator, draws, shared)
+    _, statistics = attend_statistics(query, key, key, "lse")
+    scores = scaled_dot(query, key)
     # a sum of n products, in any order, is off by at most n · ε/2 of the sum of their sizes (and ε²); division adds one
-    sizes = query.abs() @ key.abs().mT / math.sqrt(WIDTH)
+    sizes = scaled_dot(query.abs(), key.abs())
     rounding = (WIDTH + 2) * torch.finfo(scores.dtype).eps * torch.maximum(sizes, sizes.mT)
-    return SymmetryDraws(scores[:, 0], weights(query, key)[:, 0], seen["lse"][:, 0], rounding[:, 0])
+    return SymmetryDraws(scores[:, 0], weights(query, key)[:, 0], statistics["lse"][:, 0], rounding[:, 0])
 
 
-@dataclass(frozen=True)
-class Circle:
-    """The weights of one text whose items stand in the order of their types, (query, key), in float64."""
-
-    weights: Tensor
-
-    @property
-    def links(self) -> Tensor:
-        """ln(weight on the next type / weight on the one before), one for each type."""
-        logs, types = self.weights.log(), torch.arange(len(self.weights))
-        return logs[types, (types + 1) % len(types)] - logs[types, (types - 1) % len(types)]
-
-    @property
-    def onward(self) -> Tensor:
-        """The weight on the next type, one for each type."""
-        types = torch.arange(len(self.weights))
-        return self.weights[types, (types + 1) % len(types)]
-
-
-def circle(model: nn.Module, types: int) -> Circle:
-    """How the first head of a model looks round the circle; all payloads are 0."""
+def circle(model: nn.Module, types: int) -> Tensor:
+    """The weights of a model's first head, (query, key), over items in the order of their types; all payloads are 0."""
     order = torch.arange(types).unsqueeze(0)
     with torch.no_grad():
         captured = capture(copy.deepcopy(model).double(), order, torch.zeros_like(order))
-    return Circle(captured[0, 0].dense()[0])
+    return captured[0, 0].dense()[0]
 
 
-def freedom(width: int, heads: int, shared: bool, generator: torch.Generator) -> int:
-    """In how many directions the scores and values of a layer can move: the rank of their derivative by its matrices.
+def links(weights: Tensor) -> Tensor:
+    """ln(weight on the next type / weight on the one before) in a circle, one number for each type."""
+    logs, types = weights.log(), torch.arange(len(weights))
+    return logs[types, (types + 1) % len(types)] - logs[types, (types - 1) % len(types)]
 
-    `shared` has one matrix for queries, keys and values, else there are three, each width × width. W_O stays as it is.
+
+def freedom(width: int, heads: int, generator: torch.Generator) -> tuple[int, int]:
+    """In how many directions scores and values of a layer can move: with W_Q, W_K, W_V, and with one W for all three.
+
+    It is the rank of their derivative with respect to these matrices, each width × width. W_O is fixed.
     """
-    d_k = width // heads
-    given = normal(generator, 1 if shared else 3, width, width)
 
-    def made(matrices: Tensor) -> Tensor:
+    def scores_and_values(matrices: Tensor) -> Tensor:
         query, key, value = (matrices[index % len(matrices)] for index in range(3))
-        forms = [query[:, part] @ key[:, part].T for part in torch.arange(width).split(d_k)]
-        return torch.cat([*(form.flatten() for form in forms), value.flatten()])
+        parts = torch.arange(width).split(width // heads)
+        return torch.cat([*((query[:, part] @ key[:, part].T).flatten() for part in parts), value.flatten()])
 
-    derivative = torch.func.jacrev(made)(given).flatten(1)
-    return int(torch.linalg.matrix_rank(derivative))
+    jacobian = torch.func.jacrev(scores_and_values)
+    three, one = (
+        int(torch.linalg.matrix_rank(jacobian(normal(generator, count, width, width)).flatten(1))) for count in (3, 1)
+    )
+    return three, one
 
 
 @dataclass(frozen=True)
 class SymmetryTraining:
-    """One training: the share of right answers to new texts, and how the head looks round a circle."""
+    """One training: the share of right answers to new texts, and the weights of its head over a circle."""
 
     right: float
-    circle: Circle
+    circle: Tensor
     trained: Trained
 
 
 Runs = dict[tuple[str, int, str], list[SymmetryTraining]]  # by question, number of types, variant
-
-
 RandomMaps = dict[str, SymmetryDraws]
 
 
@@ -142,20 +138,21 @@ def run(setting: Setting) -> Report:
     random = {name: random_maps(generator, draws, shared) for name, shared in ((OWN, False), (SHARED, True))}
     seeds = setting.seeds(repetitions, generator)
     sizes = setting.choose(full=(3, 4, 6, 8, 12), quick=(3, ITEMS))
-    questions = setting.choose(full=tuple(ASKED), quick=("previous", "next"))
-    pairs = [(question, name) for question in questions for name in VARIANTS if question == "next" or name != SEVERAL]
-    asked = [(question, ITEMS, name) for question, name in pairs]
-    asked += [("next", size, name) for size in sizes for name in (OWN, SHARED) if size != ITEMS]
-    runs = {key: [measured(setting, seed, *key) for seed in seeds] for key in asked}
-    free = {heads: _freedom(setting, heads) for heads in (1, 2, 3, 4)}
+    questions = setting.choose(full=tuple(QUESTIONS), quick=("previous", "next"))
+    variants = [
+        (question, ITEMS, name) for question in questions for name in VARIANTS if question == "next" or name != SEVERAL
+    ]
+    variants += [("next", size, name) for size in sizes for name in (OWN, SHARED) if size != ITEMS]
+    runs = {variant: [measured(setting, seed, *variant) for seed in seeds] for variant in variants}
+    free = {heads: freedom(FREEDOM_WIDTH, heads, setting.generator()) for heads in (1, 2, 3, 4)}
     return Report(
         "symmetry",
         "Is attention symmetric when queries and keys share one projection, and can it still tell directions?",
         (learned_table(runs), random_table(random), circle_table(runs, sizes), freedom_table(free)),
-        (map_picture(runs), circle_picture(runs, sizes), random_picture(random[SHARED])),
+        pictures(runs, sizes, random[SHARED]),
         finding(random, runs),
         (Compared(f"{CONCEPTS}, section 3", claims(random, runs, free)),),
-        setting.record(draws, trainings_of_each_kind=repetitions, steps=training_task(setting, 0, *asked[0]).steps),
+        setting.record(draws, trainings_of_each_kind=repetitions, steps=training_task(setting, 0, *variants[0]).steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
     )
 
@@ -185,18 +182,10 @@ def training_task(setting: Setting, seed: int, question: str, types: int, varian
 
 def measured(setting: Setting, seed: int, question: str, types: int, variant: str) -> SymmetryTraining:
     """One training and its measurements."""
-    asked = training_task(setting, seed, question, types, variant)
-    trained = train(asked)
-    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
-    answered = right(asked, trained.model, texts)[question]
-    return SymmetryTraining(answered, circle(trained.model, types), trained)
-
-
-def _freedom(setting: Setting, heads: int) -> tuple[int, int]:
-    """The free directions of three matrices, and of one in their place."""
-    generator = setting.generator()
-    three, one = (freedom(FREEDOM_WIDTH, heads, shared, generator) for shared in (False, True))
-    return three, one
+    task = training_task(setting, seed, question, types, variant)
+    trained = train(task)
+    texts = task.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
+    return SymmetryTraining(right(task, trained.model, texts)[question], circle(trained.model, types), trained)
 
 
 def rights(runs: Runs, question: str, types: int, variant: str) -> Estimate:
@@ -207,9 +196,10 @@ def rights(runs: Runs, question: str, types: int, variant: str) -> Estimate:
 def learned_table(runs: Runs) -> Table:
     """What each variant learns."""
     rows: list[list[Cell]] = []
-    for question in (each for each in ASKED if (each, ITEMS, OWN) in runs):
-        cells = [rights(runs, question, ITEMS, name) if (question, ITEMS, name) in runs else "" for name in VARIANTS]
-        rows.append([ASKED[question], *cells])
+    for question, says in QUESTIONS.items():
+        if (question, ITEMS, OWN) in runs:
+            keys = [(question, ITEMS, name) for name in VARIANTS]
+            rows.append([says, *(rights(runs, *key) if key in runs else "" for key in keys)])
     repetitions = len(runs["next", ITEMS, OWN])
     title = (
         f"Trained: {ITEMS} items, each wants what another holds (guessing: {1 / PAYLOADS:.3f}); share of right answers "
@@ -220,7 +210,7 @@ def learned_table(runs: Runs) -> Table:
 
 def random_table(random: RandomMaps) -> Table:
     """The largest difference between a pair and its mirror image."""
-    rows: list[tuple[Cell, ...]] = [(name, *(mean(each) for each in maps.apart())) for name, maps in random.items()]
+    rows: list[tuple[Cell, ...]] = [(name, *map(mean, maps.apart())) for name, maps in random.items()]
     columns = ("random", "max |s_ij − s_ji|", "max |w_ij − w_ji|", "max |ln w_ij − ln w_ji − (lse_j − lse_i)|")
     title = f"Random self-attention of {TOKENS} tokens: scores s and weights w of a pair and its mirror image"
     return Table(columns, rows, title)
@@ -230,10 +220,11 @@ def circle_table(runs: Runs, sizes: tuple[int, ...]) -> Table:
     """Circles of several sizes."""
     rows: list[tuple[Cell, ...]] = []
     for size in sizes:
-        sums = [number([float(each.circle.links.sum()) for each in runs["next", size, name]]) for name in (OWN, SHARED)]
-        back = number([float((each.circle.links < 0).sum()) for each in runs["next", size, SHARED]])
-        rights_ = [rights(runs, "next", size, name) for name in (OWN, SHARED)]
-        rows.append((size, *rights_, one_lost(size), back, *sums))
+        right = [rights(runs, "next", size, name) for name in (OWN, SHARED)]
+        own, shared = ([links(each.circle) for each in runs["next", size, name]] for name in (OWN, SHARED))
+        back = number([float((each < 0).sum()) for each in shared])
+        sums = [number([float(each.sum()) for each in group]) for group in (own, shared)]
+        rows.append((size, *right, one_lost(size), back, *sums))
     columns = (
         *("circle of", "right, two W", "right, one W", "if one link is lost", "links that lead back, one W"),
         *("Σ ln(w next / w before), two W", "the same, one W"),
@@ -257,30 +248,25 @@ def freedom_table(free: dict[int, tuple[int, int]]) -> Table:
     return Table(columns, rows, title)
 
 
-def map_picture(runs: Runs) -> Picture:
-    """Trained weights round the circle."""
-    grids = [
-        Grid(runs["next", ITEMS, name][0].circle.weights.tolist(), title=name, limits=(0.0, 1.0))
-        for name in (OWN, SHARED)
-    ]
-    return Panel(grids, "Trained: type i looks for type i + 1, the last for 0")
-
-
-def circle_picture(runs: Runs, sizes: tuple[int, ...]) -> Picture:
-    """Right answers against the size of the circle, and the links of one."""
+def pictures(runs: Runs, sizes: tuple[int, ...], maps: SymmetryDraws) -> tuple[Picture, ...]:
+    """Trained weights round the circle; right answers against its size, and its links; the first random draw."""
+    trained = {name: runs["next", ITEMS, name][0].circle for name in (OWN, SHARED)}
+    grids = [Grid(each.tolist(), title=name, limits=(0.0, 1.0)) for name, each in trained.items()]
     lines = [curve(name, sizes, [rights(runs, "next", size, name) for size in sizes]) for name in (OWN, SHARED)]
     lines.append(Line("one link lost", sizes, [one_lost(size) for size in sizes]))
     labels = [f"{place} → {(place + 1) % ITEMS}" for place in range(ITEMS)]
-    links = {name: runs["next", ITEMS, name][0].circle.links.tolist() for name in (OWN, SHARED)}
-    shares = Lines(lines, "types in the circle", "share of right answers", "Round a circle")
-    return Panel((shares, Bars(labels, links, "ln(w next / w before)", f"Links of a circle of {ITEMS}")))
-
-
-def random_picture(maps: SymmetryDraws) -> Picture:
-    """Scores and weights of the first draw."""
+    series = {name: links(each).tolist() for name, each in trained.items()}
+    circles = (
+        Lines(lines, "types in the circle", "share of right answers", "Round a circle"),
+        Bars(labels, series, "ln(w next / w before)", f"Links of a circle of {ITEMS}"),
+    )
     scores = Grid(maps.scores[0].tolist(), title="scores: symmetric")
     weights = Grid(maps.weights[0].tolist(), title="weights: not", limits=(0.0, float(maps.weights[0].max())))
-    return Panel((scores, weights), "Random tokens, one projection for queries and keys")
+    return (
+        Panel(grids, "Trained: type i looks for type i + 1, the last for 0"),
+        Panel(circles),
+        Panel((scores, weights), "Random tokens, one projection for queries and keys"),
+    )
 
 
 def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> tuple[Claim, ...]:
@@ -291,9 +277,11 @@ def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> 
     ratios = [three / one for three, one in free.values()]
     same = "scores are, up to rounding" if random[SHARED].symmetric else f"scores differ by {float(scores.max()):.1g}"
     equal = confirmed(float(table.max()) < EXACT, f"corrected: {same}; ln w differs by lse_j − lse_i")
+    learned = own.mean >= LEARNED
+    direction = "confirmed: learned round a circle" if learned else f"not shown: not learned here, {own.mean:.2f}"
     capacity = confirmed(min(ratios) == 3, "corrected: 3× the numbers, (3 − 1/h)× the free directions")
     return (
-        Claim("two projections: A → B without B → A", "yes", own, _verdict(own, "learned round a circle")),
+        Claim("two projections: A → B without B → A", "yes", own, direction),
         Claim("W_Q = W_K: A → B equals B → A", "equal", mean(table), equal),
         Claim("W_Q = W_K: no directions (a line)", "cannot", line, _cannot(line, circular=False)),
         Claim(f"W_Q = W_K: no directions (a circle of {ITEMS})", "cannot", circles, _cannot(circles)),
@@ -302,19 +290,13 @@ def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> 
     )
 
 
-def _verdict(estimate: Estimate, what: str) -> str:
-    return f"confirmed: {what}" if estimate.mean >= LEARNED else f"not shown: not learned here, {estimate.mean:.2f}"
-
-
 def _cannot(estimate: Estimate, circular: bool = True) -> str:
-    """What is left of "cannot"."""
+    """The verdict on the claim that something cannot be learned."""
     if estimate.mean >= LEARNED:
         return "corrected: it can"
-    if estimate.mean > 2 / PAYLOADS and not circular:
-        return "partly learned"
-    if estimate.mean > 2 / PAYLOADS:
-        return f"partly: with one link lost it would be {one_lost(ITEMS):.3f}"
-    return "confirmed"
+    if estimate.mean <= 2 / PAYLOADS:
+        return "confirmed"
+    return f"partly: with one link lost it would be {one_lost(ITEMS):.3f}" if circular else "partly learned"
 
 
 def finding(random: RandomMaps, runs: Runs) -> str:
@@ -324,7 +306,7 @@ def finding(random: RandomMaps, runs: Runs) -> str:
         rights(runs, question, ITEMS, name).mean
         for question, name in (("previous", SHARED), ("next", SHARED), ("next", OWN))
     )
-    total = max(abs(float(each.circle.links.sum())) for each in runs["next", ITEMS, SHARED])
+    total = max(abs(float(links(each.circle).sum())) for each in runs["next", ITEMS, SHARED])
     return (
         f"With one projection a pair and its mirror image differ by at most {float(scores.max()):.1g} in the scores "
         f"{'(rounding) ' if random[SHARED].symmetric else ''}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.inspection.records import Cell, Estimate, Lines, Panel, Picture, Table
+from regard.inspection.records import Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal
 from regard.lab.report import CONCEPTS, SCORE_FUNCTIONS, Claim, Compared, Report, confirmed
 from regard.lab.scaling import NONE, ROOT, SCALINGS, WHOLE
@@ -19,11 +19,11 @@ from regard.lab.statistics import curve, mean
 
 WIDTHS = (16, 64, 256, 512)
 PAIRS = 1000  # independent pairs of one repetition
-LOUD = 2.0  # standard deviation of the components in the counter-example: variance 4
+DEVIATION = 2.0  # standard deviation of the components in the counter-example: variance 4
 SATURATED = 0.9  # a query is called saturated when one key takes this share
 RANGES = {16: 8, 64: 16, 256: 32, 512: 45}
 BEHAVIORS = {16: "somewhat smooth", 64: "starting to saturate", 256: "heavily saturated", 512: "nearly one-hot"}
-# what the words are taken to mean: the shares of saturated queries, from and below
+# the share of saturated queries that each word is taken to mean: from, and below
 MEANT = {
     "works OK": (0.0, 0.05),
     "somewhat smooth": (0.0, 0.05),
@@ -65,16 +65,16 @@ def run(setting: Setting) -> Report:
     for width in setting.each("d =", WIDTHS):
         scores[width] = sampled(generator, width, repetitions)
         rows[width] = {name: attended(generator, width, name, repetitions) for name in SCALINGS}
-    loud = sampled(generator, 64, repetitions, deviation=LOUD)
+    wide = sampled(generator, 64, repetitions, deviation=DEVIATION)
     return Report(
         "variance",
         "How large do dot products get as vectors get wider, and when does softmax saturate?",
-        (score_table(scores), saturation_table(rows)),
-        (Panel((variance_curves(scores), key_curves(rows))),),
+        tables(scores, rows),
+        (picture(scores, rows),),
         finding(scores, rows),
         (
             Compared(f"{CONCEPTS}, section 1", concept_claims(scores, rows)),
-            Compared(f"{SCORE_FUNCTIONS}, Why scaling matters", chapter_claims(scores, rows, loud)),
+            Compared(f"{SCORE_FUNCTIONS}, Why scaling matters", chapter_claims(scores, rows, wide)),
         ),
         setting.record(repetitions),
     )
@@ -96,62 +96,57 @@ def attended(generator: torch.Generator, width: int, scaling: str, repetitions: 
     draws = []
     for count in chunks(repetitions):
         query, key, value = (normal(generator, count, 1, KEYS, size) for size in (width, width, 1))
-        _, seen = attend_statistics(query, key, value, "entropy", "peak", score=SCALINGS[scaling](width))
-        draws.append((seen["entropy"].exp().mean((1, 2)), (seen["peak"] >= SATURATED).double().mean((1, 2))))
+        _, statistics = attend_statistics(query, key, value, "entropy", "peak", score=SCALINGS[scaling](width))
+        entropy, peak = statistics["entropy"], statistics["peak"]
+        draws.append((entropy.exp().mean((1, 2)), (peak >= SATURATED).double().mean((1, 2))))
     return SaturationDraws(*(torch.cat(part) for part in zip(*draws, strict=True)))
 
 
-def score_table(scores: dict[int, DotProducts]) -> Table:
-    """What dot products look like."""
-    rows = [
-        (width, mean(draws.variance), mean(draws.low), mean(draws.high), mean(draws.inside))
-        for width, draws in scores.items()
+def tables(scores: dict[int, DotProducts], rows: ByWidth) -> tuple[Table, ...]:
+    """Dot products, and what softmax makes of them."""
+    products = Table(
+        ("d", "Var(q · k)", "2.5% quantile", "97.5% quantile", "share in ±2√d"),
+        [(width, *map(mean, (draws.variance, draws.low, draws.high, draws.inside))) for width, draws in scores.items()],
+        "Dot products of standard normal vectors, mean and 95% interval",
+    )
+    keys = Table(
+        ("d", *(f"keys, {name}" for name in SCALINGS), f"weight ≥ {SATURATED}"),
+        [
+            (width, *(mean(draws[name].effective) for name in SCALINGS), mean(draws[NONE].saturated))
+            for width, draws in rows.items()
+        ],
+        f"Effective number of keys e^H of {KEYS}, and how often one key takes {SATURATED:.0%}, unscaled",
+    )
+    return products, keys
+
+
+def picture(scores: dict[int, DotProducts], rows: ByWidth) -> Picture:
+    """Variance against d (dividing scores by c divides it by c²), and the effective number of keys."""
+    variances = [
+        curve(name, WIDTHS, [mean(scores[width].variance / width**power) for width in WIDTHS])
+        for name, power in {NONE: 0, ROOT: 1, WHOLE: 2}.items()
     ]
-    columns = ("d", "Var(q · k)", "2.5% quantile", "97.5% quantile", "share in ±2√d")
-    return Table(columns, rows, "Dot products of standard normal vectors, mean and 95% interval")
-
-
-def saturation_table(rows: ByWidth) -> Table:
-    """What softmax makes of them."""
-    listed: list[tuple[Cell, ...]] = [
-        (width, *(mean(draws[name].effective) for name in SCALINGS), mean(draws[NONE].saturated))
-        for width, draws in rows.items()
-    ]
-    columns = ("d", *(f"keys, {name}" for name in SCALINGS), f"weight ≥ {SATURATED}")
-    title = f"Effective number of keys e^H of {KEYS}, and how often one key takes {SATURATED:.0%}, unscaled"
-    return Table(columns, listed, title)
-
-
-def variance_curves(scores: dict[int, DotProducts]) -> Picture:
-    """Variance against d; dividing by c divides it by c²."""
-    variances = {width: mean(draws.variance) for width, draws in scores.items()}
-    powers = {NONE: 0, ROOT: 1, WHOLE: 2}
-    lines = [
-        curve(name, WIDTHS, [_divided(variances[width], width**power) for width in WIDTHS])
-        for name, power in powers.items()
-    ]
-    return Lines(lines, "d", "Var(score)", "Variance of the scores", log_x=True, log_y=True)
-
-
-def _divided(estimate: Estimate, by: float) -> Estimate:
-    return Estimate(estimate.mean / by, estimate.low / by, estimate.high / by)
-
-
-def key_curves(rows: ByWidth) -> Picture:
-    """How many keys a query really uses."""
-    lines = [curve(name, WIDTHS, [mean(rows[width][name].effective) for width in WIDTHS]) for name in SCALINGS]
-    return Lines(lines, "d", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
+    keys = [curve(name, WIDTHS, [mean(rows[width][name].effective) for width in WIDTHS]) for name in SCALINGS]
+    return Panel(
+        (
+            Lines(variances, "d", "Var(score)", "Variance of the scores", log_x=True, log_y=True),
+            Lines(keys, "d", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True),
+        )
+    )
 
 
 def concept_claims(scores: dict[int, DotProducts], rows: ByWidth) -> tuple[Claim, ...]:
     """The table of dimensions, ranges and behaviors."""
-    listed: list[Claim] = []
+    listed = []
     for width in WIDTHS:
-        variance, high = mean(scores[width].variance), mean(scores[width].high)
-        listed.append(Claim(f"Var(q · k), d = {width}", width, variance, _covered(scores[width].variance, width)))
-        inside = mean(scores[width].inside)
-        verdict = f"{_ranged(inside.mean)}: holds {inside.mean:.1%}"
-        listed.append(Claim(f"range, d = {width}", f"±{RANGES[width]}", high, verdict))
+        draws = scores[width]
+        # four intervals of 95 % miss one time in five; these are wide enough to miss one time in a hundred
+        wide = mean(draws.variance, confidence=1 - 0.01 / len(WIDTHS))
+        verdict = f"{confirmed(wide.low <= width <= wide.high)}, ratio {wide.mean / width:.4f}"
+        listed.append(Claim(f"Var(q · k), d = {width}", width, mean(draws.variance), verdict))
+        inside = mean(draws.inside).mean
+        verdict = f"{_ranged(inside)}: holds {inside:.1%}"
+        listed.append(Claim(f"range, d = {width}", f"±{RANGES[width]}", mean(draws.high), verdict))
         listed.append(_behavior(width, BEHAVIORS[width], rows[width][NONE]))
     flat = mean(rows[WIDTHS[-1]][WHOLE].effective)
     verdict = f"{confirmed(flat.mean > FLAT * KEYS)}: of {KEYS}"
@@ -163,16 +158,9 @@ def _ranged(inside: float) -> str:
     return "confirmed as ±2√d" if 0.93 < inside < 0.97 else "not confirmed"
 
 
-def _covered(variances: Tensor, width: int) -> str:
-    """Four intervals of 95 % miss one time in five; these are wide enough to miss one time in a hundred."""
-    wide = mean(variances, confidence=1 - 0.01 / len(WIDTHS))
-    word = confirmed(wide.low <= width <= wide.high)
-    return f"{word}, ratio {wide.mean / width:.4f}"
-
-
-def chapter_claims(scores: dict[int, DotProducts], rows: ByWidth, loud: DotProducts) -> tuple[Claim, ...]:
+def chapter_claims(scores: dict[int, DotProducts], rows: ByWidth, wide: DotProducts) -> tuple[Claim, ...]:
     """The two rows of the other document, and the condition it leaves out."""
-    variance = mean(loud.variance)
+    variance = mean(wide.variance)
     independence = confirmed(variance.low <= 64 <= variance.high, "corrected: only of unit variance, here 4")
     return (
         Claim("range, d = 64", "±16", mean(scores[64].high), _ranged(mean(scores[64].inside).mean)),
@@ -184,7 +172,7 @@ def chapter_claims(scores: dict[int, DotProducts], rows: ByWidth, loud: DotProdu
 
 
 def _behavior(width: int, words: str, rows: SaturationDraws) -> Claim:
-    """What is said of a width, held against the share of saturated queries."""
+    """A description of a width, compared with the share of saturated queries."""
     saturated = mean(rows.saturated).mean
     low, high = MEANT[words]
     verdict = f"{confirmed(low <= saturated < high, 'corrected')}: {saturated:.0%} of queries saturated"
@@ -194,8 +182,7 @@ def _behavior(width: int, words: str, rows: SaturationDraws) -> Claim:
 def finding(scores: dict[int, DotProducts], rows: ByWidth) -> str:
     """One sentence, from the numbers."""
     off = max(abs(mean(draws.variance).mean / width - 1) for width, draws in scores.items())
-    at_64 = mean(rows[64][NONE].saturated).mean
-    keys = mean(rows[64][NONE].effective).mean
+    at_64, keys = mean(rows[64][NONE].saturated).mean, mean(rows[64][NONE].effective).mean
     verdict = "saturated" if at_64 >= 0.5 else "partly saturated" if at_64 >= 0.1 else "not saturated"
     return (
         f"Var(q · k) equals d to {off:.1%}; unscaled softmax is {verdict} at d = 64 already ({keys:.1f} of {KEYS} keys "
