@@ -9,9 +9,19 @@ import pytest
 import torch
 
 from regard.inspection.records import Estimate, Grid, Panel
-from regard.lab.dropout import experiment
-from regard.lab.dropout.experiment import HEADS, DroppedWeights, ReaderScores, dropped, hidden, read
-from regard.lab.dropout.task import Reader, TopicTexts, drawn, right
+from regard.lab import dropout
+from regard.lab.dropout import (
+    HEADS,
+    DroppedWeights,
+    Reader,
+    ReaderScores,
+    TopicReading,
+    TopicTexts,
+    dropped,
+    hidden,
+    read,
+    right,
+)
 from regard.lab.report import Report
 from regard.plot.figure import grid_layout
 
@@ -40,7 +50,8 @@ def test_hidden_before_softmax_rows_sum_to_1() -> None:
 
 
 def test_texts_use_the_words_of_their_topic_more() -> None:
-    texts = drawn(400, 20, 4, 5, 10, 0.5, torch.Generator().manual_seed(0))
+    task = TopicReading(0, 1, rate=0.0, rise=0.1, looks=1, dropout=0.0, length=20, own=5, common=10, hint=0.5)
+    texts = task.drawn(400, 0)
     own = texts.words // 5 == texts.topics.unsqueeze(1)
     assert float(own.double().mean()) == pytest.approx(0.5 + 0.5 * 5 / 30, abs=0.02)
     assert int(texts.words.max()) < 30
@@ -49,13 +60,14 @@ def test_texts_use_the_words_of_their_topic_more() -> None:
 def test_reading_without_words_and_without_heads() -> None:
     torch.manual_seed(0)
     model = Reader(30, 8, HEADS, 4, 0.0).eval()
-    texts = drawn(60, 10, 4, 5, 10, 0.5, torch.Generator().manual_seed(1))
-    found = read(model, texts, texts, HEADS, torch.Generator().manual_seed(2))
+    task = TopicReading(0, 1, rate=0.0, rise=0.1, looks=1, dropout=0.0, length=10, own=5, common=10, hint=0.5)
+    texts = task.drawn(60, 1)
+    found = read(model, texts, texts, torch.Generator().manual_seed(2))
     assert found.trained_on == found.new == right(model, texts)
     assert 1 < found.words <= 10
     # a text of one word again and again reads the same without half of them
     same = TopicTexts(texts.words[:, :1].expand(-1, 10), texts.topics)
-    again = read(model, same, same, HEADS, torch.Generator().manual_seed(2))
+    again = read(model, same, same, torch.Generator().manual_seed(2))
     assert again.half == again.new
     assert again.words == pytest.approx(10, rel=1e-5)
 
@@ -90,7 +102,7 @@ def test_the_picture_leaves_dropped_pairs_blank(quick: Quick) -> None:
 
 def test_presets_are_those_of_the_configurations() -> None:
     transformers = pytest.importorskip("transformers")
-    named = {model: (seed, said) for model, seed, said, _ in experiment.PRESETS}
+    named = {model: (seed, said) for model, seed, said, _ in dropout.PRESETS}
     assert named["BERT"] == (0.1, f"{transformers.BertConfig().attention_probs_dropout_prob:g}")
     assert named["GPT-2"] == (0.1, f"{transformers.GPT2Config().attn_pdrop:g}")
 
@@ -104,13 +116,13 @@ def test_verdicts_follow_the_numbers() -> None:
         more = [SimpleNamespace(read=replace(better, new=better.new + shift)) for shift in (0.0, 0.012, 0.02)]
         return {0.0: none, 0.5: more}
 
-    gained = experiment.claims(random, runs(ReaderScores(1.0, 0.7, 0.6, 0.69, 12.0)))
+    gained = dropout.claims(random, runs(ReaderScores(1.0, 0.7, 0.6, 0.69, 12.0)))
     assert [claim.verdict.split(":")[0] for claim in gained[2:4]] == ["confirmed"] * 2
     assert gained[5].verdict.startswith("confirmed: topics lost with a head")
-    lost = experiment.claims(random, runs(ReaderScores(1.0, 0.3, 0.3, 0.1, 2.0)))
+    lost = dropout.claims(random, runs(ReaderScores(1.0, 0.3, 0.3, 0.1, 2.0)))
     assert lost[2].verdict == "corrected: topics gained by p = 0.5"
     assert lost[3].verdict.startswith("not shown: words in use")
     assert lost[5].verdict.startswith("not shown")
     assert gained[1].verdict.startswith("not said: on average only")
     even = DroppedWeights(0.1, random[0.1].before, random[0.1].before)
-    assert experiment.claims({**random, 0.1: even}, runs(worse))[1].verdict == "not said: yes"
+    assert dropout.claims({**random, 0.1: even}, runs(worse))[1].verdict == "not said: yes"

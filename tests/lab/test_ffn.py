@@ -7,21 +7,22 @@ import pytest
 import torch
 
 from regard.inspection.records import Estimate
-from regard.lab.ffn import experiment
-from regard.lab.ffn.experiment import BlockCost, crossing
-from regard.lab.ffn.task import (
+from regard.lab import ffn
+from regard.lab.ffn import (
     ALONE,
-    ASKED,
     ATTENTION,
     BOTH,
     DEEP,
     FEED,
     KINDS,
+    QUESTIONS,
     ROUTE,
     TOGETHER,
     TRANSFORM,
+    BlockCost,
     BlockParts,
     answers,
+    crossing,
     drawn,
 )
 from regard.lab.report import Report
@@ -32,8 +33,8 @@ Quick = Callable[[str], Report]
 
 
 def test_costs_are_those_of_layers() -> None:
-    cost = BlockCost(*experiment.CHECKED)
-    assert experiment.count() == (cost.attention, cost.feed)
+    cost = BlockCost(*ffn.CHECKED)
+    assert ffn.count() == (cost.attention, cost.feed)
     assert MultiHeadAttention(cost.width, 4).summary(cost.length).total_flops == cost.attention
 
 
@@ -99,21 +100,21 @@ def test_what_cannot_be_learned_is_not(quick: Quick) -> None:
 
 def test_verdicts_follow_the_numbers() -> None:
     setting = Setting(quick=True, seed=3)
-    ideal = {(question, kind): [1.0, 1.0] for question in ASKED for kind in KINDS}
+    ideal = {(question, kind): [1.0, 1.0] for question in QUESTIONS for kind in KINDS}
     ideal |= {(ROUTE, FEED): [0.5, 0.6], (ALONE, ATTENTION): [0.5, 0.7], (TOGETHER, FEED): [0.5, 0.5]}
-    found = experiment.PartResults(experiment.count(), experiment.influence(setting, 2), ideal, [])
-    said = {claim.says: claim.verdict for claim in experiment.claims(found)}
+    found = ffn.PartResults(ffn.count(), ffn.influence(setting, 2), ideal, [])
+    said = {claim.says: claim.verdict for claim in ffn.claims(found)}
     assert said["ff alone: no cross-position info"] == said["together: route, then transform"] == "confirmed"
     assert said["attention alone transforms, one token"] == "confirmed"
     assert said["attention alone transforms, in a text"] == "corrected: softmax is a nonlinearity"
-    assert "agree" in experiment.crossing_table(found).title
+    assert "agree" in ffn.crossing_table(found).title
     other = dataclasses.replace(
         found,
         counted=(1, 1),
         right={key: [1.0, 1.0] if key[1] == FEED else [0.5, 0.5] for key in ideal},
         influence={"attention": torch.zeros(2), "feed-forward": torch.ones(2)},
     )
-    said = {claim.says: claim.verdict for claim in experiment.claims(other)}
+    said = {claim.says: claim.verdict for claim in ffn.claims(other)}
     assert said["attention alone routes"] == said["ff: each position independent"] == "not confirmed"
     assert said["attention alone transforms, in a text"] == "confirmed"
-    assert "differ" in experiment.crossing_table(other).title
+    assert "differ" in ffn.crossing_table(other).title

@@ -1,8 +1,8 @@
 """ffn: attention against the feed-forward layer: what each costs as texts grow, and what each can learn alone.
 
-Costs are operations of the products, by formula and counted on real layers. Then the two parts of a Transformer block
-are trained alone and together, without norms, on tokens that carry bits: to fetch a bit from another token, to tell the
-parity of a token's own bits, and to do both.
+Costs are operations of the matrix products, by formula and counted on real layers. Then the two parts of a Transformer
+block are trained alone and together on tokens that carry bits: to fetch a bit from another token, to compute the parity
+of a token's own bits, and to do both. The models have no norms, because a norm is nonlinear and neither part has one.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,15 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch import nn as torch_nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
 from regard.lab.cost import growth_order, milliseconds, one_thread, operations
-from regard.lab.ffn.task import ALONE, ASKED, ATTENTION, BOTH, FEED, KINDS, ROUTE, TOGETHER, TRANSFORM, Bits
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, share, training_time
-from regard.lab.training import Trained, train
+from regard.lab.training import Task, Trained, train
 from regard.nn import FeedForward, MultiHeadAttention
 
 WIDTHS = (256, 512, 768, 1024, 4096)
@@ -26,6 +27,15 @@ LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 CHECKED = (64, 48)  # width and tokens of the layers on which torch's counter runs
 KNOWN = 0.95  # a share of right answers that is called known
 LINEAR = 0.8  # and one that is not: a linear rule gets up to 3/4 of the parities of two or three bits
+ATTENTION, FEED, BOTH, DEEP = "attention alone", "feed-forward alone", "both", "attention × 3"
+KINDS = {ATTENTION: "a", FEED: "f", BOTH: "af", DEEP: "aaa"}  # attention × 3 has as many parameters as both
+ROUTE, ALONE, TRANSFORM, TOGETHER = "route", "transform, 1 token", "transform", "route, transform"
+QUESTIONS = {
+    ROUTE: "every token tells the first bit of the marked one",
+    ALONE: "a text of one token tells the parity of its bits",
+    TRANSFORM: "every token tells the parity of its own bits",
+    TOGETHER: "every token tells the parity of the marked one's bits",
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,78 @@ def crossing(width: int) -> int:
     while BlockCost(width, length).attention <= BlockCost(width, length).feed:
         length += 1
     return length
+
+
+class BlockParts(torch_nn.Module):
+    """(batch, length, features) to one logit per token, through the parts, each in a residual branch."""
+
+    def __init__(self, kind: str, features: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.enter = torch_nn.Linear(features, width)
+        self.parts = torch_nn.ModuleList(
+            MultiHeadAttention(width, heads, engine="reference") if part == "a" else FeedForward(width)
+            for part in KINDS[kind]
+        )
+        self.leave = torch_nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (batch, length)."""
+        x = self.enter(x)
+        for part in self.parts:
+            x = x + part(x)
+        logits: Tensor = self.leave(x)
+        return logits.squeeze(-1)
+
+
+def drawn(texts: int, length: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Tokens (text, token, bit and mark) of −1 and 1, the mark last, and the place of the marked token of each text."""
+    tokens = torch.randint(2, (texts, length, bits + 1), generator=generator) * 2.0 - 1
+    place = torch.randint(length, (texts,), generator=generator)
+    tokens[..., -1] = -1.0
+    tokens[torch.arange(texts), place, -1] = 1.0
+    return tokens, place
+
+
+def answers(question: str, tokens: Tensor, place: Tensor) -> Tensor:
+    """0 or 1 for every token: the first bit or the parity, of the marked token or of its own bits."""
+    bits = tokens[..., :-1]
+    if question in (ROUTE, TOGETHER):
+        bits = bits[torch.arange(len(bits)), place].unsqueeze(1).expand_as(bits)
+    return ((bits[..., 0] if question == ROUTE else bits.prod(-1)) > 0).float()
+
+
+@dataclass(frozen=True)
+class Bits(Task):
+    """One question to one kind of model."""
+
+    question: str
+    kind: str
+    length: int
+    bits: int
+    batch: int
+    width: int = 32
+    heads: int = 4
+
+    @property
+    def name(self) -> str:
+        """Name with the question, the kind and the seed."""
+        return f"ffn {self.question}, {self.kind.replace('×', 'x')} {self.seed}"
+
+    def model(self) -> torch_nn.Module:
+        """The parts of its kind."""
+        return BlockParts(self.kind, self.bits + 1, self.width, self.heads)
+
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
+        """Cross-entropy on new texts."""
+        tokens, place = drawn(self.batch, self.length, self.bits, generator)
+        return binary_cross_entropy_with_logits(model(tokens), answers(self.question, tokens, place))
+
+    def right(self, model: torch_nn.Module, texts: int) -> float:
+        """The share of right answers over other texts."""
+        tokens, place = drawn(texts, self.length, self.bits, torch.Generator().manual_seed(self.seed + 1))
+        with torch.no_grad():
+            predicted = (model(tokens) > 0).float()
+        return float((predicted == answers(self.question, tokens, place)).double().mean())
 
 
 @dataclass(frozen=True)
@@ -101,32 +183,21 @@ def measured(setting: Setting, repetitions: int) -> PartResults:
     seeds = setting.seeds(repetitions, generator)
     right: dict[tuple[str, str], list[float]] = {}
     runs = []
-    for question in ASKED:
+    for question in QUESTIONS:
         for kind in KINDS:
+            right[question, kind] = []
             for seed in seeds:
-                task = asked(setting, question, kind, seed)
+                task = training_task(setting, question, kind, seed)
                 runs.append(train(task))
-                right.setdefault((question, kind), []).append(task.right(runs[-1].model, 2048 // task.length))
+                right[question, kind].append(task.right(runs[-1].model, 2048 // task.length))
     return PartResults(count(), influence(setting, setting.choose(full=20, quick=5)), right, runs)
 
 
-def asked(setting: Setting, question: str, kind: str, seed: int) -> Bits:
+def training_task(setting: Setting, question: str, kind: str, seed: int) -> Bits:
     """What is trained: shorter if quick."""
     length = 1 if question == ALONE else 8
-    return Bits(
-        seed=seed,
-        steps=setting.choose(full=250, quick=40),
-        rate=setting.choose(full=1e-2, quick=2e-2),
-        rise=0.1,
-        looks=1,
-        question=question,
-        kind=kind,
-        length=length,
-        bits=setting.choose(full=3, quick=2),
-        width=32,
-        heads=4,
-        batch=256 // length,
-    )
+    steps, rate, bits = setting.choose(full=(250, 1e-2, 3), quick=(40, 2e-2, 2))
+    return Bits(seed, steps, rate, 0.1, 1, question, kind, length, bits, batch=256 // length)
 
 
 def count() -> tuple[int, int]:
@@ -139,7 +210,7 @@ def count() -> tuple[int, int]:
 
 
 def influence(setting: Setting, repetitions: int) -> dict[str, Tensor]:
-    """How much the outputs of other tokens change when one token is replaced, of how much its own does."""
+    """The largest change of another token's output when one token is replaced, relative to the change of its own."""
     changes: dict[str, list[Tensor]] = {"attention": [], "feed-forward": []}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(setting.seed)
@@ -185,12 +256,10 @@ def agree(results: PartResults) -> bool:
 
 def learned_table(results: PartResults) -> Table:
     """Right answers by question and kind."""
-    rows: list[tuple[Cell, ...]] = [
-        (question, *(results.known(question, kind) for kind in KINDS)) for question in ASKED
-    ]
+    rows: list[tuple[Cell, ...]] = [(name, *(results.known(name, kind) for kind in KINDS)) for name in QUESTIONS]
     bits = results.runs[0].task
     assert isinstance(bits, Bits)
-    questions = "; ".join(f"{question}: {what}" for question, what in ASKED.items())
+    questions = "; ".join(f"{question}: {what}" for question, what in QUESTIONS.items())
     title = (
         f"Share of right answers on new texts, tokens of {bits.bits} bits (guessing: 0.5; where the marked one alone "
         f"knows, 0.56). {questions}"
@@ -199,7 +268,7 @@ def learned_table(results: PartResults) -> Table:
 
 
 def influence_table(results: PartResults) -> Table:
-    """Whether a token has a say in the outputs of others."""
+    """Whether a token influences the outputs of others."""
     rows = [(name, mean(each)) for name, each in results.influence.items()]
     title = "One token replaced: largest change at another, of that at its own"
     return Table(("part", "change elsewhere"), rows, title)
@@ -208,19 +277,15 @@ def influence_table(results: PartResults) -> Table:
 def cost_picture() -> Picture:
     """Operations against n."""
     costs = [BlockCost(DRAWN, length) for length in LENGTHS]
-    work = {
-        "attention": [cost.attention for cost in costs],
-        "its pairs alone": [cost.pairs for cost in costs],
-        "feed-forward": [cost.feed for cost in costs],
-    }
-    lines = [Line(name, list(LENGTHS), [each / 1e9 for each in column]) for name, column in work.items()]
+    names = {"attention": "attention", "its pairs alone": "pairs", "feed-forward": "feed"}
+    lines = [Line(name, LENGTHS, [getattr(cost, part) / 1e9 for cost in costs]) for name, part in names.items()]
     return Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True)
 
 
 def learned_picture(results: PartResults) -> Picture:
     """Right answers as bars."""
-    series = {kind: [results.known(question, kind).mean for question in ASKED] for kind in KINDS}
-    return Bars(list(ASKED), series, "right answers", "What each part learns (0.5 is guessing)")
+    series = {kind: [results.known(question, kind).mean for question in QUESTIONS] for kind in KINDS}
+    return Bars(list(QUESTIONS), series, "right answers", "What each part learns (0.5 is guessing)")
 
 
 def clock(setting: Setting, results: PartResults) -> Timing:

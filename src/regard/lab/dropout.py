@@ -1,30 +1,34 @@
 """dropout: what is dropped from attention, what stays the same on average, and what it is good for.
 
-Dropout strikes single weights after softmax, in each head its own, and multiplies those that stay by 1/(1 − p). The
-mean of every weight stays; a row sums to 1 on average only, with a variance of p/(1 − p) · Σ w². A small reader is
-trained on few texts, which it can learn by heart, with several rates; everything is measured without dropout.
+Dropout acts on single weights after softmax, in each head independently, and multiplies the others by 1/(1 − p). The
+mean of every weight stays; a row sums to 1 on average only, with a variance of p/(1 − p) · Σ w². A small model learns
+the topics of so few texts that it can memorize them, with several rates. It is evaluated without dropout.
 """
 
 import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch import nn as torch_nn
+from torch.nn.functional import cross_entropy
 
+from regard import nn
+from regard.cached import cached_property
 from regard.inspection.capture import capture
 from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
-from regard.lab.dropout.task import TopicReading, TopicTexts, right
 from regard.lab.maps import KEYS, normal, weights
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, above_zero, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, mean, number, share, training_time
-from regard.lab.training import Trained, train
+from regard.lab.training import Task, Trained, train
 from regard.spec.dropout import Dropout
 
 WIDTH, HEADS = 64, 4
 EXACT = 1e-12  # what float64 leaves of zero here
 SHOWN = 8  # rows and columns of the picture of a map
+NEW = 512  # texts that are never trained on
 PRESETS = (  # model, the seed's rate, where its makers published it
     ("BERT", 0.1, "0.1", "attention_probs_dropout_prob of its configuration"),
     ("GPT-2", 0.1, "0.1", "attn_pdrop of its configuration"),
@@ -95,43 +99,129 @@ def hidden(generator: torch.Generator, draws: int, p: float) -> Tensor:
     return weights(query, key, mask=stays | torch.eye(KEYS, dtype=torch.bool)).sum(-1)
 
 
+@dataclass(frozen=True, eq=False)
+class TopicTexts:
+    """Words, (row, place), and the topic of each row."""
+
+    words: Tensor
+    topics: Tensor
+
+
+class Reader(torch_nn.Module):
+    """One learned query attends to all words, in several heads; a linear map of the output gives the topic."""
+
+    def __init__(self, vocabulary: int, width: int, heads: int, topics: int, dropout: float) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.norm = torch_nn.LayerNorm(width)
+        self.query = torch_nn.Parameter(torch.randn(1, 1, width))
+        self.attention = nn.MultiHeadAttention(width, heads, dropout=dropout)
+        self.topic = torch_nn.Linear(width, topics)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(row, place) to logits (row, topic)."""
+        x = self.norm(self.words(words))
+        attended = self.attention(self.query.expand(len(words), -1, -1), x)
+        logits: Tensor = self.topic(attended.squeeze(1))
+        return logits
+
+
+@dataclass(frozen=True)
+class TopicReading(Task):
+    """Name the topic of a text; every step has all texts. `dropout` acts on the attention weights alone.
+
+    A word is, with probability `hint`, one of the `own` words of the text's topic, else one of all words. Words are
+    numbered topic by topic; the last `common` belong to none.
+    """
+
+    dropout: float
+    texts: int = 64
+    length: int = 24
+    topics: int = 4
+    own: int = 12
+    common: int = 60
+    hint: float = 0.25
+    width: int = 32
+    heads: int = HEADS
+
+    @property
+    def name(self) -> str:
+        """Name with the rate and the seed."""
+        return f"dropout {self.dropout:g} {self.seed}"
+
+    def model(self) -> torch_nn.Module:
+        """One layer of attention."""
+        return Reader(self.topics * self.own + self.common, self.width, self.heads, self.topics, self.dropout)
+
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
+        """Cross-entropy on all texts of the training."""
+        return cross_entropy(model(self.seen.words), self.seen.topics)
+
+    def look(self, model: torch_nn.Module) -> dict[str, float]:
+        """Losses without dropout, on the texts of the training and on others."""
+        texts = {"trained on": self.seen, "new": self.new}
+        return {name: float(cross_entropy(model(each.words), each.topics)) for name, each in texts.items()}
+
+    @cached_property
+    def seen(self) -> TopicTexts:
+        """The texts of the training."""
+        return self.drawn(self.texts, self.seed + 1)
+
+    @cached_property
+    def new(self) -> TopicTexts:
+        """Texts of the same kind that are never trained on."""
+        return self.drawn(NEW, self.seed + 2)
+
+    def drawn(self, rows: int, seed: int) -> TopicTexts:
+        """Random texts."""
+        generator = torch.Generator().manual_seed(seed)
+        topic = torch.randint(self.topics, (rows,), generator=generator)
+        shape = (rows, self.length)
+        topical = topic.unsqueeze(1) * self.own + torch.randint(self.own, shape, generator=generator)
+        other = torch.randint(self.topics * self.own + self.common, shape, generator=generator)
+        return TopicTexts(torch.where(torch.rand(shape, generator=generator) < self.hint, topical, other), topic)
+
+
+def right(model: torch_nn.Module, texts: TopicTexts) -> float:
+    """The share of texts whose topic is named correctly."""
+    with torch.no_grad():
+        return float((model(texts.words).argmax(-1) == texts.topics).double().mean())
+
+
 @dataclass(frozen=True)
 class ReaderScores:
-    """What a trained reader makes of texts: topics found, with half of the words forbidden, and with one head less (the
-    mean over heads); and the effective number of words that a head looks at."""
+    """Shares of topics that a trained reader gets right, and the effective number of words that a head attends to."""
 
     trained_on: float
     new: float
-    half: float
-    headless: float
+    half: float  # half of the words hidden
+    headless: float  # one head ablated, mean over the heads
     words: float
 
 
-def read(model: nn.Module, seen: TopicTexts, new: TopicTexts, heads: int, generator: torch.Generator) -> ReaderScores:
-    """Measured without dropout."""
+def read(model: torch_nn.Module, seen: TopicTexts, new: TopicTexts, generator: torch.Generator) -> ReaderScores:
+    """Evaluate a reader without dropout."""
     forbidden = torch.rand(new.words.shape, generator=generator).argsort(1) < new.words.shape[1] // 2
     with intervene(model, Forbid(forbidden)):
         half = right(model, new)
-    less = []
-    for head in range(heads):
+    ablated = []
+    for head in range(HEADS):
         with intervene(model, Ablate(), heads=head):
-            less.append(right(model, new))
+            ablated.append(right(model, new))
     with torch.no_grad():
         words = float(capture(model, new.words)[0].entropy().exp().mean())
-    return ReaderScores(right(model, seen), right(model, new), half, sum(less) / heads, words)
+    return ReaderScores(right(model, seen), right(model, new), half, sum(ablated) / HEADS, words)
 
 
 @dataclass(frozen=True)
 class DropoutTraining:
-    """One training, and what its reader makes of texts."""
+    """One training and its evaluation."""
 
     trained: Trained
     read: ReaderScores
 
 
 Runs = dict[float, list[DropoutTraining]]  # by rate
-
-
 RandomDropout = dict[float, DroppedWeights]
 
 
@@ -157,36 +247,17 @@ def run(setting: Setting) -> Report:
     )
 
 
-def training_task(setting: Setting, p: float, seed: int) -> TopicReading:
-    """What is trained: a reader of topics, with 64 texts to learn from."""
-    return TopicReading(
-        seed=seed,
-        steps=setting.choose(full=150, quick=80),
-        rate=1e-2,
-        rise=0.1,
-        looks=setting.choose(full=15, quick=8),
-        dropout=p,
-        texts=64,
-        length=24,
-        topics=4,
-        own=12,
-        common=60,
-        hint=0.25,
-        width=32,
-        heads=HEADS,
-    )
-
-
 def measured(setting: Setting, p: float, seed: int) -> DropoutTraining:
-    """One training and its measurements."""
-    asked = training_task(setting, p, seed)
-    trained = train(asked)
+    """One training with a rate, and its evaluation."""
+    steps, looks = setting.choose(full=(150, 15), quick=(80, 8))
+    task = TopicReading(seed, steps, rate=1e-2, rise=0.1, looks=looks, dropout=p)
+    trained = train(task)
     generator = torch.Generator().manual_seed(seed + 3)
-    return DropoutTraining(trained, read(trained.model, asked.seen, asked.new, HEADS, generator))
+    return DropoutTraining(trained, read(trained.model, task.seen, task.new, generator))
 
 
-def random_table(random: RandomDropout, before: torch.Tensor) -> Table:
-    """What is dropped, what is kept, and the sums of rows."""
+def random_table(random: RandomDropout, before: Tensor) -> Table:
+    """Pairs that are dropped, weight that is left, and the sums of rows."""
     rows: list[tuple[Cell, ...]] = []
     for p, drawn in random.items():
         left, deviation, whole = mean(drawn.left), float(drawn.sums.std()), f"{drawn.whole} of {drawn.heads:,}"
@@ -201,43 +272,32 @@ def random_table(random: RandomDropout, before: torch.Tensor) -> Table:
     return Table(columns, rows, f"Random self-attention, {HEADS} heads, {KEYS} keys; mean and 95% interval")
 
 
-def _range(sums: torch.Tensor) -> str:
+def _range(sums: Tensor) -> str:
     low, high = torch.quantile(sums.flatten()[: 10**6], torch.tensor([0.025, 0.975], dtype=sums.dtype)).tolist()
     return f"{low:.2f} to {high:.2f}"
 
 
 def column(runs: Runs, p: float, name: str) -> Estimate:
-    """A share of what the readers do with one rate."""
-    return share([getattr(each.read, name) for each in runs[p]])
-
-
-def loss(runs: Runs, p: float) -> Estimate:
-    """The loss on new texts at the end."""
-    return number([each.trained.column("new")[-1] for each in runs[p]])
+    """A number of the readers of one rate; all but the words in use are shares."""
+    values = [getattr(each.read, name) for each in runs[p]]
+    return number(values) if name == "words" else share(values)
 
 
 def trained_table(runs: Runs) -> Table:
     """What each rate does to the readers."""
-    rows = [
-        (
-            f"{p:g}",
-            column(runs, p, "trained_on"),
-            column(runs, p, "new"),
-            loss(runs, p),
-            number([each.read.words for each in runs[p]]),
-            column(runs, p, "half"),
-            column(runs, p, "headless"),
-        )
-        for p in runs
-    ]
-    asked = runs[0.0][0].trained.task
-    assert isinstance(asked, TopicReading)
+    rows: list[tuple[Cell, ...]] = []
+    for p, group in runs.items():
+        loss = number([each.trained.column("new")[-1] for each in group])
+        right = (column(runs, p, name) for name in ("trained_on", "new"))
+        rows.append((f"{p:g}", *right, loss, *(column(runs, p, name) for name in ("words", "half", "headless"))))
+    task = runs[0.0][0].trained.task
+    assert isinstance(task, TopicReading)
     title = (
-        f"Trained: the topic (of {asked.topics}) of texts of {asked.length} words, from {asked.texts} texts; share of "
+        f"Trained: the topic (of {task.topics}) of texts of {task.length} words, from {task.texts} texts; share of "
         f"topics found without dropout, mean and 95% interval over {len(runs[0.0])} trainings"
     )
     columns = (
-        *("p", "texts trained on", "new texts", "loss, new", f"words in use, of {asked.length}"),
+        *("p", "texts trained on", "new texts", "loss, new", f"words in use, of {task.length}"),
         *("half the words", "one head less"),
     )
     return Table(columns, rows, title)
@@ -279,10 +339,10 @@ def sum_picture(random: RandomDropout) -> Picture:
 
 def training_picture(runs: Runs) -> Picture:
     """Losses on new texts during training, and topics found at the end."""
-    shown = [p for p in (0.0, 0.1, 0.3, 0.5) if p in runs]
-    lines = [during([each.trained for each in runs[p]], "new", f"p = {p:g}") for p in shown]
+    rates = [p for p in (0.0, 0.1, 0.3, 0.5) if p in runs]
+    lines = [during([each.trained for each in runs[p]], "new", f"p = {p:g}") for p in rates]
     names = {"trained_on": "texts trained on", "new": "new texts", "half": "new, half the words"}
-    ends = [curve(shown, list(runs), [column(runs, p, name) for p in runs]) for name, shown in names.items()]
+    ends = [curve(label, list(runs), [column(runs, p, name) for p in runs]) for name, label in names.items()]
     return Panel(
         (
             Lines(lines, "step", "loss (nats)", f"New texts, mean and range of {len(runs[0.0])} runs"),
@@ -291,26 +351,24 @@ def training_picture(runs: Runs) -> Picture:
     )
 
 
-def gain(runs: Runs, p: float, name: str) -> Estimate:
-    """How much more a rate gives than none, training by training with the same texts."""
-    pairs = zip(runs[p], runs[0.0], strict=True)
-    return number([getattr(one.read, name) - getattr(none.read, name) for one, none in pairs])
-
-
 def claims(random: RandomDropout, runs: Runs) -> tuple[Claim, ...]:
     """What is said of dropout."""
     tenth = random[0.1]
     most, deviation = max(runs), float(tenth.sums.std())
-    better = gain(runs, most, "new")
-    words = [number([each.read.words for each in runs[p]]) for p in (0.0, most)]
+    pairs = zip(runs[most], runs[0.0], strict=True)  # trained on the same texts
+    better = number([some.read.new - none.read.new for some, none in pairs])
+    words = [column(runs, p, "words") for p in (0.0, most)]
     lost = [number([each.read.new - each.read.headless for each in runs[p]]) for p in (0.0, most)]
     used, missed = f"{words[0].mean:.1f} to {words[1].mean:.1f}", f"{lost[0].mean:.3f} to {lost[1].mean:.3f}"
     useful, spread = above_zero(better, "corrected"), confirmed(words[1].low > words[0].mean, "not shown")
     less = confirmed(lost[1].high < lost[0].mean, "not shown")
     sums = "yes" if deviation < EXACT else f"on average only, ± {deviation:.2f}"
-    whole = (
-        f"{confirmed(tenth.whole > 0, 'corrected')}: heads dropped whole{'' if tenth.whole else '; it strikes pairs'}"
-    )
+    whole = confirmed(tenth.whole > 0, "corrected") + ": heads dropped whole"
+    whole += "" if tenth.whole else "; it strikes pairs"
+    presets = []
+    for model, seed, published, where in PRESETS:
+        verdict = "confirmed as published" if published == f"{seed:g}" else "not shown"
+        presets.append(Claim(f"rate of {model}", seed, published, f"{verdict}: {where}"))
     return (
         Claim("output = Dropout(weights) × V, p = 0.1", "no factor", mean(tenth.left), _scaled(tenth)),
         Claim("rows still sum to 1", "not said", _range(tenth.sums), f"not said: {sums}"),
@@ -318,15 +376,8 @@ def claims(random: RandomDropout, runs: Runs) -> tuple[Claim, ...]:
         Claim("several tokens, not just one", "yes", used, f"{spread}: words in use, p = 0 to {most:g}"),
         Claim("heads cannot rely on other heads", "yes", f"{tenth.whole} of {tenth.heads:,}", whole),
         Claim("… a trained head is missed less", "yes", missed, f"{less}: topics lost with a head, p = 0 to {most:g}"),
-        *(
-            Claim(f"rate of {model}", seed, published, f"{_same(seed, published)}: {where}")
-            for model, seed, published, where in PRESETS
-        ),
+        *presets,
     )
-
-
-def _same(seed: float, published: str) -> str:
-    return "confirmed as published" if published == f"{seed:g}" else "not shown"
 
 
 def _scaled(drawn: DroppedWeights) -> str:
@@ -340,10 +391,7 @@ def finding(random: RandomDropout, runs: Runs) -> str:
     """One sentence, from the numbers."""
     most = max(runs)
     tenth = random[0.1]
-    seen, new, words = (
-        [number([getattr(each.read, name) for each in runs[p]]).mean for p in (0.0, most)]
-        for name in ("trained_on", "new", "words")
-    )
+    seen, new, words = ([column(runs, p, name).mean for p in (0.0, most)] for name in ("trained_on", "new", "words"))
     return (
         f"With p = 0.1 a row of {KEYS} weights sums to {_range(tenth.sums)} (95%), on average to "
         f"{mean(tenth.left).mean:.3f}; a reader that knows {seen[0]:.0%} of the texts it was trained on finds "
