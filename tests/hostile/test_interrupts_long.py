@@ -26,7 +26,7 @@ def state():
     return {
         "handler": signal.getsignal(signal.SIGINT), "threads": torch.get_num_threads(),
         "gradients": torch.is_grad_enabled(), "progress": CALLBACK.get(), "mode": _get_current_dispatch_mode(),
-        "hooks": (intercept._open_blocks, len(intercept._removers), intercept._local.muted,
+        "hooks": (intercept._open_blocks, len(intercept._hooks._exit_callbacks), intercept._local.muted,
                   len(intercept._local.callbacks), len(intercept._local.modifiers)),
         "function": torch.nn.functional.multi_head_attention_forward, "attend": regard.attend,
     }
@@ -175,7 +175,7 @@ def work():
     with torch.no_grad():
         return regard.capture(model, given)[0].dense()
 want, before = work(), state()
-for name in ("_modules_of", "_count", "_hook_names"):
+for name in ("_set_hooks", "_hook_names", "_replace"):
     original, calls = getattr(intercept, name), []
     def pressed(*args):
         found = original(*args)

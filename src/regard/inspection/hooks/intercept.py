@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any
 
@@ -28,7 +28,7 @@ from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.hooks import missed, parse, rerun, transformers
 from regard.inspection.hooks.call import AttentionCall
 from regard.inspection.hooks.missed import NAME, OWN, OWN_THREAD, THREAD, OperatorTrace, Watch
-from regard.inspection.hooks.modified_call import CallEdit, Modification, Modify
+from regard.inspection.hooks.modified_call import CallEdit, Modify
 from regard.inspection.hooks.rerun import Rerun
 
 OnCall = Callable[[Callable[[], AttentionCall]], None]
@@ -45,50 +45,54 @@ class _Local(threading.local):
 
 
 _local, _lock = _Local(), fork_waits()
-_removers: list[Callable[[], None]] = []  # each removes a hook
+_hooks = ExitStack()  # its callbacks remove the hooks of all open blocks
 _open_blocks = 0
 
 
 @contextmanager
-def intercepting(model: nn.Module, on_call: OnCall, watch: Watch | None = None) -> Iterator[None]:
-    """Call `on_call` after every attention call in this thread with a function that parses the call. `watch`
-    collects attention that is not intercepted."""
-    with _hooked(model, _local.callbacks, on_call, watch):
-        yield
+def intercepting(
+    model: nn.Module, on_call: OnCall | None = None, watch: Watch | None = None, *, modify: Modify | None = None
+) -> Iterator[None]:
+    """Intercept the attention calls of this thread.
 
-
-@contextmanager
-def modifying(model: nn.Module, modify: Modify, watch: Watch | None = None) -> Iterator[None]:
-    """Ask `modify` at every attention call in this thread for a modification. `watch` as in `intercepting`."""
-    with _hooked(model, _local.modifiers, modify, watch):
-        yield
+    `modify` is called before each of them and may return a modification. `on_call` is called after each of them with a
+    function that parses the call. `watch` collects attention of the model that is not intercepted.
+    """
+    global _open_blocks
+    trace = None if watch is None else OperatorTrace(model, watch.note, OWN)
+    entered = False
+    entries: list[tuple[list[Any], Any]] = [(_local.callbacks, on_call), (_local.modifiers, modify)]
+    try:
+        with uninterrupted():  # otherwise some of the hooks could stay for good
+            with _lock:
+                _open_blocks += 1
+                entered = True
+                if _open_blocks == 1:
+                    _set_hooks()
+                _hook_names(model)
+            for functions, function in entries:
+                if function is not None:
+                    functions.append(function)
+        with _Kernels(trace), ExitStack() as stack:
+            if watch is not None:
+                for watches in (missed.open_watches, missed.local.here):
+                    watches.append(watch)
+                    stack.callback(watches.remove, watch)
+            yield
+    finally:
+        with uninterrupted():
+            if entered:
+                for functions, function in entries:
+                    functions[:] = [each for each in functions if each is not function]
+                with _lock:
+                    _open_blocks -= 1
+                    if not _open_blocks:
+                        _hooks.close()
 
 
 def accelerated() -> bool:
     """Whether the block `regard.accelerating()` is open; it replaces attention calls before they are intercepted."""
     return any(isinstance(mode, SdpaOverride) for mode in _get_current_function_mode_stack())
-
-
-@contextmanager
-def _hooked(model: nn.Module, entries: list[Any], entry: Any, watch: Watch | None) -> Iterator[None]:
-    entered = False
-    trace = None if watch is None else OperatorTrace(model, watch.note, OWN)
-    try:
-        with uninterrupted():  # otherwise some of the hooks could stay for good
-            with _lock:
-                _count(1)
-                entered = True
-                _removers.append(_hook_names(_modules_of(model)))
-            entries.append(entry)
-        with _Kernels(trace), ExitStack() as stack:
-            if watch is not None:
-                stack.callback(missed.watch_threads(watch))
-            yield
-    finally:
-        with uninterrupted():
-            if entered:
-                entries[:] = [each for each in entries if each is not entry]
-                _count(-1)
 
 
 @contextmanager
@@ -121,40 +125,27 @@ def _intercepted(
 ) -> Any:
     """Run an attention call, modified if a block asks for it, and then the callbacks."""
     # a backward pass computes checkpointed layers again: modify them again, but report them once
-    backward = _in_backward()
+    backward = torch._C._current_graph_task_id() != -1
     callbacks = () if backward else tuple(_local.callbacks)
     elsewhere = () if backward else tuple(missed.local.elsewhere)
     if _local.muted or not (callbacks or elsewhere or _local.modifiers):
         return function(*args, **kwargs)
     for watch in elsewhere:
         watch.note(THREAD)
-    modifications = _modifications()
+    modifications = [modification for modify in _local.modifiers if (modification := modify()) is not None]
+    read: Callable[[], AttentionCall] = partial(parser, *args, **kwargs)
     _local.muted += 1
     try:
         if modifications:
-            edit = CallEdit(lambda: parser(*args, **kwargs), modifications)
-            out = run(function, args, kwargs, edit)
-            read = edit.final_call
+            edit = CallEdit(read, modifications)
+            out, read = run(function, args, kwargs, edit), edit.final_call
         else:
             out = function(*args, **kwargs)
-
-            def read() -> AttentionCall:
-                return parser(*args, **kwargs)
-
         for on_call in callbacks:
             on_call(read)
         return out
     finally:
         _local.muted -= 1
-
-
-def _in_backward() -> bool:
-    task: int = torch._C._current_graph_task_id()
-    return task != -1
-
-
-def _modifications() -> list[Modification]:
-    return [found for modify in _local.modifiers if (found := modify()) is not None]
 
 
 class _Kernels(TorchDispatchMode):
@@ -185,7 +176,7 @@ class _Kernels(TorchDispatchMode):
         if func is flex_attention:
             return _intercepted(func, args, kwargs or {}, parse.flex, rerun.flex)
         out = func(*args, **(kwargs or {}))
-        if self._trace is not None and not _local.muted and not _in_backward():
+        if self._trace is not None and not _local.muted and torch._C._current_graph_task_id() == -1:
             self._trace.record(func, args, kwargs or {}, out)
         return out
 
@@ -209,70 +200,47 @@ def _outside_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
 _Kernels.__torch_dispatch__ = _outside_dynamo(_Kernels.__torch_dispatch__)  # type: ignore[method-assign]
 
 
-def _count(step: int) -> None:
-    """The first open block sets the hooks that all blocks share, the last one removes them."""
-    global _open_blocks
-    with _lock:
-        _open_blocks += step
-        if _open_blocks == 1 and step == 1:
-            _removers.extend((_hook_sdpa(), _hook_multi_head()))
-            _removers.append(transformers.install(_intercepted, lambda: bool(_modifications())))
-            _removers.extend((missed.install(_traced_elsewhere), _hook_attend()))
-        elif _open_blocks == 0:
-            while _removers:
-                _removers.pop()()
-
-
-def _hook_sdpa() -> Callable[[], None]:
-    """Intercept scaled_dot_product_attention before the dispatcher splits it into other operators."""
+def _set_hooks() -> None:
+    """Set the hooks that all blocks share."""
     operator = torch.ops.aten.scaled_dot_product_attention.default
+    sdpa = _hooked(operator.decompose, transformers.parse_sdpa, transformers.rerun_sdpa)
     library = torch.library.Library("aten", "IMPL")
-
-    def hook(*args: Any, **kwargs: Any) -> Any:
-        return _intercepted(operator.decompose, args, kwargs, transformers.parse_sdpa, transformers.rerun_sdpa)
-
-    for device in DEVICES:
-        library.impl("scaled_dot_product_attention", hook, f"Autograd{device}")
-        library.impl("scaled_dot_product_attention", hook, device)  # in inference mode
-    return library._destroy
-
-
-def _hook_multi_head() -> Callable[[], None]:
+    for device in DEVICES:  # before the dispatcher splits it into other operators
+        library.impl("scaled_dot_product_attention", sdpa, f"Autograd{device}")
+        library.impl("scaled_dot_product_attention", sdpa, device)  # in inference mode
+    _hooks.callback(library._destroy)
     functional = torch.nn.functional
-    return _replace(
-        functional,
-        "multi_head_attention_forward",
-        _hooked_function(functional.multi_head_attention_forward, parse.multi_head, rerun.multi_head),
-    )
-
-
-def _hook_attend() -> Callable[[], None]:
-    """Note calls of attend by names that were not replaced: every call of it asks once whether it is transformed."""
+    multi_head = _hooked(functional.multi_head_attention_forward, parse.multi_head, rerun.multi_head)
+    _replace(functional, "multi_head_attention_forward", multi_head)
+    is_modified: Callable[[], bool] = lambda: any(modify() is not None for modify in _local.modifiers)
+    _hooks.callback(transformers.install(_intercepted, is_modified))
+    _replace(nn.Module, "__call__", missed.watched_call(_traced_elsewhere))
+    # attend may be called by a name that was not replaced: every call of it checks once for a function transform
     module: Any = importlib.import_module("regard.engine.attend")
-    original = module.active_transform
+    active_transform = module.active_transform
 
-    def hook() -> Any:
-        if not _local.muted and not _in_backward():
+    def note_attend() -> Any:
+        if not _local.muted and torch._C._current_graph_task_id() == -1:
             for watch in (*missed.local.here, *missed.local.elsewhere):
                 watch.note(NAME)
-        return original()
+        return active_transform()
 
-    return _replace(module, "active_transform", hook)
+    _replace(module, "active_transform", note_attend)
 
 
-def _hook_names(modules: list[Any]) -> Callable[[], None]:
-    """Intercept attend and attend_chunks under all names that they have in Python modules."""
-    stack = ExitStack()
-    for module in modules:
+def _hook_names(model: nn.Module) -> None:
+    """Intercept attend and attend_chunks under all names in the modules of regard and of the model's classes."""
+    importlib.import_module("regard.nn.attention")
+    getattr(sys.modules["regard"], "attend", None)  # the package loads its names at their first use
+    ours = {name for name in sys.modules if name.split(".")[0] == "regard"}
+    names = ours | {type(module).__module__ for module in model.modules()}
+    for module in [sys.modules[name] for name in sorted(names) if name in sys.modules and name not in _DEFINED_IN]:
         for name, value in list(vars(module).items()):
             if value is attend or value is attend_chunks:
-                stack.callback(_replace(module, name, _hooked_function(value, OURS[value], rerun.plain)))
-    return stack.close
+                _replace(module, name, _hooked(value, OURS[value], rerun.plain))
 
 
-def _hooked_function(
-    function: Callable[..., Any], parser: Callable[..., AttentionCall], run: Rerun
-) -> Callable[..., Any]:
+def _hooked(function: Callable[..., Any], parser: Callable[..., AttentionCall], run: Rerun) -> Callable[..., Any]:
     @wraps(function)
     def hook(*args: Any, **kwargs: Any) -> Any:
         return _intercepted(function, args, kwargs, parser, run)
@@ -280,17 +248,7 @@ def _hooked_function(
     return hook
 
 
-def _replace(owner: Any, name: str, new: Any) -> Callable[[], None]:
-    """Set an attribute; returns a function that restores it."""
-    original = getattr(owner, name)
+def _replace(owner: Any, name: str, new: Any) -> None:
+    """Set an attribute until the hooks are removed."""
+    _hooks.callback(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, new)
-    return lambda: setattr(owner, name, original)
-
-
-def _modules_of(model: nn.Module) -> list[Any]:
-    """The Python modules where attend may be called by name: those of regard and of the model's classes."""
-    importlib.import_module("regard.nn.attention")
-    getattr(sys.modules["regard"], "attend", None)  # the package loads its names at their first use
-    ours = {name for name in sys.modules if name.split(".")[0] == "regard"}
-    names = ours | {type(module).__module__ for module in model.modules()}
-    return [sys.modules[name] for name in sorted(names) if name in sys.modules and name not in _DEFINED_IN]

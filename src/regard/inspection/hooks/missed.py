@@ -95,34 +95,19 @@ class _Watches(threading.local):
 
 
 local = _Watches()
-_open: list[Watch] = []
+open_watches: list[Watch] = []  # of all threads
 
 
-def watch_threads(watch: Watch) -> Callable[[], None]:
-    """Watch the model in threads other than this one; returns a function that stops it."""
-    _open.append(watch)
-    local.here.append(watch)
-    here = local.here
-
-    def stop() -> None:
-        _open.remove(watch)
-        here.remove(watch)
-
-    return stop
-
-
-def install(traced: Callable[[Watch], AbstractContextManager[Any]]) -> Callable[[], None]:
-    """Trace watched models in threads that have no block of theirs; returns a function that removes the hook.
-
-    Modes of torch hold for one thread. Every thread calls modules through `nn.Module.__call__`, so that is replaced.
-    """
+def watched_call(traced: Callable[[Watch], AbstractContextManager[Any]]) -> Callable[..., Any]:
+    """`nn.Module.__call__` that traces watched models in threads that have no block of theirs: modes of torch hold for
+    one thread."""
     original = nn.Module.__call__
 
     @wraps(original)
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return original(self, *args, **kwargs)
-        new = [watch for watch in _open if watch not in local.here and watch not in local.elsewhere]
+        new = [watch for watch in open_watches if watch not in local.here and watch not in local.elsewhere]
         new = [watch for watch in new if self in watch.names]
         if not new:
             return original(self, *args, **kwargs)
@@ -133,12 +118,7 @@ def install(traced: Callable[[Watch], AbstractContextManager[Any]]) -> Callable[
                 stack.enter_context(traced(watch))
             return original(self, *args, **kwargs)
 
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-
-    def remove() -> None:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
-
-    return remove
+    return call
 
 
 # flags of a tensor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.hooks.call import ModuleNames
-from regard.inspection.hooks.intercept import accelerated, modifying
+from regard.inspection.hooks.intercept import accelerated, intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.hooks.selection import Heads, Layers, Selection, matches
@@ -35,7 +35,9 @@ class Intervention:
         self._changed: dict[str, int] = {}  # how often each was changed
         self._reach = 0  # number of key positions so far
         self._watch = watch
-        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(modifying, model, self._modify, watch)
+        self._begin: Callable[[], AbstractContextManager[None]] | None = partial(
+            intercepting, model, watch=watch, modify=self._modify
+        )
 
     @property
     def layers(self) -> tuple[str, ...]:

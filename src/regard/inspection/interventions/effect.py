@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from regard.inspection.hooks.call import AttentionCall, ModuleNames
-from regard.inspection.hooks.intercept import intercepting, modifying
+from regard.inspection.hooks.intercept import intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.selection import Heads, Layers, Selection
 from regard.inspection.interventions.block import NOTHING, PARTLY, Intervention, intervene, missed_in, selected
@@ -201,7 +201,7 @@ def _runs(
     """The rows of the table, and the values of each metric in each, input by input. The unchanged model runs once for
     each input; its first run tells the layers and their heads."""
     counts: dict[str, int] = {}
-    with modifying(model, lambda: None), ExitStack() as stack:  # the hooks stay set from run to run
+    with intercepting(model, modify=lambda: None), ExitStack() as stack:  # the hooks stay set from run to run
         counting = stack.enter_context(ExitStack())
         watch = Watch(model, "intervention")
         counting.enter_context(intercepting(model, _head_counter(model, counts), watch))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.hooks.call import ModuleNames
-from regard.inspection.hooks.intercept import modifying
+from regard.inspection.hooks.intercept import intercepting
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.interventions.change import Change, Site
 
@@ -47,7 +47,7 @@ class Average(Change):
 
             return modified.with_outputs(torch.zeros_like(modified.heads), note)
 
-        with modifying(model, modify):
+        with intercepting(model, modify=modify):
             model(*inputs, **kw)
         if not sums:
             raise ValueError(f"{type(model).__name__} made no call of attention that can be intercepted")
