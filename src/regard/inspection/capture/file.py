@@ -53,7 +53,7 @@ def read(record: Mapping[str, Any], contents: Contents) -> "Capture":
         raise ValueError("the names of its layers are missing or not all different")
     tokens = dict(record["tokens"])
     labels = TokenLabels.of(tokens.get("", tokens or None))
-    labels.check([layer for layer in layers if isinstance(layer, CapturedLayer)])
+    labels.check(layers)
     missed = [_missed(each) for each in record.get("missed", [])]  # older files have none
     return Capture(_text(record["model"]), layers, labels, missed=missed)
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from regard.inspection.capture.layer import CapturedLayer
+from regard.inspection.capture.layer import CapturedLayer, RefusedLayer
 from regard.inspection.matrix import AttentionMatrix
 
 Row = Sequence[str]
@@ -36,9 +36,9 @@ class TokenLabels:
             )
         return cls({side: _rows(f"tokens[{side!r}]", listed) for side, listed in tokens.items()})
 
-    def check(self, layers: Iterable[CapturedLayer]) -> None:
+    def check(self, captured: Iterable[CapturedLayer | RefusedLayer]) -> None:
         """Refuse tokens that fit no layer."""
-        layers = list(layers)
+        layers = [layer for layer in captured if isinstance(layer, CapturedLayer)]
         for side, rows in self.rows.items():
             sizes = {size for layer in layers for own, size in _sides(layer) if side in ("", own)}
             name = f"tokens[{side!r}]" if side else "tokens"
@@ -55,11 +55,14 @@ class TokenLabels:
 
     def labeled(self, layer: CapturedLayer) -> AttentionMatrix:
         """The matrix of a layer with its tokens."""
+        matrix = layer.matrix
+        if not self.rows and layer.grid is None:
+            matrix.query_tokens = matrix.key_tokens = None
+            return matrix
         query, key = (self._rows(own, size) for own, size in _sides(layer))
         if layer.grid is not None and query is None and key is None:
             key = (layer.grid.labels,)
             query = key if layer.queries == layer.keys else None
-        matrix = layer.matrix
         if any(rows is not None and len(rows) > 1 for rows in (query, key)):
             labeled = LabeledMatrix(matrix._source, matrix._lead, query_start=matrix._query_start, whole=matrix._whole)
             labeled.rows = (query, key)

@@ -13,7 +13,7 @@ from regard.engine.request import Spec
 from regard.inspection.hooks.call import sampled_rows
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.inspection.matrix.source import Computed
-from regard.spec.masks import Causal
+from regard.spec.masks import Causal, Full
 from regard.spec.normalizers import Softmax
 
 
@@ -134,8 +134,12 @@ def _looks_back(weights: AttentionMatrix) -> bool:
     if queries < 2 or first < 0:
         return False
     source = weights._source
-    if isinstance(source, Computed) and isinstance(source.request.mask, Causal):
-        return bool((source.request.plane.starts == first).all())
+    if isinstance(source, Computed):
+        request = source.request
+        if isinstance(request.mask, Causal):
+            return bool((request.plane.starts == first).all())
+        if isinstance(request.mask, Full) and request.bias is None:
+            return False
     rows = sorted({queries // 2, queries - 2})
     return not any(bool((weights[(..., row, slice(first + row + 1, keys))] != 0).any()) for row in rows)
 
@@ -171,14 +175,6 @@ def patch_embeddings(model: nn.Module) -> list[PatchEmbedding]:
             high, wide = module.kernel_size
             embeddings.append(PatchEmbedding(path, (high, wide), images[0] if images else None))
     return embeddings
-
-
-def image_in(inputs: Iterable[Any]) -> tuple[int, int] | None:
-    """Height and width of the first images, (batch, channel, height, width), among the inputs of a model."""
-    for value in inputs:
-        if isinstance(value, Tensor) and value.ndim == 4 and value.is_floating_point():
-            return int(value.shape[-2]), int(value.shape[-1])
-    return None
 
 
 def patch_grid(

@@ -84,7 +84,7 @@ class Capture:
     @tokens.setter
     def tokens(self, tokens: Tokens | None) -> None:
         labels = TokenLabels.of(tokens)
-        labels.check([layer for layer in self._layers if isinstance(layer, CapturedLayer)])
+        labels.check(self._layers)
         self._labels = labels
         self._matrices.clear()
 
@@ -158,7 +158,9 @@ class Capture:
             if len(index) != 2:
                 raise IndexError(f"a capture is indexed by [layer] or [layer, head], got {len(index)} indices")
             matrix = self[index[0]]
-            heads = _head_indices(index[1], self._layer(index[0]))
+            layer, heads = self._layer(index[0]), index[1]
+            if len(layer.heads) != layer.total:
+                heads = _head_indices(heads, layer)
             part: AttentionMatrix = matrix[(*(slice(None),) * (matrix.ndim - 3), heads)]
             return part
         layer = self._layer(index)
@@ -204,8 +206,6 @@ class Capture:
 
 def _head_indices(heads: Any, layer: CapturedLayer) -> Any:
     """The indices of heads by their numbers in the model."""
-    if len(layer.heads) == layer.total:
-        return heads
     captured = ", ".join(map(str, layer.heads))
     listed = heads if isinstance(heads, list | tuple | range) else [heads]
     for head in listed:

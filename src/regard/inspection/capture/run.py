@@ -1,6 +1,7 @@
 """capture: run a model once, or in a `with` block, and record its attention calls."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -13,12 +14,11 @@ from torch import Tensor, nn
 
 from regard import checks
 from regard.inspection.capture import file
-from regard.inspection.capture.heads import Chosen, chosen, grouped
 from regard.inspection.capture.labels import TokenLabels, Tokens
-from regard.inspection.capture.layer import CapturedLayer, RefusedLayer, image_in, patch_embeddings, patch_grid
+from regard.inspection.capture.layer import CapturedLayer, RefusedLayer, patch_embeddings, patch_grid
 from regard.inspection.capture.result import Capture
-from regard.inspection.capture.spill import SpillFile
-from regard.inspection.capture.steps import LayerSteps, without_empty_slots
+from regard.inspection.capture.spill import AppendedTensor, SpillFile
+from regard.inspection.capture.steps import LayerSteps, chosen, grouped, without_empty_slots
 from regard.inspection.files import form_of
 from regard.inspection.hooks.call import (
     AttentionCall,
@@ -83,30 +83,33 @@ def capture(
         raise TypeError(f"spill must be a path or a number of bytes, got {type(spill).__name__}")
     if isinstance(spill, int):
         checks.whole("spill", spill, 0)
-    session = CaptureSession(model, _selection(layers, heads, dtype), dtype, spill)
+    if dtype is not None and dtype not in checks.FLOATS:
+        raise TypeError(f"dtype must be one of torch's float types, such as torch.bfloat16, got {dtype!r}")
+    selection = Selection.of(layers, heads, "captured", HINT)
+    if selection.heads is not None:
+        numbers = tuple(sorted(set(selection.heads)))
+        if numbers[0] < 0:
+            raise ValueError(
+                f"heads count from 0, got {numbers[0]}; how many there are is not known before the model ran"
+            )
+        selection = replace(selection, heads=numbers)
+    session = CaptureSession(model, selection, dtype, spill)
     result = Capture(type(model).__name__, [], TokenLabels.of(tokens), session)
     if inputs or kw:
-        session.image = image_in((*inputs, *kw.values()))
+        given = (*inputs, *kw.values())
+        images = [each for each in given if isinstance(each, Tensor) and each.ndim == 4 and each.is_floating_point()]
+        session.image = (images[0].shape[-2], images[0].shape[-1]) if images else None
         with result:
             result.output = model(*inputs, **kw)
     return result
 
 
-def _selection(layers: Layers, heads: Heads, dtype: torch.dtype | None) -> Selection:
-    """The arguments of `capture`, checked."""
-    if dtype is not None and dtype not in checks.FLOATS:
-        raise TypeError(f"dtype must be one of torch's float types, such as torch.bfloat16, got {dtype!r}")
-    selection = Selection.of(layers, heads, "captured", HINT)
-    if selection.heads is None:
-        return selection
-    numbers = tuple(sorted(set(selection.heads)))
-    if numbers[0] < 0:
-        raise ValueError(f"heads count from 0, got {numbers[0]}; how many there are is not known before the model ran")
-    return replace(selection, heads=numbers)
-
-
 class CaptureSession:
-    """An open capture: begins once and ends once."""
+    """An open capture: begins once and ends once.
+
+    It checks that calls can be computed again, and stores them by layer in the order of their first call. A further
+    call of a layer has a number: `encoder.0#2`.
+    """
 
     def __init__(
         self,
@@ -115,19 +118,23 @@ class CaptureSession:
         dtype: torch.dtype | None,
         spill: str | os.PathLike[str] | int | None,
     ) -> None:
-        self._model, self._selection = type(model).__name__, selection
+        self._model, self._selection, self._dtype = type(model).__name__, selection, dtype
         self._path = Path(os.path.realpath(spill)) if isinstance(spill, str | os.PathLike) else None
         if self._path is not None:
             form_of(self._path, ("safetensors",))
             if not self._path.parent.is_dir():
                 raise FileNotFoundError(f"spill: there is no folder {self._path.parent}; make it first")
-        budget = spill if isinstance(spill, int) else None
         folder = None if self._path is None else self._path.parent
-        self._recorder, self._block = CallRecorder(model, selection, dtype, SpillFile(budget, folder)), ExitStack()
-        self._watch = Watch(model)
-        self._missed: tuple[Missed, ...] = ()
+        self._spill = SpillFile(spill if isinstance(spill, int) else None, folder)
+        self._names, self._copies = ModuleNames(model), TensorCopies()
+        self._steps: list[LayerSteps | RefusedLayer] = []
+        self._paths: dict[str, int] = {}  # the modules that ran, selected or not, and their index
+        self._latest: dict[str, LayerSteps | RefusedLayer] = {}
+        self._counts: Counter[str] = Counter()  # of the layers of a module
+        self._orders: dict[int, Tensor | None] = {}  # of the batch rows, by the index of the step
+        self._watch, self._missed, self._block = Watch(model), tuple[Missed, ...](), ExitStack()
         self._begin: Callable[[], AbstractContextManager[None]] | None = partial(
-            intercepting, model, self._recorder.record, self._watch
+            intercepting, model, self._record, self._watch
         )
         self._embeddings = patch_embeddings(model)
         self.image: tuple[int, int] | None = None  # height and width of the model's input images, if known
@@ -147,14 +154,13 @@ class CaptureSession:
     @property
     def layers(self) -> list[CapturedLayer | RefusedLayer]:
         """What was captured so far."""
-        layers = self._recorder.captured()
+        layers = [layer.captured() if isinstance(layer, LayerSteps) else layer for layer in self._steps]
         names = [layer.name for layer in layers]
-        return [
-            replace(layer, grid=patch_grid(layer.name, names, layer.keys, self._embeddings, self.image))
-            if isinstance(layer, CapturedLayer)
-            else layer
-            for layer in layers
-        ]
+        for number, layer in enumerate(layers if self._embeddings else ()):
+            if isinstance(layer, CapturedLayer):
+                grid = patch_grid(layer.name, names, layer.keys, self._embeddings, self.image)
+                layers[number] = replace(layer, grid=grid)
+        return layers
 
     @property
     def missed(self) -> tuple[Missed, ...]:
@@ -164,12 +170,14 @@ class CaptureSession:
     def end(self, labels: TokenLabels, *, failed: bool) -> list[CapturedLayer | RefusedLayer]:
         """Remove the hooks; returns all layers, checked, and mapped from the file if one was named."""
         self._block.close()
-        self._recorder.close()
-        self._missed, self._watch = self.missed, Watch(nn.Identity())
+        self._missed = self.missed
+        # release the model and its tensors
+        self._watch, self._names, self._copies = Watch(nn.Identity()), ModuleNames(nn.Identity()), TensorCopies()
+        self._spill.close(self._tensors)
         if failed:
             return self.layers
-        if self._recorder.paths:
-            self._selection.check(list(self._recorder.paths))
+        if self._paths:
+            self._selection.check(list(self._paths))
         layers = self.layers
         if not layers:
             also = f". Not captured: {listed(self.missed)}" if self.missed else ""
@@ -177,7 +185,7 @@ class CaptureSession:
         refused = [layer for layer in layers if isinstance(layer, RefusedLayer)]
         if len(refused) == len(layers):
             raise ValueError(f"no layer of {self._model} can be shown; {refused[0].name}: {refused[0].reason}")
-        labels.check([layer for layer in layers if isinstance(layer, CapturedLayer)])
+        labels.check(layers)
         if self.missed:
             warn(PARTLY.format(self._model, listed(self.missed)))
         if self._path is None:
@@ -185,26 +193,17 @@ class CaptureSession:
         file.write(self._path, self._model, layers, labels, self.missed)
         return file.layers_in(self._path)
 
+    @property
+    def _tensors(self) -> list[AppendedTensor]:
+        steps = [layer for layer in self._steps if isinstance(layer, LayerSteps)]
+        return [tensor for layer in steps for tensor in (layer.query, layer.key)]
 
-class CallRecorder:
-    """Checks that calls can be computed again, and stores them by layer in the order of their first call. A further
-    call of a layer has a number: `encoder.0#2`."""
-
-    def __init__(self, model: nn.Module, selection: Selection, dtype: torch.dtype | None, spill: SpillFile) -> None:
-        self.layers: list[LayerSteps | RefusedLayer] = []
-        self.paths: dict[str, int] = {}  # the modules that ran, selected or not, and their index
-        self._selection, self._dtype, self._spill = selection, dtype, spill
-        self._names, self._copies = ModuleNames(model), TensorCopies()
-        self._latest: dict[str, LayerSteps | RefusedLayer] = {}
-        self._counts: dict[str, int] = {}
-        self._orders: dict[int, Tensor | None] = {}  # of the batch rows, by the index of the step
-
-    def record(self, read: Callable[[], AttentionCall]) -> None:
+    def _record(self, read: Callable[[], AttentionCall]) -> None:
         """Store a call if one of the model's selected modules makes it."""
         module = self._names.running()
         if module is None:
             return
-        index = self.paths.setdefault(module.path, len(self.paths))
+        index = self._paths.setdefault(module.path, len(self._paths))
         if not self._selection.selects(index, module.path):
             return
         try:
@@ -213,26 +212,8 @@ class CallRecorder:
                 check_weights(call)
                 self._store(module, grouped(call))
         except (TypeError, ValueError) as error:
-            reason = str(error)
-            self._new(module.path, lambda name: RefusedLayer(name, reason))
-        self._spill.spill_above_budget(part for layer in self._steps() for part in (layer.query, layer.key))
-
-    def captured(self) -> list[CapturedLayer | RefusedLayer]:
-        """All layers as they are now."""
-        return [layer.captured() if isinstance(layer, LayerSteps) else layer for layer in self.layers]
-
-    def close(self) -> None:
-        """Release the model and its tensors; what was spilled in parts is written again as one."""
-        self._names, self._copies = ModuleNames(nn.Identity()), TensorCopies()
-        for layer in self._steps():
-            for part in (layer.query, layer.key):
-                if part.split:
-                    (tensor,) = self._spill.move([part.joined()])
-                    part.replace(tensor)
-        self._spill.close()
-
-    def _steps(self) -> list[LayerSteps]:
-        return [layer for layer in self.layers if isinstance(layer, LayerSteps)]
+            self._add(module.path, RefusedLayer(self._name(module.path), str(error)))
+        self._spill.spill_above_budget(self._tensors)
 
     def _store(self, module: RunningModule, call: AttentionCall) -> None:
         latest = self._latest.get(module.path)
@@ -240,36 +221,30 @@ class CallRecorder:
         if self._dtype is not None:
             query, key = (tensor.to(self._dtype) for tensor in (selected.call.query, selected.call.key))
             selected = selected._replace(call=replace(selected.call, query=query, key=key))
+        step = None
         if isinstance(latest, LayerSteps):
             stored = selected._replace(call=without_empty_slots(selected.call, len(latest.key)))
             step = latest.continuation(stored.call, module.generating)
-            if step is not None:
-                order = self._order(latest, step.new_keys, step.order)
-                count = stored.call.key.shape[-2]
-                new = replace(stored.call, key=stored.call.key[..., count - step.new_keys :, :])
-                latest.append(self._copies.copy(new), count, order)
-                self._measure_rounding(latest, call, stored)
-                return
-        stored = selected._replace(call=without_empty_slots(selected.call, 0))
-        copy = stored._replace(call=self._copies.copy(stored.call))
-        self._measure_rounding(self._new(module.path, lambda name: LayerSteps(name, copy)), call, stored)
-
-    def _order(self, layer: LayerSteps, new_keys: int, order: Tensor | None) -> Tensor | None:
-        """The order of beams. Keys that do not change do not show it; the self-attention that ran before does."""
-        if not new_keys:
-            return self._orders.get(layer.steps)
-        self._orders[layer.steps] = order
-        return order
-
-    def _measure_rounding(self, layer: LayerSteps | RefusedLayer, call: AttentionCall, stored: Chosen) -> None:
-        """Measure how far weights move if the stored type has fewer digits."""
-        fewer = self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype
-        if fewer and isinstance(layer, LayerSteps):
+        if isinstance(latest, LayerSteps) and step is not None:
+            layer, order, keys = latest, step.order, stored.call.key.shape[-2]
+            if step.new_keys:
+                self._orders[latest.steps] = order
+            else:  # keys that do not change do not show the order of beams; the self-attention before does
+                order = self._orders.get(latest.steps)
+            new = replace(stored.call, key=stored.call.key[..., keys - step.new_keys :, :])
+            latest.append(self._copies.copy(new), keys, order)
+        else:
+            stored = selected._replace(call=without_empty_slots(selected.call, 0))
+            layer = LayerSteps(self._name(module.path), stored._replace(call=self._copies.copy(stored.call)))
+            self._add(module.path, layer)
+        if self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype:
             error = rounding_error(chosen(call, stored.heads).call, stored.call, stored.shown)
             layer.rounded = max(layer.rounded or 0.0, error)
 
-    def _new(self, path: str, make: Callable[[str], LayerSteps | RefusedLayer]) -> LayerSteps | RefusedLayer:
-        count = self._counts[path] = self._counts.get(path, 0) + 1
-        self._latest[path] = make(path if count == 1 else f"{path}#{count}")
-        self.layers.append(self._latest[path])
-        return self._latest[path]
+    def _name(self, path: str) -> str:
+        return path if not self._counts[path] else f"{path}#{self._counts[path] + 1}"
+
+    def _add(self, path: str, layer: LayerSteps | RefusedLayer) -> None:
+        self._counts[path] += 1
+        self._latest[path] = layer
+        self._steps.append(layer)

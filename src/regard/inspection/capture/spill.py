@@ -3,7 +3,7 @@
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,15 +69,6 @@ class AppendedTensor:
         chunks = [*self._spilled, *self._resident]
         return torch.cat(chunks, -2) if len(chunks) > 1 else chunks[0]
 
-    @property
-    def split(self) -> bool:
-        """Whether it was spilled, and has more than one chunk."""
-        return bool(self._spilled) and len(self._spilled) + len(self._resident) > 1
-
-    def replace(self, tensor: Tensor) -> None:
-        """Replace all chunks by their mapped copy."""
-        self._spilled, self._resident = [tensor], []
-
     def order(self, tensor: Tensor) -> Tensor | None:
         """The indices of our batch rows that equal the rows of a tensor, bit by bit; None if one equals none."""
         ours = self.joined()
@@ -105,13 +96,16 @@ class SpillFile:
     process."""
 
     def __init__(self, budget: int | None = None, folder: Path | None = None) -> None:
-        self._budget = _share() if budget is None else budget
-        self._folder = folder
+        if budget is None:
+            try:
+                budget = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // SHARE
+            except (AttributeError, OSError, ValueError):
+                budget = (16 << 30) // SHARE
+        self._budget, self._folder = budget, folder
         self._file: BinaryIO | None = None
 
-    def spill_above_budget(self, tensors: Iterable[AppendedTensor]) -> None:
+    def spill_above_budget(self, tensors: Sequence[AppendedTensor]) -> None:
         """Move what is in memory to the file if it is more than the budget."""
-        tensors = list(tensors)
         if sum(each.resident for each in tensors) > self._budget:
             pending = [(each, tensor) for each in tensors if (tensor := each.pending()) is not None]
             for (each, _), tensor in zip(pending, self.move([tensor for _, tensor in pending]), strict=True):
@@ -144,16 +138,11 @@ class SpillFile:
         shapes = zip(tensors, places, strict=True)
         return [view(data, place, tensor.dtype, tuple(tensor.shape)) for tensor, place in shapes]
 
-    def close(self) -> None:
-        """Nothing more will be written; what is mapped stays."""
+    def close(self, tensors: Sequence[AppendedTensor]) -> None:
+        """Write tensors that were spilled in parts again as one, and close the file; what is mapped stays."""
+        for tensor in tensors:
+            if tensor._spilled and len(tensor._spilled) + len(tensor._resident) > 1:
+                tensor._spilled, tensor._resident = self.move([tensor.joined()]), []
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _share() -> int:
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        memory = 16 << 30
-    return memory // SHARE

@@ -1,4 +1,4 @@
-"""LayerSteps: the calls of one module, appended step by step while a model generates."""
+"""LayerSteps: the calls of one module for some of its heads, appended step by step while a model generates."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +11,6 @@ from torch.nn.functional import pad
 
 from regard.engine.request import Request, Spec, request
 from regard.inspection import pair_tables
-from regard.inspection.capture.heads import Chosen
 from regard.inspection.capture.layer import CapturedLayer, kind_of
 from regard.inspection.capture.spill import AppendedTensor
 from regard.inspection.hooks.call import AttentionCall
@@ -19,8 +18,76 @@ from regard.inspection.matrix.handle import DEFAULTS
 from regard.spec import biases, masks
 from regard.spec.masks import Causal
 from regard.spec.part import Part
+from regard.spec.plane import CannotSliceError, Selection
+from regard.spec.scores import ScaledDot
+from regard.spec.steps import Cap, DotProduct
 
 CONSTANT = ("score", "normalizer", "temperature")  # parts of the spec that are the same in all steps
+AXES = {"mask": ("batch", "head", None, None), "bias": ("batch", "head", None, None), "temperature": ("head",)}
+
+
+class Chosen(NamedTuple):
+    """A call of some heads. `heads` are the numbers they have in the model, which has `total`; `shown` are their places
+    in the call, if it has others too."""
+
+    call: AttentionCall
+    heads: tuple[int, ...]
+    total: int
+    shown: tuple[int, ...] | None = None
+
+
+def chosen(call: AttentionCall, numbers: tuple[int, ...] | None) -> Chosen:
+    """The heads of these numbers. A call whose spec cannot be cut by heads stays whole, and shows just these."""
+    count = call.query.shape[-3] if call.query.ndim > 2 else 1
+    if numbers is None or numbers == tuple(range(count)):
+        return Chosen(call, tuple(range(count)), count)
+    if numbers[-1] >= count:
+        raise ValueError(f"heads: it has {count} heads, numbered from 0, and none is number {numbers[-1]}")
+    group = count // (call.key.shape[-3] if call.key.ndim > 2 else 1)
+    owners = [head // group for head in numbers]
+    needed = sorted(set(owners))
+    if len({owners.count(owner) for owner in needed}) > 1:  # groups of different sizes: each head has its own keys
+        needed = owners
+    selection = Selection(heads=numbers, kv_heads=tuple(needed))
+    try:
+        spec: Any = {name: _sliced(name, part, selection) for name, part in call.spec.items()}
+    except CannotSliceError:
+        return Chosen(call, numbers, count, numbers)
+    query, key = call.query[..., list(numbers), :, :], call.key[..., needed, :, :]
+    return Chosen(replace(call, query=query, key=key, spec=spec), numbers, count)
+
+
+def _sliced(name: str, part: Any, selection: Selection) -> Any:
+    """The same for some heads; CannotSliceError where there is no such part."""
+    if isinstance(part, Tensor):
+        return selection.tensor(part, AXES.get(name, ()))
+    return part.sliced(selection) if isinstance(part, Part) else part
+
+
+def grouped(call: AttentionCall) -> AttentionCall:
+    """One of the keys that a model repeated for the heads of a group, where they are equal bit by bit."""
+    score = call.spec.get("score", ScaledDot())
+    match score.steps():
+        case (DotProduct(weight=None), *rest) if all(isinstance(step, Cap) for step in rest):
+            product = True
+        case _:
+            product = False
+    if not product or call.key.ndim < 3:
+        return call
+    key, count = call.key, call.key.shape[-3]
+    if count < 2 or call.query.ndim < 3 or call.query.shape[-3] != count or not key.numel():
+        return call
+    first = key[..., 0, :]  # of the first token: enough to tell most heads apart
+    equal = (first[..., 1:, :] == first[..., :-1, :]).all(-1).reshape(-1, count - 1).all(0).tolist()
+    starts = [0, *(head + 1 for head, same in enumerate(equal) if not same)]
+    size = count // len(starts)
+    if size == 1 or starts != list(range(0, count, size)):
+        return call
+    split = key.unflatten(-3, (len(starts), size))
+    alone = split[..., 0, :, :]
+    if any(not torch.equal(split[..., member, :, :], alone) for member in range(1, size)):
+        return call
+    return replace(call, key=alone)
 
 
 class Step(NamedTuple):
@@ -105,11 +172,11 @@ class LayerSteps:
         ends = accumulate(step.queries for step in self._steps)
         if all(_causal(step, end) for step, end in zip(self._steps, ends, strict=True)):
             return {"mask": Causal(), "query_start": 0}
-        plain = not any(_says(step.spec, name) for step in self._steps for name in ("mask", "bias"))
+        plain = not any(step.spec.get(name) is not None for step in self._steps for name in ("mask", "bias"))
         if plain and all(step.keys == key.shape[-2] for step in self._steps):
             return {}
         joined: Spec = {"mask": self._table(query, key, pair_tables.visible)}
-        if any(_says(step.spec, "bias") for step in self._steps):
+        if any(step.spec.get("bias") is not None for step in self._steps):
             joined["bias"] = self._table(query, key, pair_tables.added)
         return joined
 
@@ -119,14 +186,12 @@ class LayerSteps:
         for step in self._steps:
             end += step.queries
             rows, columns = slice(end - step.queries, end), slice(step.first, step.first + step.keys)
-            part = table(_request(step, query[..., rows, :], key[..., columns, :]))
+            queries, keys = query[..., rows, :], key[..., columns, :]
+            spec: Any = {**DEFAULTS, **step.spec}
+            part = table(request(queries, keys, keys[..., :0], **spec, dropout=0.0, aux=()))
             parts.append(pad(part, (step.first, key.shape[-2] - columns.stop)))
         batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
         return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], -2)
-
-
-def _says(spec: Spec, name: str) -> bool:
-    return spec.get(name) is not None
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -142,17 +207,12 @@ def _same(one: Any, other: Any) -> bool:
 def _causal(step: Step, end: int) -> bool:
     """Whether the step, whose queries end at `end`, is causal over all keys so far."""
     start = step.spec.get("query_start")
-    if _says(step.spec, "bias") or step.first or step.keys != end:
+    if step.spec.get("bias") is not None or step.first or step.keys != end:
         return False
-    if not _says(step.spec, "mask"):
+    if step.spec.get("mask") is None:
         return step.queries == 1
     ends = start is None or (isinstance(start, int) and start + step.queries == step.keys)
     return step.spec["mask"] in ("causal", Causal()) and ends
-
-
-def _request(step: Step, query: Tensor, key: Tensor) -> Request:
-    spec: Any = {**DEFAULTS, **step.spec}
-    return request(query, key, key[..., :0], **spec, dropout=0.0, aux=())
 
 
 def without_empty_slots(call: AttentionCall, before: int) -> AttentionCall:

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -90,11 +90,11 @@ class ModuleNames:
         return None if path is None else RunningModule(path, generating)
 
 
+@dataclass
 class TensorCopies:
     """Copies of calls, because models write over their tensors. Masks and biases that layers share are copied once."""
 
-    def __init__(self) -> None:
-        self._shared: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+    _shared: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def copy(self, call: AttentionCall) -> AttentionCall:
         """The same call on tensors of its own, with a batch and a head axis."""
@@ -106,22 +106,19 @@ class TensorCopies:
     def _part(self, part: Any) -> Any:
         """Parts of a spec hold tensors too, which may be parameters that an optimizer writes over."""
         if isinstance(part, Tensor):
-            return self._once(part)
+            key = (part.data_ptr(), part.shape, part.stride(), part.dtype)
+            entry = self._shared.get(key)
+            if entry is None or not torch.equal(entry[1], part):
+                entry = self._shared[key] = (part, copied(part))  # holds the original, so that its address stays taken
+            return entry[1]
         if isinstance(part, tuple):
             return tuple(map(self._part, part))
         if not isinstance(part, Part):
             return part
         own = copy.copy(part)
-        for name, held in part.held.items():
-            object.__setattr__(own, name, self._part(held))
+        for name, value in part.held.items():
+            object.__setattr__(own, name, self._part(value))
         return own
-
-    def _once(self, tensor: Tensor) -> Tensor:
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        entry = self._shared.get(key)
-        if entry is None or not torch.equal(entry[1], tensor):
-            entry = self._shared[key] = (tensor, copied(tensor))  # holds the original, so that its address stays taken
-        return entry[1]
 
 
 def copied(tensor: Tensor) -> Tensor:

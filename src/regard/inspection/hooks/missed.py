@@ -47,12 +47,11 @@ def listed(missed: Sequence[Missed]) -> str:
     reasons: dict[str, list[str]] = {}
     for each in missed:
         reasons.setdefault(each.reason, []).append(each.layer)
-    return "; ".join(f"{_first_few(layers)} ({reason})" for reason, layers in reasons.items())
-
-
-def _first_few(layers: Sequence[str]) -> str:
-    more = len(layers) - NAMED
-    return ", ".join(layers[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    texts = []
+    for reason, layers in reasons.items():
+        more = f" and {len(layers) - NAMED} more" if len(layers) > NAMED else ""
+        texts.append(f"{', '.join(layers[:NAMED])}{more} ({reason})")
+    return "; ".join(texts)
 
 
 def warn(message: str) -> None:
