@@ -12,9 +12,8 @@ from regard.engine.arguments import mask_of
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
 from regard.inspection.matrix.indexing import MOST, Tokens, WeightArray
-from regard.inspection.matrix.reductions import HOWS, Distance, Peak, PooledGrid, TopK
+from regard.inspection.matrix.reductions import HOWS, Distance, Peak, PooledGrid, ReductionCall, TopK, survey
 from regard.inspection.matrix.source import Computed, Stored, taken
-from regard.inspection.matrix.survey import ReductionCall, survey
 from regard.spec.masks import Full, Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Softmax
@@ -180,7 +179,7 @@ class AttentionMatrix(WeightArray):
         than there are queries or keys, cells repeat.
         """
         _known_how(how)
-        return self._stretched(rows, cols).by(how).to(self.dtype)
+        return self._pooled(rows, cols, repeat=True).by(how).to(self.dtype)
 
     def pyramid(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> list[Tensor]:
         """The grid of `pool`, then two by two cells in one, down to a single cell; one pass over the pairs.
@@ -188,7 +187,7 @@ class AttentionMatrix(WeightArray):
         It starts no larger than the matrix: cells do not repeat.
         """
         _known_how(how)
-        grids = [self._grid(rows, cols)]
+        grids = [self._pooled(rows, cols)]
         while grids[-1].sum.shape[-2:] != (1, 1):
             grids.append(grids[-1].halved())
         return [grid.by(how).to(self.dtype) for grid in grids]
@@ -239,13 +238,13 @@ class AttentionMatrix(WeightArray):
                 raise ValueError(
                     f"survey knows {', '.join(known)}, got {name!r}; topk, mass and similarity have methods"
                 )
-        rows, cols = self._size(rows, cols)
+        rows, cols = checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
         if "distance" in names and isinstance(self._source, Computed):
             self._positions(Full())
         calls = [ReductionCall(name, (rows, cols) if name == "pool" else ()) for name in names if name != "lse"]
         missing = [call for call in calls if call not in self._whole.results and call not in self._own.results]
         self._own.results.update(survey(self._source, missing))
-        grid = self._stretched(rows, cols) if "pool" in names else None
+        grid = self._pooled(rows, cols, repeat=True) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
 
     def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
@@ -294,15 +293,15 @@ class AttentionMatrix(WeightArray):
         asked = whole.request
         starts_of(self._query_start, whole.queries, whole.keys, asked.shapes.batch, asked.mask & mask, True)
 
-    @staticmethod
-    def _size(rows: int, cols: int) -> tuple[int, int]:
-        return checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
-
-    def _stretched(self, rows: int, cols: int) -> PooledGrid:
-        """Of just this size: cells repeat if it is larger than the matrix."""
-        rows, cols = self._size(rows, cols)
-        self._has_room(f"a grid of {rows} × {cols} cells", rows * cols)
-        return self._grid(rows, cols).stretched(rows, cols)
+    def _pooled(self, rows: int, cols: int, *, repeat: bool = False) -> PooledGrid:
+        """No larger than the matrix; or of just this size, with cells repeated if it is larger."""
+        rows, cols = checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
+        if repeat:
+            self._has_room(f"a grid of {rows} × {cols} cells", rows * cols)
+        if self._source.queries == 0 or self._source.keys == 0:
+            raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
+        grid: PooledGrid = self._reduced("pool", rows, cols)
+        return grid.stretched(rows, cols) if repeat else grid
 
     def _has_room(self, what: str, numbers: int) -> None:
         """Refuse a result of so many numbers for each map that no machine holds it."""
@@ -337,15 +336,6 @@ class AttentionMatrix(WeightArray):
     def _of(self, tensor: Tensor) -> Tensor:
         """(map, …) of the handle's source to its leading axes."""
         return taken(tensor, self._maps)
-
-    def _grid(self, rows: int, cols: int) -> PooledGrid:
-        """No larger than the matrix."""
-        rows, cols = self._size(rows, cols)
-        if self._source.queries == 0 or self._source.keys == 0:
-            raise ValueError(f"a matrix of shape {self.shape} has no cells to pool")
-        grid, maps = self._root("pool", rows, cols)
-        picked: PooledGrid = grid.pick(maps)
-        return picked
 
 
 def _known_how(how: str) -> None:

@@ -1,6 +1,7 @@
 """Indexing: a matrix that is subscripted like an array, and computes the entries that a subscript selects."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -9,9 +10,8 @@ import torch
 from torch import Tensor
 
 from regard import checks
-from regard.engine.request import Request
+from regard.inspection.matrix.reductions import ReductionCall
 from regard.inspection.matrix.source import Computed, Source, Stored, taken
-from regard.inspection.matrix.survey import ReductionCall
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import CannotSliceError, Selection
 
@@ -57,7 +57,9 @@ def _entry(part: Any) -> Any:
         index = part.__index__()
     except AttributeError:
         raise IndexError(f"indices must be integers, slices or lists of integers, got {type(part).__name__}") from None
-    return _in_64_bits(index)
+    if not -checks.LARGEST - 1 <= index <= checks.LARGEST:
+        raise IndexError(f"index {checks.written(index)} is out of range: no axis has that many entries")
+    return index
 
 
 def _tensor(indices: np.ndarray[Any, Any]) -> Tensor:
@@ -66,15 +68,9 @@ def _tensor(indices: np.ndarray[Any, Any]) -> Tensor:
             if isinstance(index, bool) or not isinstance(index, int):
                 kind = type(index).__name__
                 raise IndexError(f"indices must be integers, slices or lists of integers, got a list with {kind}")
-            _in_64_bits(index)
+            _entry(index)
         indices = indices.astype(np.int64)
     return torch.as_tensor(indices, device="cpu")
-
-
-def _in_64_bits(index: int) -> int:
-    if not -checks.LARGEST - 1 <= index <= checks.LARGEST:
-        raise IndexError(f"index {checks.written(index)} is out of range: no axis has that many entries")
-    return index
 
 
 def contiguous(entry: Any, count: int) -> slice | None:
@@ -151,31 +147,22 @@ class CachedSource:
     parts: dict[tuple[int, ...], "CachedSource | None"] = field(default_factory=dict)
 
     def part(self, maps: Tensor) -> "CachedSource | None":
-        """The source of these maps alone, made once; None if only the full one can be computed."""
+        """The source of one head or of all heads of one batch row, made once; None for other maps, and if the spec
+        cannot be sliced to them."""
         key = tuple(maps.reshape(-1).tolist())
         if key not in self.parts:
-            request = None
-            if key and isinstance(self.source, Computed):
-                with torch.inference_mode(False), torch.enable_grad():  # later calls may need gradients
-                    request = _sliced(self.source.request, list(key))
-            own = None if request is None else Computed(request, self.source, maps.reshape(-1))  # type: ignore[arg-type]
-            self.parts[key] = None if own is None else CachedSource(own)
+            self.parts[key] = None
+            if key and isinstance(self.source, Computed) and len(key) < self.source.maps:
+                row, head = divmod(key[0], self.source.heads)
+                all_heads = key == tuple(range(row * self.source.heads, (row + 1) * self.source.heads))
+                if all_heads or len(key) == 1:
+                    request = self.source.request
+                    selection = Selection.lanes_of(request.plane, slice(row, row + 1), None if all_heads else head)
+                    # later calls may need gradients
+                    with suppress(CannotSliceError), torch.inference_mode(False), torch.enable_grad():
+                        own = Computed(request.sliced(selection), self.source, maps.reshape(-1))
+                        self.parts[key] = CachedSource(own)
         return self.parts[key]
-
-
-def _sliced(request: Request, maps: list[int]) -> Request | None:
-    """The request of one head, or of all heads of one batch row; None for other maps, or if the spec has no such."""
-    plane = request.plane
-    if len(maps) >= plane.batch * plane.heads:
-        return None
-    row, head = divmod(maps[0], plane.heads)
-    if len(maps) > 1 and maps != list(range(row * plane.heads, (row + 1) * plane.heads)):
-        return None
-    single = head if len(maps) == 1 and plane.heads > 1 else None
-    try:
-        return request.sliced(Selection.lanes_of(plane, slice(row, row + 1), single))
-    except CannotSliceError:
-        return None
 
 
 class WeightArray:

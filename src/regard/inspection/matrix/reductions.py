@@ -1,13 +1,15 @@
-"""Reductions: sums over all pairs that take the weights block by block and hold no more than their result."""
+"""Reductions over all pairs, block by block; survey: several of them in as few passes as possible."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.source import Block, Source, taken
+from regard.engine.second_pass import PassOutputs, RowStates
+from regard.inspection.matrix.source import Block, Computed, Source
+from regard.progress import display, report
 
 HOWS = ("mean", "max", "sum")
 
@@ -22,8 +24,7 @@ def cell_of(numbers: Tensor, count: int, cells: int) -> Tensor:
     return ((numbers + 1) * cells - 1) // count
 
 
-@dataclass(frozen=True, eq=False)
-class PooledGrid:
+class PooledGrid(NamedTuple):
     """A picture-sized summary of all pairs: sum, largest weight and number of visible pairs of every cell, (map, row,
     column); 0 where there are none. Cell a of n rows in `cells` starts at row a · n // cells."""
 
@@ -52,11 +53,7 @@ class PooledGrid:
             return self
         down = torch.arange(rows, device="cpu") * high // rows
         right = torch.arange(columns, device="cpu") * wide // columns
-        return PooledGrid(*(part[..., down, :][..., right] for part in (self.sum, self.max, self.pairs)))
-
-    def pick(self, maps: Tensor) -> "PooledGrid":
-        """The cells of some maps."""
-        return PooledGrid(*(taken(part, maps) for part in (self.sum, self.max, self.pairs)))
+        return PooledGrid(*(part[..., down, :][..., right] for part in self))
 
 
 def _joined(tensor: Tensor, how: Callable[..., Tensor]) -> Tensor:
@@ -131,12 +128,8 @@ class RowSum(Reduction):
         self.result[:, block.rows] += block.weights.sum(-1)
 
 
-class Entropy(Reduction):
+class Entropy(RowSum):
     """−Σ w·log w, (map, query)."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.result = self.zeros(source.queries)
 
     def take(self, block: Block) -> None:
         self.result[:, block.rows] -= torch.special.xlogy(block.weights, block.weights).sum(-1)
@@ -242,17 +235,11 @@ class Gram(Reduction):
     def take(self, block: Block) -> None:
         weights = block.weights.double()
         if self.counts is not None:
-            mean = self.mean(block)
+            sums, counts = (part[:, block.rows] for part in self.counts)
+            mean = (sums / counts.clamp(min=1)).double().unsqueeze(-1)
             weights = weights - (mean if block.visible is None else torch.where(block.visible, mean, 0.0))
         flat = weights.flatten(1).unflatten(0, (-1, self.width))
         self.result += (flat @ flat.mT).flatten(0, 1)
-
-    def mean(self, block: Block) -> Tensor:
-        """The mean weight of each row of the block over the keys that it sees."""
-        assert self.counts is not None
-        sums, counts = self.counts
-        mean = sums[:, block.rows] / counts[:, block.rows].clamp(min=1)
-        return mean.double().unsqueeze(-1)
 
 
 def row_counts(source: Source) -> tuple[Tensor, Tensor]:
@@ -266,3 +253,101 @@ def row_counts(source: Source) -> tuple[Tensor, Tensor]:
         else:
             counts[:, block.rows] += block.visible.expand_as(block.weights).sum(-1)
     return sums.result, counts
+
+
+class ReductionCall(NamedTuple):
+    """The name of a reduction and its arguments: the key of its cached result."""
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "received": Received,
+    "rowsum": RowSum,
+    "entropy": Entropy,
+    "peak": partial(LargestWeights, count=1),
+    "topk": LargestWeights,
+    "distance": DistanceMoments,
+    "pool": Pooling,
+    "gram": Gram,
+}
+
+
+def survey(source: Source, calls: Iterable[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results of all calls, (map, …) each."""
+    left, results = list(dict.fromkeys(calls)), dict[ReductionCall, Any]()
+    with torch.no_grad(), display():
+        if isinstance(source, Computed):
+            results |= _from_row_statistics(source, left)
+            left = [call for call in left if call not in results]
+            results |= _from_second_pass(source, left)
+            left = [call for call in left if call not in results]
+        reductions = {call: _REDUCTIONS[call.name](source, *call.arguments) for call in left}
+        for block in source.blocks() if reductions else ():
+            for reduction in reductions.values():
+                reduction.take(block)
+            report("reading the weights", block.rows.stop, source.queries, "rows")
+        for call, reduction in reductions.items():
+            result = reduction.result
+            results[call] = Peak(result.value[..., 0], result.key[..., 0]) if call.name == "peak" else result
+    return results
+
+
+def _from_row_statistics(source: Computed, calls: list[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results that row statistics of the engine give, all in one pass."""
+    names = {call.name for call in calls}
+    needed = {"entropy"} & names
+    if "peak" in names:
+        needed |= {"peak", "peak_at"}
+    if "distance" in names and source.softmax:
+        needed |= {"distance", "peak_at"}
+    if not needed:
+        return {}
+    statistics = source.known(tuple(sorted(needed))).statistics
+    results: dict[ReductionCall, Any] = {}
+    if "entropy" in names:
+        results[ReductionCall("entropy")] = statistics["entropy"].flatten(0, 1)
+    if "peak" in names:
+        results[ReductionCall("peak")] = Peak(statistics["peak"].flatten(0, 1), statistics["peak_at"].flatten(0, 1))
+    return results
+
+
+def _from_second_pass(source: Computed, calls: list[ReductionCall]) -> dict[ReductionCall, Any]:
+    """The results that the second pass of the native engine gives; none if it does not support the call."""
+    names = {call.name for call in calls}
+    if not names & {"received", "distance", "pool"} or source.queries == 0 or source.keys == 0:
+        return {}
+    rows = source.known(("distance", "peak_at") if "distance" in names and source.softmax else ())
+    if rows.kernel is None:
+        return {}
+    results: dict[ReductionCall, Any] = {}
+    mean = rows.statistics.get("distance")
+    center = None if mean is None else _center(source, rows)
+    grids: list[ReductionCall | None] = [call for call in calls if call.name == "pool"]
+    for number, grid in enumerate(grids or [None]):
+        first = number == 0
+        size = None if grid is None else (min(grid.arguments[0], source.queries), min(grid.arguments[1], source.keys))
+        outputs = PassOutputs(first and "received" in names, first and "distance" in names, size)
+        sums = rows.kernel.run(outputs, center)
+        if outputs.received:
+            results[ReductionCall("received")] = sums["received"].flatten(0, 1)
+        if outputs.spread:
+            assert mean is not None
+            assert center is not None
+            total = torch.where(sums["rowsum"] == 0, 1.0, sums["rowsum"])
+            variance = sums["spread"] / total - (mean / total - center).square()
+            spread = torch.where(sums["rowsum"] == 0, 0.0, variance.clamp(min=0.0).sqrt())
+            results[ReductionCall("distance")] = Distance(mean.flatten(0, 1), spread.flatten(0, 1))
+        if grid is not None:
+            results[grid] = PooledGrid(*(sums[name].flatten(0, 1) for name in ("sum", "max", "pairs")))
+    return results
+
+
+def _center(source: Computed, rows: RowStates) -> Tensor:
+    """A distance near the mean of each row: the mean itself; with a sink, which may hold most weight, the peak's."""
+    mean, plane = rows.statistics["distance"], source.request.plane
+    if source.request.sink is None:
+        return mean
+    positions = torch.arange(plane.queries, device="cpu") + plane.starts.view(-1, 1, 1)
+    return (positions - plane.key_start - rows.statistics["peak_at"]).abs().to(mean.dtype)
