@@ -49,12 +49,12 @@ class Plan:
         visible = f"{'' if self.visible_exact else 'at most '}{self.visible_pairs:,}"
         memory = "only torch knows"
         if self.bytes is not None:
-            memory = f"{_scaled(self.bytes, 1024, BYTES)} beyond inputs and outputs"
+            memory = f"{scaled(self.bytes, 1024, BYTES)} beyond inputs and outputs"
         lines = [
             f"engine          {self.engine}",
             f"visible pairs   {visible} of {self.all_pairs:,} ({_share(self.visible_pairs, self.all_pairs)})",
             f"computed pairs  {self.computed_pairs:,} ({_share(self.computed_pairs, self.all_pairs)})",
-            f"forward         {_scaled(self.flops, 1000, FLOPS)} in products",
+            f"forward         {scaled(self.flops, 1000, FLOPS)} in products",
             f"memory          {memory}",
             f"second order    {self.second_order}",
         ]
@@ -291,7 +291,8 @@ def _prepared(asked: Request) -> int:
     return asked.score.prepare_flops(queries, keys, asked.query.shape[-1], asked.key.shape[-1])
 
 
-def _scaled(number: int, step: int, units: tuple[str, ...]) -> str:
+def scaled(number: int, step: int, units: tuple[str, ...]) -> str:
+    """A number in the largest unit that leaves it at least 1; each unit is `step` of the one before."""
     size = float(number)
     for unit in units:
         if size < step or unit == units[-1]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard import attend
 from regard.engine.request import AUX, request
 from regard.engine.ring import Ring
-from regard.engine.ring.plan import memory, traffic
+from regard.engine.ring.plan import Traffic, memory
 from regard.engine.ring.shards import Shards, shards_of
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
@@ -207,7 +207,7 @@ def _counts(
     (result[0] if names else result).sum().backward()
     assert ring.last is not None
     whole = request(*inputs, aux=names, **spec)
-    model = traffic(whole, ring.layout, lengths[0], lengths[1], (gradients[0], gradients[1]))
+    model = Traffic(whole, ring.layout, lengths[0], lengths[1], (gradients[0], gradients[1]))
     return [ring.last.forward, model.forward(ring.rank), ring.last.backward, model.backward(ring.rank)]
 
 
@@ -230,4 +230,4 @@ def held(world: int, length: int, mask: str, dtype: str, layout: str = "contiguo
     most, kept = peak_bytes(step)
     asked = request(*whole, **PLAIN, mask=mask, aux=())
     lengths = lengths_of(length, world, False)
-    return [most - kept, memory(traffic(asked, layout, lengths, lengths), ring.rank)]
+    return [most - kept, memory(Traffic(asked, layout, lengths, lengths), ring.rank)]

@@ -78,7 +78,7 @@ def test_shards_that_the_mask_empties_are_not_sent() -> None:
     found = route(mask, plane_of(mask, 1024), "contiguous", [256] * 4, [256] * 4)
     for rank in range(4):
         for source in range(4):
-            spans = found.columns(rank, source)
+            spans = found.columns[rank][source]
             assert spans == {0: (Span(256 * rank, 256 * rank + 256),), 1: (Span(256 * rank - 8, 256 * rank),)}.get(
                 rank - source, ()
             )
@@ -87,7 +87,7 @@ def test_shards_that_the_mask_empties_are_not_sent() -> None:
 def test_documents_stay_with_their_own() -> None:
     mask = masks.Documents(torch.arange(4).repeat_interleave(256))
     found = route(mask, plane_of(mask, 1024), "contiguous", [256] * 4, [256] * 4)
-    assert all(bool(found.columns(rank, source)) == (rank == source) for rank in range(4) for source in range(4))
+    assert all(bool(found.columns[rank][source]) == (rank == source) for rank in range(4) for source in range(4))
 
 
 def test_a_plan_of_a_million_tokens_holds_none_of_them() -> None:

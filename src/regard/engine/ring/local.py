@@ -22,9 +22,9 @@ STATISTICS = ("entropy", "peak", "peak_at", "distance", "max_logit")
 
 @dataclass(frozen=True, eq=False)
 class LocalRows:
-    """Rows of one rectangle, with a graph where autograd records; `lse` is float64 and keeps what rounding would take.
+    """Rows of one rectangle, with a graph where autograd records, and their lse in float64.
 
-    Shares of parts that are merged are e^(lse − lse): in single precision they would be worse than the parts.
+    Parts are merged with shares of e^(lse − lse). In float32 the shares would be less precise than the parts.
     """
 
     rows: Rows
@@ -33,20 +33,30 @@ class LocalRows:
 
 def local_rows(request: Request, engine: str) -> LocalRows:
     """The rows of a rectangle; `engine` is a name or auto."""
-    asked = replace(request, aux=tuple({*request.aux, "lse"}))
-    name = choose(asked, engine)
+    with_lse = replace(request, aux=tuple({*request.aux, "lse"}))
+    name = choose(with_lse, engine)
     if name == "native" and request.mask.closed:
         return _native_rows(request)
-    return _tiled_rows(request) if name == "tiled" else _other_rows(module(name).run(asked), request)
+    if name == "tiled":
+        rows = rows_of(*lower_tiled(request))
+        return LocalRows(rows, rows.state.detach().double() + rows.rest.double())
+    result: Result = module(name).run(with_lse)
+    lse = result.aux.lse  # in the engine's own precision
+    assert lse is not None
+    blank = lse.new_zeros(()).expand(lse.shape)
+    statistics = {name: getattr(result.aux, name) for name in STATISTICS}
+    statistics = {name: blank if tensor is None else tensor for name, tensor in statistics.items()}
+    rows = Rows(out=result.out.to(request.dtype), state=lse, rest=blank, **statistics)
+    return LocalRows(rows, lse.detach().double())
 
 
 def _native_rows(request: Request) -> LocalRows:
-    """By the kernels; numbers that are not finite are taken out, and put back where they are seen."""
+    """Rows of the native kernels; non-finite inputs are replaced, and their effect is put back where it is visible."""
     try:
         return _kernel_rows(*lower_request(request, finite=False)[:2])
     except NotFiniteError:
-        found = finite_request(request)
-    clean, score, nonfinite = (request, None, None) if found is None else found
+        finite = finite_request(request)
+    clean, score, nonfinite = (request, None, None) if finite is None else finite
     native, inputs, biases = lower_request(clean, finite=True, score=score)
     local = _kernel_rows(native, inputs)
     if nonfinite is None:
@@ -64,47 +74,29 @@ def _kernel_rows(native: NativeCall, inputs: Inputs) -> LocalRows:
     return LocalRows(rows, torch.where(total == 0, -torch.inf, lse).view(rows.state.shape))
 
 
-def _tiled_rows(request: Request) -> LocalRows:
-    rows = rows_of(*lower_tiled(request))
-    return LocalRows(rows, rows.state.detach().double() + rows.rest.double())
-
-
-def _other_rows(result: Result, request: Request) -> LocalRows:
-    """Of an engine that tells an lse in its own precision."""
-    lse = result.aux.lse
-    assert lse is not None
-    blank = lse.new_zeros(()).expand(lse.shape)
-    found = {name: getattr(result.aux, name) for name in STATISTICS}
-    found = {name: blank if tensor is None else tensor for name, tensor in found.items()}
-    rows = Rows(out=result.out.to(request.dtype), state=lse, rest=blank, **found)
-    return LocalRows(rows, lse.detach().double())
-
-
 CELLS = 1 << 16  # numbers of an output that are merged at once
 
 
 class MergedRows:
-    """Output and lse in double, so that merging adds no rounding of its own; statistics that were asked for."""
+    """Output and lse of some rows in float64, so that merging adds no rounding of its own; `values` are statistics."""
 
     def __init__(self, request: Request, rows: Span, statistics: tuple[str, ...]) -> None:
         plane = request.plane
         size = (plane.batch, plane.kv_heads, plane.group, rows.length)
         device = request.query.device
-        self.rows, self.statistics = rows, statistics
+        self.rows = rows
         self.out = torch.zeros((*size, request.value.shape[-1]), dtype=torch.float64, device=device)
         self.lse = torch.full(size, -torch.inf, dtype=torch.float64, device=device)
-        self.found: dict[str, Tensor] = {
-            name: torch.full_like(self.lse, -torch.inf if name == "max_logit" else 0.0)
+        empty = {"max_logit": -torch.inf, "peak_at": -1}
+        self.values = {
+            name: torch.full_like(self.lse, empty.get(name, 0.0), dtype=torch.int64 if name == "peak_at" else None)
             for name in statistics
-            if name != "peak_at"
         }
-        if "peak_at" in statistics:
-            self.found["peak_at"] = torch.full(size, -1, device=device, dtype=torch.int64)
 
     def add(self, part: LocalRows, rows: Span, columns: Span) -> None:
-        """What some of the rows make of these columns."""
+        """Merge attention of some of the rows over these columns."""
         at = rows.within(self.rows)
-        if self.statistics:
+        if self.values:
             self._add_statistics(part, at, columns.start)
         lse = self.lse[..., at].clone()
         lanes = lse.shape[:-1].numel()
@@ -119,55 +111,44 @@ class MergedRows:
     def _add_statistics(self, part: LocalRows, at: slice, first: int) -> None:
         old, new = self.lse[..., at], part.lse
         both = torch.logaddexp(old, new)
-        log_old, log_new = (_log_share(lse, both) for lse in (old, new))
+        # −inf for a part that saw nothing
+        log_old, log_new = (torch.where(lse == -torch.inf, -torch.inf, lse - both) for lse in (old, new))
         share_old, share_new = log_old.exp(), log_new.exp()
-        for name in self.statistics:
-            before, after = self.found[name][..., at], getattr(part.rows, name)
+        before = {name: values[..., at].clone() for name, values in self.values.items()}
+        for name, values in self.values.items():
+            after = getattr(part.rows, name)
             if name == "entropy":
-                total = share_old * before + share_new * after
+                total = share_old * before[name] + share_new * after
                 total = total - torch.where(share_old > 0, share_old * log_old, 0.0)
-                self.found[name][..., at] = total - torch.where(share_new > 0, share_new * log_new, 0.0)
+                values[..., at] = total - torch.where(share_new > 0, share_new * log_new, 0.0)
             elif name == "peak":
-                self.found[name][..., at] = torch.maximum(share_old * before, share_new * after)
+                values[..., at] = torch.maximum(share_old * before[name], share_new * after)
             elif name == "distance":
-                self.found[name][..., at] = share_old * before + share_new * after
-        if "peak_at" in self.statistics:
-            self._add_peak_at(part, at, first)
-        if "max_logit" in self.statistics:
-            logits = self.found["max_logit"]
-            logits[..., at] = torch.maximum(logits[..., at], part.rows.max_logit.double())
-
-    def _add_peak_at(self, part: LocalRows, at: slice, first: int) -> None:
-        """The lowest of the keys with the largest logit; NaN is larger than any."""
-        best, found = self.found["max_logit"][..., at], self.found["peak_at"]
-        logit = part.rows.max_logit.double()
-        key = torch.where(part.rows.peak_at < 0, -1, part.rows.peak_at + first)
-        higher = (logit > best) | (logit.isnan() & ~best.isnan())
-        equal = (logit == best) | (logit.isnan() & best.isnan())
-        before = found[..., at]
-        earlier = equal & (key >= 0) & ((key < before) | (before < 0))
-        found[..., at] = torch.where(higher | earlier, key, before)
+                values[..., at] = share_old * before[name] + share_new * after
+            elif name == "max_logit":
+                values[..., at] = torch.maximum(before[name], after.double())
+            else:  # peak_at: the lowest of the keys with the largest logit; NaN is larger than any
+                best, logit = before["max_logit"], part.rows.max_logit.double()
+                key = torch.where(after < 0, -1, after + first)
+                higher = (logit > best) | (logit.isnan() & ~best.isnan())
+                equal = (logit == best) | (logit.isnan() & best.isnan())
+                earlier = equal & (key >= 0) & ((key < before[name]) | (before[name] < 0))
+                values[..., at] = torch.where(higher | earlier, key, before[name])
 
 
 def needed_statistics(aux: tuple[str, ...]) -> tuple[str, ...]:
-    """The statistics that rectangles must tell: the key of a peak is found by its logit."""
+    """The statistics that rectangles must give: the key of a peak is merged by its logit."""
     names = {*aux} & {*STATISTICS}
     return tuple(name for name in STATISTICS if name in names or (name == "max_logit" and "peak_at" in names))
-
-
-def _log_share(lse: Tensor, total: Tensor) -> Tensor:
-    """ln of the share, −inf of a part that saw nothing."""
-    return torch.where(lse == -torch.inf, -torch.inf, lse - total)
 
 
 def received_in(request: Request, lse: Tensor, engine: str) -> Tensor:
     """Σ over the rows of the weights, (batch, kv head, group, key); `lse` is float64, (batch, kv head, group, row)."""
     with torch.no_grad():
         if choose(replace(request, aux=("lse",)), engine) == "native" and request.mask.closed:
-            finite = bool(lse.isnan().logical_not().all())
-            found = _native_received(request, lse) if finite else None
-            if found is not None:
-                return found
+            by_key = None if bool(lse.isnan().any()) else _native_received(request, lse)
+            if by_key is not None:
+                return by_key
         kernel, _, operands = lower_tiled(request)
         state = lse.to(request.dtype)
         rest = torch.where(state.isfinite(), lse - state.double(), 0.0).to(request.dtype)
@@ -176,7 +157,7 @@ def received_in(request: Request, lse: Tensor, engine: str) -> Tensor:
 
 
 def _native_received(request: Request, lse: Tensor) -> Tensor | None:
-    """By the kernels' second pass; None if something is not finite."""
+    """The same by the kernels' second pass; None if an input is not finite."""
     if not all(bool(torch.isfinite(part.sum())) for part in (request.query, request.key)):
         return None
     try:
@@ -189,6 +170,6 @@ def _native_received(request: Request, lse: Tensor) -> Tensor | None:
     sound = torch.where(rows == -torch.inf, 0.0, rows)
     top = (sound * tau).to(request.dtype)
     total = (sound - top.double() / tau).exp().to(request.dtype)  # what rounding took from the lse
-    found = second_pass(native, inputs, torch.stack([top, total]), PassOutputs(received=True))["received"]
-    shaped: Tensor = found.unflatten(1, (plane.kv_heads, plane.group))
-    return shaped
+    sums = second_pass(native, inputs, torch.stack([top, total]), PassOutputs(received=True))["received"]
+    by_key: Tensor = sums.unflatten(1, (plane.kv_heads, plane.group))
+    return by_key

@@ -13,6 +13,8 @@ from regard.engine.ring.shards import Rectangle, Route, Shards, Span
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Selection
 
+Tensors = tuple[Tensor, ...]
+
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
@@ -22,125 +24,84 @@ class Exchange:
     source: Shards
     target: Shards
 
+    @property
+    def row_size(self) -> int:
+        """Numbers in one row, over all lanes."""
+        return self.tensor.shape[:-2].numel() * self.tensor.shape[-1]
+
 
 def exchange(link: Link, jobs: Sequence[Exchange]) -> list[Tensor]:
-    """Every tensor as the target divides it. All have one dtype, and travel in one message for each pair."""
+    """Every tensor as the target divides it. All have one dtype; each pair of processes exchanges one message."""
     if all(job.source == job.target for job in jobs):
         return [job.tensor for job in jobs]
     me, others = link.rank, [rank for rank in range(link.world) if rank != link.rank]
-    sends = [(rank, _packed([_rows(job, me, rank) for job in jobs])) for rank in others]
-    receives = [(rank, jobs[0].tensor.new_empty(sum(_sizes(jobs, rank, me)))) for rank in others]
+    incoming = {rank: [job.source.moves(job.target, rank, me) for job in jobs] for rank in others}
+    sizes = {
+        rank: [move.length * job.row_size for job, moves in zip(jobs, by_job, strict=True) for move in moves]
+        for rank, by_job in incoming.items()
+    }
+    receives = [(rank, jobs[0].tensor.new_empty(sum(sizes[rank]))) for rank in others]
+    sends = []
+    for rank in others:
+        outgoing = [(job, move) for job in jobs for move in job.source.moves(job.target, me, rank)]
+        sends.append((rank, _packed([job.tensor[..., move.taken, :] for job, move in outgoing])))
     pending = link.start(sends, receives)
-    found = [_target(job, me) for job in jobs]
-    for job, tensor in zip(jobs, found, strict=True):
+    del sends
+    moved = []
+    for job in jobs:
+        *lanes, _, width = job.tensor.shape
+        moved.append(job.tensor.new_empty((*lanes, job.target.lengths[me], width)))
         for move in job.source.moves(job.target, me, me):
-            tensor[..., move.put, :] = job.tensor[..., move.taken, :]
+            moved[-1][..., move.put, :] = job.tensor[..., move.taken, :]
     pending.wait()
     for rank, message in receives:
-        parts = message.split(_sizes(jobs, rank, me))
-        for job, tensor, part in zip(jobs, found, parts, strict=True):
-            moves = job.source.moves(job.target, rank, me)
-            lengths = [move.length * _width(job.tensor) for move in moves]
-            for move, piece in zip(moves, part.split(lengths), strict=True):
-                tensor[..., move.put, :] = piece.view(tensor[..., move.put, :].shape)
-    return found
+        parts = iter(message.split(sizes[rank]))
+        for tensor, moves in zip(moved, incoming[rank], strict=True):
+            for move in moves:
+                rows = tensor[..., move.put, :]
+                rows.copy_(next(parts).view(rows.shape))
+    return moved
 
 
-def _target(job: Exchange, rank: int) -> Tensor:
-    *lanes, _, width = job.tensor.shape
-    return job.tensor.new_empty((*lanes, job.target.lengths[rank], width))
-
-
-def _rows(job: Exchange, source: int, target: int) -> list[Tensor]:
-    return [job.tensor[..., move.taken, :] for move in job.source.moves(job.target, source, target)]
-
-
-def _sizes(jobs: Sequence[Exchange], source: int, target: int) -> list[int]:
-    return [
-        sum(move.length for move in job.source.moves(job.target, source, target)) * _width(job.tensor) for job in jobs
-    ]
-
-
-def _width(tensor: Tensor) -> int:
-    """Numbers of one row, over all lanes."""
-    return tensor.shape[:-2].numel() * tensor.shape[-1]
-
-
-def _packed(parts: Sequence[Sequence[Tensor]]) -> Tensor:
-    flat = [piece.reshape(-1) for part in parts for piece in part]
-    return torch.cat(flat) if flat else torch.empty(0, device="cpu", dtype=torch.float32)
+def _packed(parts: Sequence[Tensor]) -> Tensor:
+    """One message for all parts."""
+    return torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0, device="cpu")
 
 
 @dataclass(frozen=True, eq=False)
 class KeyBlock:
-    """Keys of another process, or of this one: of each tensor the rows of some spans."""
+    """Rows of some spans of the keys of one process, or sums over them. `tensors` are by span, then by tensor.
+
+    `buffer` is the message that all tensors are parts of; empty for a process's own keys.
+    """
 
     source: int
     spans: tuple[Span, ...]
-    tensors: tuple[tuple[Tensor, ...], ...]  # by span, then by tensor
+    tensors: tuple[Tensors, ...]
+    buffer: Tensor
 
-    def cut(self, columns: Span) -> tuple[Tensor, ...]:
-        """The rows of a span that one of these holds."""
+    @classmethod
+    def empty(cls, source: int, spans: tuple[Span, ...], like: Sequence[Tensor]) -> "KeyBlock":
+        """A block to receive rows of these spans, in the shapes of `like` otherwise."""
+        shapes = [(*tensor.shape[:-2], span.length, tensor.shape[-1]) for span in spans for tensor in like]
+        sizes = [torch.Size(shape).numel() for shape in shapes]
+        buffer = like[0].new_empty(sum(sizes))
+        parts = [part.view(shape) for part, shape in zip(buffer.split(sizes), shapes, strict=True)] if shapes else []
+        step = len(like)
+        by_span = tuple(tuple(parts[first : first + step]) for first in range(0, len(parts), step))
+        return cls(source, spans, by_span, buffer)
+
+    def sliced(self, columns: Span) -> Tensors:
+        """The rows of a span that lies in one of these."""
         for span, tensors in zip(self.spans, self.tensors, strict=True):
             if span.start <= columns.start and columns.stop <= span.stop:
                 return tuple(tensor[..., columns.within(span), :] for tensor in tensors)
         raise KeyError(columns)
 
 
-class KeyRound:
-    """One round of keys: at step t every process works with those of the process t places before it."""
-
-    def __init__(self, link: Link, route: Route, tensors: Sequence[Tensor]) -> None:
-        self.link, self.route, self.tensors = link, route, tuple(tensors)
-
-    def __iter__(self) -> Iterator[KeyBlock]:
-        """Own keys first; the next are under way while one block is computed."""
-        carried, pending = self._own(), Pending(self.link, [], [])
-        for step in range(self.link.world):
-            after = self._next(step + 1) if step + 1 < self.link.world else (None, pending)
-            yield carried
-            after[1].wait()
-            if after[0] is not None:
-                carried = after[0]
-
-    def _own(self) -> KeyBlock:
-        me = self.link.rank
-        spans = self.route.columns(me, me)
-        return KeyBlock(me, spans, tuple(self.held(span) for span in spans))
-
-    def held(self, span: Span) -> tuple[Tensor, ...]:
-        """The rows of a span that lies in this process's shard."""
-        for held, at in self.route.keys.placed(self.link.rank):
-            if (span & held).length == span.length:
-                rows = slice(at.start + span.start - held.start, at.start + span.stop - held.start)
-                return tuple(tensor[..., rows, :] for tensor in self.tensors)
-        raise KeyError(span)
-
-    def _next(self, step: int) -> tuple[KeyBlock, Pending]:
-        me, world = self.link.rank, self.link.world
-        reader, source = (me + step) % world, (me - step) % world
-        send = _packed([self.held(span) for span in self.route.columns(reader, me)])
-        spans = self.route.columns(me, source)
-        buffer, tensors = receive_buffer(self.tensors, spans)
-        return KeyBlock(source, spans, tensors), self.link.start([(reader, send)], [(source, buffer)])
-
-
-def receive_buffer(like: Sequence[Tensor], spans: Sequence[Span]) -> tuple[Tensor, tuple[tuple[Tensor, ...], ...]]:
-    """One buffer for rows of these spans of all tensors, and the parts of it."""
-    shapes = [(*tensor.shape[:-2], span.length, tensor.shape[-1]) for span in spans for tensor in like]
-    sizes = [torch.Size(shape).numel() for shape in shapes]
-    buffer = like[0].new_empty(sum(sizes))
-    parts = [part.view(shape) for part, shape in zip(buffer.split(sizes), shapes, strict=True)] if shapes else []
-    step = len(like)
-    return buffer, tuple(tuple(parts[first : first + step]) for first in range(0, len(parts), step))
-
-
-Three = tuple[Tensor, Tensor, Tensor]
-
-
 @dataclass(frozen=True, eq=False)
 class RingCall:
-    """A request whose plane is the whole and whose tensors are this process's shard; how they lie, and the way."""
+    """A request whose plane is the whole and whose tensors are this process's shard; the shards, and the route."""
 
     request: Request
     queries: Shards
@@ -150,47 +111,102 @@ class RingCall:
     engine: str
 
     @property
-    def tells_lse(self) -> bool:
-        """Whether someone looks at the rows' lse, and may send a gradient for it."""
+    def returns_lse(self) -> bool:
+        """Whether the rows' lse is returned or merged with a sink, and may get a gradient."""
         return "lse" in self.request.aux or self.request.sink is not None
 
-    @property
-    def parts(self) -> list[tuple[Span, slice]]:
-        """Spans of rows that this process computes, and where they lie in its tensors."""
-        return [(span, at) for span, at in self.route.queries.placed(self.link.rank) if span.length]
-
-    def rectangles(self, carried: KeyBlock) -> tuple[Rectangle, ...]:
-        """What to compute with these keys."""
-        return self.route.rectangles[self.link.rank][carried.source]
+    def at(self, rows: Span) -> slice:
+        """Where rows that this process computes lie in its tensors."""
+        return self.route.queries.at(self.link.rank, rows)
 
     def rows(self, query: Tensor, rows: Span) -> Tensor:
         """Some rows of a (…, query, width) tensor of this process."""
         return query[..., self.at(rows), :]
 
-    def at(self, rows: Span) -> slice:
-        """Where rows that it computes lie in its tensors."""
-        for span, at in self.parts:
-            if (rows & span).length == rows.length:
-                return slice(at.start + rows.start - span.start, at.start + rows.stop - span.start)
-        raise KeyError(rows)
+    def rectangles(self, block: KeyBlock) -> tuple[Rectangle, ...]:
+        """What this process computes with these keys."""
+        return self.route.rectangles[self.link.rank][block.source]
+
+    def own_keys(self, span: Span, tensors: Sequence[Tensor]) -> Tensors:
+        """The rows of a span of keys that lies in this process's shard."""
+        at = self.route.keys.at(self.link.rank, span)
+        return tuple(tensor[..., at, :] for tensor in tensors)
+
+
+def key_blocks(call: RingCall, *tensors: Tensor) -> Iterator[KeyBlock]:
+    """One round of keys: own keys first, then at step t those of the process t places before this one.
+
+    The next block is under way while one is computed.
+    """
+    link, columns = call.link, call.route.columns
+    me, world = link.rank, link.world
+    own = tuple(call.own_keys(span, tensors) for span in columns[me][me])
+    block = KeyBlock(me, columns[me][me], own, tensors[0].new_empty(0))
+    for step in range(1, world):
+        reader, source = (me + step) % world, (me - step) % world
+        following = KeyBlock.empty(source, columns[me][source], tensors)
+        message = _packed([part for span in columns[reader][me] for part in call.own_keys(span, tensors)])
+        pending = link.start([(reader, message)], [(source, following.buffer)])
+        del message
+        yield block
+        pending.wait()
+        block = following
+    yield block
+
+
+def blocks_with_sums(
+    call: RingCall, tensors: Tensors, totals: Sequence[Tensor], returned: bool = True
+) -> Iterator[tuple[KeyBlock, KeyBlock]]:
+    """The blocks of `key_blocks`, each with zeros shaped like `totals` to add to.
+
+    If `returned`, the sums go back to the process that holds the keys, a step behind the keys, and are added to its
+    `totals`.
+    """
+    link, columns = call.link, call.route.columns
+    pending: tuple[Pending, KeyBlock] | None = None
+
+    def add(sums: KeyBlock) -> None:
+        for span, parts in zip(sums.spans, sums.tensors, strict=True):
+            for total, part in zip(call.own_keys(span, totals), parts, strict=True):
+                total += part
+
+    for step, block in enumerate(key_blocks(call, *tensors)):
+        sums = KeyBlock.empty(block.source, block.spans, totals)
+        sums.buffer.zero_()
+        yield block, sums
+        if pending is not None:
+            pending[0].wait()
+            add(pending[1])
+            pending = None
+        if returned and step == 0:
+            add(sums)
+        elif returned:
+            reader = (link.rank + step) % link.world
+            incoming = KeyBlock.empty(reader, columns[reader][link.rank], totals)
+            pending = link.start([(block.source, sums.buffer)], [(reader, incoming.buffer)]), incoming
+            del incoming
+    if pending is not None:
+        pending[0].wait()
+        add(pending[1])
 
 
 def forward(call: RingCall, query: Tensor, key: Tensor, value: Tensor) -> list[MergedRows]:
-    """All parts of this process's rows, merged."""
+    """All spans of this process's rows, each merged over all keys."""
     request, statistics = call.request, needed_statistics(call.request.aux)
-    found = [MergedRows(request, span, statistics) for span, _ in call.parts]
-    for carried in KeyRound(call.link, call.route, (key, value)):
-        for part in call.rectangles(carried):
-            tensors = _wide(request, call.rows(query, part.rows), *carried.cut(part.columns))
-            local = local_rows(rectangle(request, tensors, part.rows, part.columns, statistics), call.engine)
-            home = next(one for one in found if (part.rows & one.rows).length)
-            home.add(local, part.rows, part.columns)
-    return found
+    spans = [span for span in call.route.queries.spans[call.link.rank] if span.length]
+    merged = [MergedRows(request, span, statistics) for span in spans]
+    for block in key_blocks(call, key, value):
+        for part in call.rectangles(block):
+            tensors = _widened(request, call.rows(query, part.rows), *block.sliced(part.columns))
+            local = local_rows(rectangle(request, tensors, part, statistics), call.engine)
+            target = next(one for one in merged if (part.rows & one.rows).length)
+            target.add(local, part.rows, part.columns)
+    return merged
 
 
 @dataclass(frozen=True, eq=False)
 class RowGradients:
-    """Results of all rows, and the gradients that came for them: of the output, and if asked of lse and entropy."""
+    """Results of all rows and the gradients that arrived for them; those of lse and entropy only if these are used."""
 
     out: Tensor
     lse: Tensor
@@ -201,49 +217,48 @@ class RowGradients:
 
 
 def backward(
-    call: RingCall, inputs: Three, rows: RowGradients, tensors: tuple[Tensor, ...], needed: tuple[bool, bool]
+    call: RingCall, inputs: Tensors, rows: RowGradients, tensors: Tensors, needed: tuple[bool, bool]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of query, key and value, and this process's share of those of the spec's tensors.
 
     `needed`: whether those of the query, and of key and value, are needed.
     """
-    query, key, value = inputs
+    query, *keys = inputs
     totals = [torch.zeros_like(tensor, dtype=call.request.dtype) for tensor in inputs]
     shared = [torch.zeros_like(tensor, dtype=torch.float64) for tensor in tensors]
-    returns = GradientReturns(call, totals[1:])
-    for carried in KeyRound(call.link, call.route, (key, value)):
-        buffer, places = receive_buffer(totals[1:], carried.spans)
-        buffer.zero_()
-        home = KeyBlock(carried.source, carried.spans, places)
-        for part in call.rectangles(carried):
-            leaves = _leaves(_wide(call.request, call.rows(query, part.rows), *carried.cut(part.columns)), needed)
-            found = _gradients(call, part, leaves, tensors, rows)
-            sums = [call.rows(totals[0], part.rows), *home.cut(part.columns), *shared]
-            for total, grad in zip(sums, found, strict=True):
-                if grad is not None:
-                    total += grad
-        if needed[1]:
-            returns.send(carried, buffer, places)
-    returns.finish()
+    for block, sums in blocks_with_sums(call, tuple(keys), totals[1:], returned=needed[1]):
+        for part in call.rectangles(block):
+            widened = _widened(call.request, call.rows(query, part.rows), *block.sliced(part.columns))
+            leaves = tuple(
+                tensor.detach().requires_grad_(need)
+                for tensor, need in zip(widened, (needed[0], needed[1], needed[1]), strict=True)
+            )
+            gradients = _gradients(call, part, leaves, tensors, rows)
+            targets = [call.rows(totals[0], part.rows), *sums.sliced(part.columns), *shared]
+            for total, gradient in zip(targets, gradients, strict=True):
+                if gradient is not None:
+                    total += gradient
     return totals, shared
 
 
 def _gradients(
-    call: RingCall, part: Rectangle, leaves: Three, tensors: tuple[Tensor, ...], rows: RowGradients
+    call: RingCall, part: Rectangle, leaves: Tensors, tensors: Tensors, rows: RowGradients
 ) -> list[Tensor | None]:
-    """One rectangle again with its graph. A part's share s of a row is e^(its lse − the row's), so the row's gradients
-    reach the part's output as s·dO, its entropy as s·dH, and its lse as
+    """Compute one rectangle again, with its graph, and send the gradients through it.
+
+    A rectangle's share s of a row is e^(its lse − the row's), so the row's gradients reach the rectangle's output as
+    s·dO, its entropy as s·dH, and its lse as
 
         s · ((out − O)·dO + d_lse + dH · (entropy − ln s − H)).
     """
     aux = () if rows.d_entropy is None else ("entropy",)
     at = call.at(part.rows)
     with torch.enable_grad():
-        local = local_rows(rectangle(call.request, leaves, part.rows, part.columns, aux), call.engine)
+        local = local_rows(rectangle(call.request, leaves, part, aux), call.engine)
     logs = local.lse - rows.lse[..., at]
     share = torch.where(logs.isfinite(), logs.exp(), 0.0)
     d_out, out, whole = rows.d_out[..., at, :], local.rows.out.detach(), rows.out[..., at, :]
-    finite = out.isfinite() & whole.isfinite()  # nothing flows through a result that is not
+    finite = out.isfinite() & whole.isfinite()  # no gradient flows through a non-finite result
     share = share.to(out.dtype)
     sound = share.unsqueeze(-1) * torch.where(finite, d_out, 0.0)
     rest = torch.where(finite, out - whole, 0.0)
@@ -257,48 +272,15 @@ def _gradients(
         grads[1] = d_lse + d_entropy * known
         outputs.append(local.rows.entropy)
         grads.append(d_entropy)
-    pairs = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad]
-    wanted_ = [tensor for tensor in (*leaves, *tensors) if tensor.requires_grad]
-    if not pairs or not wanted_:
+    pairs = [
+        (output, grad.to(output.dtype)) for output, grad in zip(outputs, grads, strict=True) if output.requires_grad
+    ]
+    targets = [tensor for tensor in (*leaves, *tensors) if tensor.requires_grad]
+    if not pairs or not targets:
         return [None] * (len(leaves) + len(tensors))
-    ends, starts = [end for end, _ in pairs], [grad.to(end.dtype) for end, grad in pairs]
-    given = iter(torch.autograd.grad(ends, wanted_, starts, allow_unused=True))
-    return [next(given) if tensor.requires_grad else None for tensor in (*leaves, *tensors)]
-
-
-class GradientReturns:
-    """Gradients of keys and values on their way home, a step behind the keys themselves."""
-
-    def __init__(self, call: RingCall, totals: list[Tensor]) -> None:
-        self.call, self.totals, self.step = call, totals, 0
-        self._pending: tuple[KeyBlock, list[Tensor]] | None = None
-
-    def send(self, carried: KeyBlock, buffer: Tensor, places: tuple[tuple[Tensor, ...], ...]) -> None:
-        """Give back what was found for these keys; take what another process found for this one's."""
-        link, route = self.call.link, self.call.route
-        if self.step == 0:
-            self._add(KeyBlock(link.rank, carried.spans, places))
-        else:
-            self.finish()
-            reader = (link.rank + self.step) % link.world
-            spans = route.columns(reader, link.rank)
-            incoming, parts = receive_buffer(self.totals, spans)
-            self._under_way = link.start([(carried.source, buffer)], [(reader, incoming)])
-            self._pending = KeyBlock(reader, spans, parts), [buffer, incoming]
-        self.step += 1
-
-    def finish(self) -> None:
-        """Wait for what is under way, and add it."""
-        if self._pending is not None:
-            self._under_way.wait()
-            self._add(self._pending[0])
-            self._pending = None
-
-    def _add(self, carried: KeyBlock) -> None:
-        own = KeyRound(self.call.link, self.call.route, self.totals)
-        for span, parts in zip(carried.spans, carried.tensors, strict=True):
-            for total, part in zip(own.held(span), parts, strict=True):
-                total += part
+    ends, starts = zip(*pairs, strict=True)
+    gradients = iter(torch.autograd.grad(ends, targets, starts, allow_unused=True))
+    return [next(gradients) if tensor.requires_grad else None for tensor in (*leaves, *tensors)]
 
 
 def received(call: RingCall, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
@@ -306,43 +288,27 @@ def received(call: RingCall, query: Tensor, key: Tensor, lse: Tensor) -> Tensor:
 
     `lse` is that of this process's rows, sink included.
     """
-    plane, total_keys = call.request.plane, key.shape[-2]
-    size = (plane.batch, plane.kv_heads, plane.group, total_keys, 1)
-    totals = [torch.zeros(size, dtype=call.request.dtype, device=key.device)]
-    returns = GradientReturns(call, totals)
-    for carried in KeyRound(call.link, call.route, (key,)):
-        buffer, places = receive_buffer(totals, carried.spans)
-        buffer.zero_()
-        home = KeyBlock(carried.source, carried.spans, places)
-        for part in call.rectangles(carried):
-            (columns,) = carried.cut(part.columns)
-            tensors = _wide(call.request, call.rows(query, part.rows), columns, columns[..., :0])
-            block = rectangle(call.request, tensors, part.rows, part.columns)
-            (sums,) = home.cut(part.columns)
-            sums += received_in(block, lse[..., call.at(part.rows)], call.engine).unsqueeze(-1)
-        returns.send(carried, buffer, places)
-    returns.finish()
-    return totals[0].squeeze(-1)
+    plane = call.request.plane
+    size = (plane.batch, plane.kv_heads, plane.group, key.shape[-2], 1)
+    total = torch.zeros(size, dtype=call.request.dtype, device=key.device)
+    for block, sums in blocks_with_sums(call, (key,), [total]):
+        for part in call.rectangles(block):
+            (columns,) = block.sliced(part.columns)
+            tensors = _widened(call.request, call.rows(query, part.rows), columns, columns[..., :0])
+            rows = received_in(rectangle(call.request, tensors, part), lse[..., call.at(part.rows)], call.engine)
+            (by_key,) = sums.sliced(part.columns)
+            by_key += rows.unsqueeze(-1)
+    return total.squeeze(-1)
 
 
-def _wide(request: Request, *tensors: Tensor) -> Three:
+def _widened(request: Request, *tensors: Tensor) -> Tensors:
     """In the accumulating precision: results and gradients of parts must not be rounded before they are added."""
-    query, key, value = (tensor.to(request.dtype) for tensor in tensors)
-    return query, key, value
+    return tuple(tensor.to(request.dtype) for tensor in tensors)
 
 
-def _leaves(tensors: Three, needed: tuple[bool, bool]) -> Three:
-    query, key, value = tensors
-    return (
-        query.detach().requires_grad_(needed[0]),
-        key.detach().requires_grad_(needed[1]),
-        value.detach().requires_grad_(needed[1]),
-    )
-
-
-def rectangle(request: Request, tensors: Three, rows: Span, columns: Span, aux: tuple[str, ...] = ()) -> Request:
-    """The call of these rows and columns alone, without the sink, which is counted once; `tensors` are its own."""
-    selection = Selection(rows=slice(*rows), columns=slice(*columns), queries=request.plane.queries)
+def rectangle(request: Request, tensors: Tensors, part: Rectangle, aux: tuple[str, ...] = ()) -> Request:
+    """The call of one rectangle alone, whose tensors these are; without the sink, which is counted once."""
+    selection = Selection(rows=slice(*part.rows), columns=slice(*part.columns), queries=request.plane.queries)
     query, key, value = tensors
     return replace(
         request,

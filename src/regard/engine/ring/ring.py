@@ -1,5 +1,11 @@
-"""Ring: attention over a sequence that several processes share, as an engine."""
+"""Ring: attention over a sequence that several processes share, as an engine.
 
+Before a call, the processes compare what they were given, and refuse what does not fit together.
+"""
+
+import ctypes
+import struct
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +18,11 @@ from regard.engine.arguments import Shapes, aux_of, normalizer_of, tensors_of
 from regard.engine.attend import attend, choose
 from regard.engine.context import transform_unsupported
 from regard.engine.request import AUX, Aux, Spec, request
-from regard.engine.ring.agree import agreed, bits, refuse, told
 from regard.engine.ring.autograd import Record, run
-from regard.engine.ring.link import link_of
+from regard.engine.ring.link import Link, link_of
 from regard.engine.ring.local import needed_statistics
 from regard.engine.ring.passes import RingCall
-from regard.engine.ring.shards import LAYOUTS, Shards, cached_route, even, shards_of
+from regard.engine.ring.shards import LAYOUTS, Shards, even, route, shards_of
 from regard.spec.dropout import Dropout, drawn
 from regard.spec.normalizers import Softmax
 
@@ -68,80 +73,62 @@ class Ring:
         return out, Aux(**{name: shapes.unfold(getattr(result.aux, name)) for name in call.request.aux})
 
     def _call(self, tensors: Three, aux: tuple[str, ...] | str, spec: Spec, record: Record) -> RingCall:
-        """Check, agree with the other processes, and find the way."""
+        """Check the arguments, compare them with those of the other processes, and plan the route."""
         link = link_of(self.group)
         before = link.sent
         try:
-            own, names, dropout = _checked(tensors, aux, spec)
-            said = told(tensors, own, self.layout, _compared(spec), self._rest(tensors, names, spec, dropout))
+            if (why := transform_unsupported()) is not None:
+                raise ValueError(f"a ring cannot do this: {why}")
+            own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
+            if not isinstance(normalizer, Softmax):
+                raise ValueError(f"a ring merges softmax parts, the normalizer is {normalizer!r}; use one process")
+            names, dropout = aux_of(aux, AUX, normalizer), drawn(spec["dropout"])
+            numbers = _numbers(tensors, own, self.layout, spec, names, dropout)
         except Exception:
-            refuse(link)
+            _all_numbers(link, [REFUSED] * COUNT)  # the others are about to wait
             raise
-        found = agreed(link, said)
+        rows = _compared(link, numbers)
         record.forward += link.sent - before
-        options: Any = {**spec, "dropout": 0.0 if dropout is None else Dropout(dropout.p, found.seed)}
-        whole = replace(own, queries=sum(found.queries), keys=sum(found.keys))
-        asked = request(*tensors, aux=names, shapes=whole, **options)
-        choose(
-            replace(asked, normalizer=Softmax(), aux=(*needed_statistics(names), "lse")), self.engine
-        )  # or it would refuse later
-        shards = [shards_of(self.layout, lengths) for lengths in (found.queries, found.keys)]
-        way = cached_route(asked.mask, asked.plane, self.layout, found.queries, found.keys)
-        return RingCall(asked, shards[0], shards[1], way, link, self.engine)
-
-    def _rest(self, tensors: Three, names: tuple[str, ...], spec: Spec, dropout: Dropout | None) -> dict[str, int]:
-        """What the others must know beside shapes."""
-        parts = (spec["score"], spec["bias"], spec["temperature"])
-        learned = any(tensor.requires_grad for part in parts for _, tensor in tensors_of("", part))
-        grads = [torch.is_grad_enabled() and need for need in (*(one.requires_grad for one in tensors), learned)]
-        return {
-            "gradients of (query, key, value, spec)": sum(need << at for at, need in enumerate(grads)),
-            "dropout rate": bits(0.0 if dropout is None else dropout.p),
-            "aux": sum(1 << AUX.index(name) for name in names),
-            "seed": 0 if dropout is None else _signed(dropout.seed),
-        }
+        queries, keys, seed = [row[0] for row in rows], [row[1] for row in rows], rows[0][-1]
+        options: Any = {**spec, "dropout": 0.0 if dropout is None else Dropout(dropout.p, seed)}
+        whole = request(*tensors, aux=names, shapes=replace(own, queries=sum(queries), keys=sum(keys)), **options)
+        # refuse now what an engine would refuse in the middle of the call
+        choose(replace(whole, normalizer=Softmax(), aux=(*needed_statistics(names), "lse")), self.engine)
+        shards = [shards_of(self.layout, lengths) for lengths in (queries, keys)]
+        way = route(whole.mask, whole.plane, self.layout, queries, keys)
+        return RingCall(whole, shards[0], shards[1], way, link, self.engine)
 
     def shard(self, tensor: Tensor, dim: int = -2) -> Tensor:
         """This process's part of a whole sequence along `dim`: shards of even length, in the ring's layout."""
-        own = self._shards(tensor.shape[dim]).spans[self.rank]
+        own = shards_of(self.layout, even(tensor.shape[dim], self.world)).spans[self.rank]
         return torch.cat([tensor.narrow(dim, span.start, span.length) for span in own], dim)
 
     def positions(self, length: int) -> Tensor:
-        """The places in a whole sequence of that length at which the rows of `shard` stand."""
+        """The positions of the rows of `shard` in a whole sequence of that length."""
         return self.shard(torch.arange(length, device="cpu"), 0)
 
     def gather(self, tensor: Tensor, dim: int = -2) -> Tensor:
         """The whole sequence along `dim` on every process, from shards of any lengths, without gradients."""
         own = tensor.detach().movedim(dim, 0).contiguous()
-        link, shards = link_of(self.group), self._given(len(own))
-        others = [rank for rank in range(self.world) if rank != self.rank]
-        parts = [own.new_empty((length, *own.shape[1:])) for length in shards.lengths]
-        link.start([(rank, own) for rank in others], [(rank, parts[rank]) for rank in others]).wait()
-        parts[self.rank] = own
-        found = own.new_empty((shards.total, *own.shape[1:]))
-        for rank, part in enumerate(parts):
+        shards = self._shards(len(own))
+        whole = own.new_empty((shards.total, *own.shape[1:]))
+        for rank, part in enumerate(link_of(self.group).all_gather(own, shards.lengths)):
             for span, at in shards.placed(rank):
-                found[span.start : span.stop] = part[at]
-        return found.movedim(0, dim)
+                whole[span.start : span.stop] = part[at]
+        return whole.movedim(0, dim)
 
     def placed(self, length: int) -> list[tuple[int, slice]]:
-        """Where stretches of this process's rows, of which there are so many, begin in the whole; all processes ask."""
-        return [(span.start, at) for span, at in self._given(length).placed(self.rank) if span.length]
-
-    def _given(self, length: int) -> Shards:
-        """The division into shards as they are: this process has so many rows."""
-        link = link_of(self.group)
-        others = [rank for rank in range(self.world) if rank != self.rank]
-        lengths = [torch.tensor([length], device=link.device, dtype=torch.int64) for _ in range(self.world)]
-        mine = lengths[self.rank]
-        link.start([(rank, mine) for rank in others], [(rank, lengths[rank]) for rank in others]).wait()
-        return shards_of(self.layout, [int(one) for one in lengths])
+        """Start in the whole and place of each span of this process's `length` rows; all processes must call it."""
+        return [(span.start, at) for span, at in self._shards(length).placed(self.rank) if span.length]
 
     def _shards(self, length: int) -> Shards:
-        return shards_of(self.layout, even(length, self.world))
+        """The division into shards of the lengths that the processes have."""
+        link = link_of(self.group)
+        lengths = link.all_gather(torch.tensor([length], device=link.device, dtype=torch.int64))
+        return shards_of(self.layout, [int(one) for one in lengths])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Ring":
-        """Copies of a model talk through the same group."""
+        """Copies of a model use the same group."""
         return self
 
     def __repr__(self) -> str:
@@ -169,20 +156,88 @@ def _group(group: object) -> dist.ProcessGroup:
     return group
 
 
-def _checked(tensors: Three, aux: tuple[str, ...] | str, spec: Spec) -> tuple[Shapes, tuple[str, ...], Dropout | None]:
-    """What can be refused without the other processes."""
-    if (why := transform_unsupported()) is not None:
-        raise ValueError(f"a ring cannot do this: {why}")
-    own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
-    if not isinstance(normalizer, Softmax):
-        raise ValueError(f"a ring merges softmax parts, the normalizer is {normalizer!r}; use one process")
-    return own, aux_of(aux, AUX, normalizer), drawn(spec["dropout"])
+COUNT = 15  # numbers by which the processes compare a call
+SIZE = 8 * COUNT  # their bytes
+REFUSED = -1  # in place of the number of queries
+ROUTING = ("mask", "query_start")  # every process computes from these what is sent
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def _compared(spec: Spec) -> dict[str, Any]:
-    """What must be the same on every process, but for dropout."""
-    return {name: part for name, part in spec.items() if name != "dropout"}
+def _numbers(
+    tensors: Three, shapes: Shapes, layout: str, spec: Spec, aux: tuple[str, ...], dropout: Dropout | None
+) -> dict[str, int]:
+    """What this process was given. The first two may differ between processes; of the last, that of rank 0 is used."""
+    query, key, value = tensors
+    learned = (spec["score"], spec["bias"], spec["temperature"])
+    needed = [any(tensor.requires_grad for part in learned for _, tensor in tensors_of("", part))]
+    needed = [torch.is_grad_enabled() and need for need in (*(one.requires_grad for one in tensors), *needed)]
+    seed = 0 if dropout is None else dropout.seed
+    return {
+        "queries": shapes.queries,
+        "keys": shapes.keys,
+        "batch rows": shapes.batch,
+        "key heads": shapes.kv_heads,
+        "query heads": shapes.heads,
+        "query width": query.shape[-1],
+        "key width": key.shape[-1],
+        "value width": value.shape[-1],
+        "dtype": DTYPES.index(query.dtype),
+        "gradients of (query, key, value, spec)": sum(need << at for at, need in enumerate(needed)),
+        "layout": zlib.crc32(layout.encode()),
+        "spec": _checksum({name: part for name, part in spec.items() if name != "dropout"}),
+        "dropout rate": struct.unpack("<q", struct.pack("<d", 0.0 if dropout is None else dropout.p))[0],
+        "aux": sum(1 << AUX.index(name) for name in aux),
+        "seed": seed - 2**64 if seed >= 2**63 else seed,
+    }
 
 
-def _signed(seed: int) -> int:
-    return seed - 2**64 if seed >= 2**63 else seed
+def _all_numbers(link: Link, numbers: list[int]) -> list[list[int]]:
+    """The numbers of all processes, by rank."""
+    own = torch.tensor(numbers, dtype=torch.int64, device=link.device)
+    return [row.tolist() for row in link.all_gather(own)]
+
+
+def _compared(link: Link, numbers: dict[str, int]) -> list[list[int]]:
+    """The numbers of all processes, by rank; ValueError if they do not fit together."""
+    assert len(numbers) == COUNT
+    rows = _all_numbers(link, list(numbers.values()))
+    for rank, row in enumerate(rows):
+        if row[0] == REFUSED:
+            raise ValueError(f"process {rank} of the ring refused its inputs; its own error says why")
+    for rank, row in enumerate(rows):
+        for name, other, own in list(zip(numbers, row, rows[link.rank], strict=True))[2:-1]:
+            if other != own:
+                raise ValueError(_difference(name, rank, other, link.rank, own))
+    return rows
+
+
+def _difference(name: str, rank: int, other: int, own_rank: int, own: int) -> str:
+    if name == "spec":
+        what = "another score, mask, bias, temperature, normalizer or query_start"
+        return f"the processes of a ring must make the same call: process {rank} has {what} than process {own_rank}"
+    texts = [str(other), str(own)]
+    if name == "dtype":
+        texts = [str(DTYPES[code]).removeprefix("torch.") for code in (other, own)]
+    elif name == "dropout rate":
+        texts = [str(struct.unpack("<d", struct.pack("<q", code))[0]) for code in (other, own)]
+    return (
+        f"the processes of a ring must make the same call, with shards that differ in length alone: "
+        f"{name} is {texts[0]} on process {rank} and {texts[1]} on process {own_rank}"
+    )
+
+
+def _checksum(spec: dict[str, Any]) -> int:
+    """Of the parts by name and shape, and of the numbers in those that the route depends on: if these differed,
+    processes would wait for messages that are never sent."""
+    texts = [
+        f"{name}=tensor{tuple(part.shape)}" if isinstance(part, Tensor) else f"{name}={part!r}"
+        for name, part in spec.items()
+    ]
+    checksum = zlib.crc32("\n".join(texts).encode())
+    for name in ROUTING:
+        for _, tensor in tensors_of(name, spec[name]):
+            # expanded axes are read once
+            once = tensor.detach()[tuple(slice(None if step else 1) for step in tensor.stride())].cpu().contiguous()
+            if once.nbytes:
+                checksum = zlib.crc32((ctypes.c_char * once.nbytes).from_address(once.data_ptr()), checksum)
+    return checksum

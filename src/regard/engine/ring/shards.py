@@ -23,16 +23,16 @@ class Span(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many."""
+        """Number of rows."""
         return self.stop - self.start
 
     def __and__(self, other: "Span") -> "Span":
         start = max(self.start, other.start)
         return Span(start, max(start, min(self.stop, other.stop)))
 
-    def within(self, other: "Span") -> slice:
-        """The same rows, numbered from the start of a span that holds them."""
-        return slice(self.start - other.start, self.stop - other.start)
+    def within(self, other: "Span", offset: int = 0) -> slice:
+        """The same rows, counted from the start of a span that contains them, which lies at `offset`."""
+        return slice(offset + self.start - other.start, offset + self.stop - other.start)
 
 
 class Move(NamedTuple):
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         length: int = self.taken.stop - self.taken.start
         return length
 
@@ -56,7 +56,7 @@ class Shards:
 
     @property
     def total(self) -> int:
-        """The length of the whole."""
+        """The length of the whole sequence."""
         return sum(self.lengths)
 
     @property
@@ -71,29 +71,26 @@ class Shards:
         for span, (first, last) in zip(spans, pairwise(edges), strict=True):
             yield span, slice(first, last)
 
+    def at(self, rank: int, rows: Span) -> slice:
+        """Where some rows of one span of a process lie in its tensor."""
+        for span, place in self.placed(rank):
+            if span.start <= rows.start and rows.stop <= span.stop:
+                return rows.within(span, place.start)
+        raise KeyError(rows)
+
     def moves(self, target: "Shards", source_rank: int, target_rank: int) -> list[Move]:
-        """What one process gives to another so that these shards become the target's."""
-        found = []
-        for old, at in self.placed(source_rank):
-            for new, to in target.placed(target_rank):
-                both = old & new
-                if both.length:
-                    taken, put = both.within(old), both.within(new)
-                    found.append(Move(_shifted(taken, at.start), _shifted(put, to.start)))
-        return found
-
-
-def _shifted(rows: slice, by: int) -> slice:
-    return slice(rows.start + by, rows.stop + by)
+        """The rows that one process sends to another so that these shards become the target's."""
+        common = [old & new for old in self.spans[source_rank] for new in target.spans[target_rank]]
+        return [Move(self.at(source_rank, rows), target.at(target_rank, rows)) for rows in common if rows.length]
 
 
 def contiguous(lengths: Sequence[int]) -> Shards:
-    """One stretch for each process, in the order of the ranks."""
+    """One span for each process, in the order of the ranks."""
     return Shards(tuple((Span(*edges),) for edges in pairwise(accumulate(lengths, initial=0))))
 
 
 def zigzag(lengths: Sequence[int]) -> Shards:
-    """Process r holds the r-th stretch from the front and the r-th from the back; the first is the longer if odd."""
+    """Process r holds the r-th span from the front and the r-th from the back; the first is the longer if odd."""
     world = len(lengths)
     chunks = [(length + 1) // 2 for length in lengths] + [length // 2 for length in reversed(lengths)]
     spans = [Span(*edges) for edges in pairwise(accumulate(chunks, initial=0))]
@@ -106,13 +103,13 @@ def even(total: int, world: int) -> list[int]:
 
 
 def shards_of(layout: str, lengths: Sequence[int]) -> Shards:
-    """The division that a layout names, for shards of these lengths."""
+    """Shards of these lengths in a layout."""
     return zigzag(lengths) if layout == "zigzag" else contiguous(lengths)
 
 
-STRIPS = 4096  # in about how many strips of rows a mask is looked at, over all processes
-CACHED = 64  # ways of calls that are remembered
-UNEVEN = 1.05  # the largest share of the work over the mean, from which halves are exchanged
+ROW_BLOCKS = 4096  # about so many row blocks of a mask are looked at, over all processes
+CACHED = 64  # routes that are cached
+UNEVEN = 1.05  # the largest share of the work over the mean, above which halves are exchanged
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Route:
 
     @property
     def world(self) -> int:
-        """Processes."""
+        """Number of processes."""
         return len(self.rectangles)
 
     @cached_property
@@ -143,78 +140,80 @@ class Route:
         """About how many visible pairs each process computes, for one batch row and head."""
         return tuple(sum(part.pairs for source in own for part in source) for own in self.rectangles)
 
-    def columns(self, rank: int, source: int) -> tuple[Span, ...]:
-        """The keys of `source` that `rank` needs: one span at most for each of those that source holds."""
-        return self._columns[rank][source]
-
     @cached_property
-    def _columns(self) -> tuple[tuple[tuple[Span, ...], ...], ...]:
+    def columns(self) -> tuple[tuple[tuple[Span, ...], ...], ...]:
+        """`columns[rank][source]`: the keys of `source` that `rank` needs, at most one span for each of its spans."""
         return tuple(
-            tuple(_needed_spans(parts, held) for parts, held in zip(own, self.keys.spans, strict=True))
+            tuple(_needed_spans(parts, spans) for parts, spans in zip(own, self.keys.spans, strict=True))
             for own in self.rectangles
         )
 
     @property
     def uneven(self) -> float:
         """The largest share of the work over the mean."""
-        total = sum(self.pairs)
-        return max(self.pairs) * self.world / total if total else 1.0
+        return uneven(self.pairs)
 
 
-def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: Sequence[int]) -> Route:
-    """The way of a call whose shards have these lengths; halves change places if that evens out the work."""
-    given = between(mask, plane, shards_of(layout, queries), shards_of(layout, keys))
-    if layout == "zigzag" or given.uneven <= UNEVEN:
-        return given
-    world = len(queries)
-    halves = between(mask, plane, *(zigzag(even(sum(lengths), world)) for lengths in (queries, keys)))
-    return halves if halves.uneven < given.uneven else given
+def uneven(pairs: Sequence[int]) -> float:
+    """The largest of some numbers over their mean; 1 if all are 0."""
+    return max(pairs) * len(pairs) / sum(pairs) if sum(pairs) else 1.0
 
 
-def cached_route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: Sequence[int]) -> Route:
-    """The same, kept for the next call if the mask is made of numbers alone."""
-    if mask.contents is None:
-        return route(mask, plane, layout, queries, keys)
-    starts, lanes = tuple(plane.starts.tolist()), plane.batch * plane.heads > 0
-    key = (mask.contents, starts, plane.key_start, lanes, layout, tuple(queries), tuple(keys))
-    if key not in _routes:
-        if len(_routes) >= CACHED:
-            _routes.pop(next(iter(_routes)))
-        _routes[key] = route(mask, plane, layout, queries, keys)
-    return _routes[key]
+def _needed_spans(parts: Sequence[Rectangle], spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The part of each span that the rectangles need, if any."""
+    needed = [[part.columns for part in parts if (part.columns & span).length] for span in spans]
+    return tuple(Span(min(one.start for one in some), max(one.stop for one in some)) for some in needed if some)
 
 
 _routes: dict[tuple[object, ...], Route] = {}
 
 
+def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: Sequence[int]) -> Route:
+    """The route of a call whose shards have these lengths; halves are exchanged if that evens out the work.
+
+    Routes of masks that are made of numbers alone are cached.
+    """
+    lanes = plane.batch * plane.heads > 0
+    starts = tuple(plane.starts.tolist())
+    cache_key = (mask.contents, starts, plane.key_start, lanes, layout, tuple(queries), tuple(keys))
+    if mask.contents is not None and cache_key in _routes:
+        return _routes[cache_key]
+    best = between(mask, plane, shards_of(layout, queries), shards_of(layout, keys))
+    if layout != "zigzag" and best.uneven > UNEVEN:
+        halves = [zigzag(even(sum(lengths), len(lengths))) for lengths in (queries, keys)]
+        best = min(best, between(mask, plane, *halves), key=lambda candidate: candidate.uneven)
+    if mask.contents is not None:
+        if len(_routes) >= CACHED:
+            _routes.pop(next(iter(_routes)))
+        _routes[cache_key] = best
+    return best
+
+
 def between(mask: Mask, plane: Plane, queries: Shards, keys: Shards) -> Route:
-    """The way from these shards of keys to those of queries."""
+    """The route from these shards of keys to those of queries."""
     spans = [(source, span) for source, spans in enumerate(keys.spans) for span in spans if span.length]
-    found = []
+    rectangles = []
     for own in queries.spans:
         sources: list[list[Rectangle]] = [[] for _ in keys.spans]
         for rows in own:
-            for (source, _), part in zip(
-                spans, _visible_rectangles(mask, plane, rows, [span for _, span in spans]), strict=True
-            ):
+            parts = _visible_rectangles(mask, plane, rows, [span for _, span in spans])
+            for (source, _), part in zip(spans, parts, strict=True):
                 if part is not None:
                     sources[source].append(part)
-        found.append(tuple(map(tuple, sources)))
-    return Route(queries, keys, tuple(found))
+        rectangles.append(tuple(map(tuple, sources)))
+    return Route(queries, keys, tuple(rectangles))
 
 
 def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Rectangle | None]:
-    """Of each span of keys what some of the rows see, in closed form."""
+    """For each span of keys the smallest rectangle that holds what the rows see of it, in closed form."""
     if rows.length == 0 or not spans or plane.batch * plane.heads == 0:
         return [None] * len(spans)
-    whole = Span(0, plane.keys)
-    selection = Selection(rows=slice(*rows), columns=slice(*whole), queries=plane.queries)
+    selection = Selection(rows=slice(*rows), columns=slice(0, plane.keys), queries=plane.queries)
     piece = plane.sliced(selection)
-    strips = piece.strips(-(-plane.queries // STRIPS))
+    strips = piece.strips(-(-plane.queries // ROW_BLOCKS))
     lists = mask.sliced(selection).runs(strips).lists(piece.key_start)
-    bounds = list(strips)
     table = torch.tensor(
-        [(*run, at.start, at.stop) for runs, at in zip(lists, bounds, strict=True) for run in runs],
+        [(*run, at.start, at.stop) for runs, at in zip(lists, strips, strict=True) for run in runs],
         dtype=torch.int64,
         device="cpu",
     ).view(-1, 5)
@@ -225,7 +224,7 @@ def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span])
     met = stop > start
     shares = torch.where(table[:, 2:3] == FULL, FULL, MIXED) * (stop - start) * (table[:, 4:5] - table[:, 3:4])
     most = plane.queries + plane.keys
-    found = torch.stack(
+    edges = torch.stack(
         [
             rows.start + torch.where(met, table[:, 3:4], most).amin(0),
             rows.start + torch.where(met, table[:, 4:5], 0).amax(0),
@@ -237,15 +236,5 @@ def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span])
     )
     return [
         Rectangle(Span(top, bottom), Span(left, right), pairs) if right > left else None
-        for top, bottom, left, right, pairs in found.tolist()
+        for top, bottom, left, right, pairs in edges.tolist()
     ]
-
-
-def _needed_spans(parts: Sequence[Rectangle], held: Sequence[Span]) -> tuple[Span, ...]:
-    """Of each span that is held what the parts need, if anything."""
-    found = []
-    for span in held:
-        needed = [part.columns for part in parts if (part.columns & span).length]
-        if needed:
-            found.append(Span(min(one.start for one in needed), max(one.stop for one in needed)))
-    return tuple(found)
