@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 
 from regard import attend, biases, masks, scores
 from regard.engine.flex import call
-from regard.engine.flex.mod import signature
+from regard.engine.flex.mods import signature
 from regard.testing import PRODUCTS, Case, Sizes, assert_within, error, mechanisms
 
 TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")

@@ -15,16 +15,14 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask
 from torch.nn.functional import pad
 
 from regard.engine.flex.blocks import block_size, blocks_of
-from regard.engine.flex.masks import lower_mask
-from regard.engine.flex.mod import Mod, Places
-from regard.engine.flex.scores import lower_score
+from regard.engine.flex.mods import Places, lower_mask, lower_score
 from regard.engine.fork import fork_waits
 from regard.engine.request import Request
 from regard.spec.masks import Mask
 from regard.spec.plane import Plane
 from regard.spec.steps import shows_everything
 
-KERNELS = 256  # structures that are kept compiled
+KERNELS = 256  # compiled structures that are cached
 BACKEND = "inductor"  # torch's compiler
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -54,20 +52,8 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def compiled(structure: tuple[Any, ...], query: Tensor, key: Tensor, value: Tensor, call: FlexCall) -> OutAndLse:
-    """Output and lse by the kernel of this structure; lengths, positions and tables may differ between calls."""
-    found: OutAndLse = _kernel(structure)(query, key, value, call)
-    return found
-
-
-def dense(query: Tensor, key: Tensor, value: Tensor, call: FlexCall) -> OutAndLse:
-    """The same by FlexAttention's own formula, queries × keys numbers at a time."""
-    with _uncompiled():
-        return _attention(query, key, value, call)
-
-
 def _attention(query: Tensor, key: Tensor, value: Tensor, call: FlexCall) -> OutAndLse:
-    found: Any = flex.flex_attention(
+    result: Any = flex.flex_attention(
         query,
         key,
         value,
@@ -77,28 +63,31 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, call: FlexCall) -> Out
         enable_gqa=call.grouped,
         return_aux=AuxRequest(lse=True) if call.lse else None,
     )
-    return (found[0], found[1].lse) if call.lse else (found, None)
+    return (result[0], result[1].lse) if call.lse else (result, None)
 
 
 @lru_cache(KERNELS)
 def _kernel(structure: tuple[Any, ...]) -> Callable[..., OutAndLse]:
-    """The function compiled for one structure. Its code is its own and has a name of its own: torch counts compilations
-    by code, and gives up after eight; what it found to differ between calls it remembers by name."""
+    """`_attention` compiled for one structure; lengths, positions and tables may differ between calls.
+
+    It gets code and a name of its own: torch counts compilations by code and gives up after eight, and it remembers by
+    name what differed between calls.
+    """
     code = _attention.__code__.replace(co_name=f"flex_attention_{next(_number)}")
-    found: Callable[..., OutAndLse] = torch.compile(
+    kernel: Callable[..., OutAndLse] = torch.compile(
         types.FunctionType(code, globals()), fullgraph=True, backend=BACKEND
     )
-    return found
+    return kernel
 
 
 _number = count()
 _switch = fork_waits()
-_before: list[bool] = []  # what torch's setting was before each call that is under way; the first counts
+_before: list[bool] = []  # torch's setting before each call that is under way; the first is restored
 
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """Without compiling: torch would trace every call to reach the same formula."""
+    """Run FlexAttention's dense formula as it is. By default torch would trace every call to reach it."""
     with _switch:
         _before.append(flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG)
         flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
@@ -110,55 +99,49 @@ def _uncompiled() -> Iterator[None]:
             _before.pop()
 
 
-NARROWEST = 16  # the least width of the kernels; narrower vectors get zeros
-TABLES = 16  # block tables that are kept
+NARROWEST = 16  # the least width of the kernels; narrower vectors are padded with zeros
+TABLES = 16  # block tables that are cached
 
 
 def attention(request: Request, trained: bool) -> OutAndLse:
     """The output (batch, head, query, d_v), and the lse where it is asked for or a sink needs it."""
-    places = Places.of(request.plane)
+    plane = request.plane
+    places = Places.of(plane)
     lowered = lower_score(request, places)
-    steps = request.mask.steps(request.plane)
-    mask = None if shows_everything(steps) else lower_mask(steps, request.plane, places)
-    block_mask = None if mask is None else _block_mask(request.mask, request.plane, mask, trained)
+    steps = request.mask.steps(plane)
+    mask = None if shows_everything(steps) else lower_mask(steps, plane, places)
+    block_mask = None
+    if mask is not None:
+        size = block_size(plane)
+        if request.mask.contents is None:  # it holds more than numbers
+            tables = _block_tables(request.mask, plane, trained)
+        else:
+            tables = _cached_block_tables(_TableKey(request.mask, plane), trained)
+        block_mask = BlockMask((plane.queries, plane.keys), **tables, BLOCK_SIZE=(size, size), mask_mod=mask.fn)
     lse = wants_lse(request)
     score_mod = None if lowered.mod is None else lowered.mod.fn
-    call = FlexCall(score_mod, block_mask, lowered.scale, request.plane.group > 1, lse)
-    inputs = [_widened(tensor) for tensor in (lowered.query, lowered.key, lowered.value)]
+    call = FlexCall(score_mod, block_mask, lowered.scale, plane.group > 1, lse)
+    inputs = [
+        pad(tensor, (0, max(0, NARROWEST - tensor.shape[-1]))) for tensor in (lowered.query, lowered.key, lowered.value)
+    ]
     if not trained:  # on a CPU, torch refuses a tensor that could need a gradient even where none is taken
         inputs = [tensor.detach() for tensor in inputs]
     query, key, value = inputs
     if has_kernel(query, lse):
         shapes = tuple((tensor.shape[1], tensor.shape[3]) for tensor in inputs)
         parts = tuple(None if mod is None else mod.structure for mod in (mask, lowered.mod))
-        size = None if block_mask is None else block_mask.BLOCK_SIZE
-        about = (query.device, query.dtype, shapes, trained, size, call.scale, call.grouped, lse)
-        out, state = compiled((*parts, *about), query, key, value, call)
+        sizes = None if block_mask is None else block_mask.BLOCK_SIZE
+        about = (query.device, query.dtype, shapes, trained, sizes, call.scale, call.grouped, lse)
+        out, state = _kernel((*parts, *about))(query, key, value, call)
     else:
-        out, state = dense(query, key, value, call)
+        with _uncompiled():
+            out, state = _attention(query, key, value, call)
     return out[..., : lowered.value.shape[-1]], state
 
 
 def wants_lse(request: Request) -> bool:
-    """Whether the lse is asked for, or a sink is merged by it."""
+    """Whether the lse is returned, or used to merge a sink."""
     return "lse" in request.aux or request.sink is not None
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    missing = NARROWEST - tensor.shape[-1]
-    return pad(tensor, (0, missing)) if missing > 0 else tensor
-
-
-def _block_mask(mask: Mask, plane: Plane, mod: Mod, trained: bool) -> BlockMask:
-    lengths, size = (plane.queries, plane.keys), block_size(plane)
-    return BlockMask(lengths, **_tables(mask, plane, trained), BLOCK_SIZE=(size, size), mask_mod=mod.fn)
-
-
-def _tables(mask: Mask, plane: Plane, trained: bool) -> dict[str, Any]:
-    """Partial and full blocks by row, and for backward by column, on the device; those of numbers alone are kept."""
-    if mask.contents is None:
-        return _make_tables(mask, plane, trained)
-    return _cached_tables(_TableKey(mask, plane), trained)
 
 
 class _TableKey:
@@ -177,16 +160,16 @@ class _TableKey:
 
 
 @lru_cache(TABLES)
-def _cached_tables(known: _TableKey, trained: bool) -> dict[str, Any]:
-    return _make_tables(known.mask, known.plane, trained)
+def _cached_block_tables(key: _TableKey, trained: bool) -> dict[str, Any]:
+    return _block_tables(key.mask, key.plane, trained)
 
 
-def _make_tables(mask: Mask, plane: Plane, trained: bool) -> dict[str, Any]:
-    """The tables by the names that BlockMask gives them."""
+def _block_tables(mask: Mask, plane: Plane, trained: bool) -> dict[str, Any]:
+    """Partial and full blocks by row, and for backward by column, on the device, by BlockMask's names."""
     blocks = blocks_of(mask, plane, block_size(plane))
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for kind, listing in (("", blocks.partial), ("full_", blocks.full)):
         for axis, listed in (("kv", listing), ("q", listing.transposed() if trained else None)):
-            found[f"{kind}{axis}_num_blocks"] = None if listed is None else listed.count.to(plane.device)
-            found[f"{kind}{axis}_indices"] = None if listed is None else listed.blocks.to(plane.device)
-    return found
+            tables[f"{kind}{axis}_num_blocks"] = None if listed is None else listed.count.to(plane.device)
+            tables[f"{kind}{axis}_indices"] = None if listed is None else listed.blocks.to(plane.device)
+    return tables

@@ -11,7 +11,7 @@ from regard.engine.arguments import tensors_of
 from regard.engine.context import transform_unsupported
 from regard.engine.flex.blocks import Listing, block_size, blocks_of
 from regard.engine.flex.call import attention, has_kernel, has_triton, wants_lse
-from regard.engine.flex.masks import unknown
+from regard.engine.flex.mods import unknown
 from regard.engine.native.lowering import unknown_bias
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Aux, Request, Result
@@ -27,7 +27,7 @@ SIDE = 8  # rows and columns that functions are tried on
 
 
 def check_functions(score: Score, mask: Mask, plane: Plane, precision: torch.dtype) -> None:
-    """Refuse functions whose answers no engine takes, with the words of the others: torch would take some of them."""
+    """Raise for functions whose results other engines refuse, with the same error: torch would accept some of them."""
     pairs = plane.pairs(slice(0, min(SIDE, plane.queries)), slice(0, min(SIDE, plane.keys)))
     with torch.no_grad():
         for leaf in mask.leaves():
@@ -39,26 +39,18 @@ def check_functions(score: Score, mask: Mask, plane: Plane, precision: torch.dty
 
 
 def mask_refused(fn: Callable[..., Any], device: torch.device) -> str | None:
-    """None, or why a function of (b, h, i, j) does not answer for one pair."""
-
-    def asked(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return torch.as_tensor(fn(b, h, i, j), device=device)
-
-    return _pair_refused(asked, fn, device)
+    """None, or why a function of (b, h, i, j) cannot be evaluated for one pair."""
+    return _pair_refused(lambda b, h, i, j: torch.as_tensor(fn(b, h, i, j), device=device), fn, device)
 
 
 def score_refused(fn: Callable[..., Any], device: torch.device) -> str | None:
     """The same for a function of (score, b, h, i, j)."""
-
-    def asked(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return torch.as_tensor(fn(score, b, h, i, j), device=device)
-
-    return _pair_refused(asked, fn, device)
+    return _pair_refused(lambda score, b, h, i, j: torch.as_tensor(fn(score, b, h, i, j), device=device), fn, device)
 
 
-def _pair_refused(asked: Callable[..., Tensor], fn: Callable[..., Any], device: torch.device) -> str | None:
+def _pair_refused(mod: Callable[..., Tensor], fn: Callable[..., Any], device: torch.device) -> str | None:
     try:
-        create_mask(asked, 1, 1, 1, 1, str(device))
+        create_mask(mod, 1, 1, 1, 1, str(device))
     except Exception as failure:  # whatever a user's function may raise
         line = next(iter(str(failure).strip().splitlines()), type(failure).__name__)
         name = getattr(fn, "__name__", type(fn).__name__)
@@ -115,7 +107,8 @@ def supports(request: Request) -> str | None:
         return "FlexAttention's kernels take float32, bfloat16 and float16, not float64"
     if device.type == "cuda" and not has_triton():
         return "FlexAttention's kernels need Triton, which is not installed"
-    return transform_unsupported() or _cuda_refused(request)
+    # on a CPU, a user's function is tried only when it runs
+    return transform_unsupported() or (None if device.type == "cpu" else _functions_refused(request))
 
 
 def needs_gradients(request: Request) -> bool:
@@ -127,11 +120,6 @@ def needs_gradients(request: Request) -> bool:
     tensors += [tensor for part in parts for _, tensor in tensors_of("", part)]
     tensors += [tensor for fn in request.score.functions for tensor in captured_tensors(fn)]
     return any(tensor.requires_grad for tensor in tensors)
-
-
-def _cuda_refused(request: Request) -> str | None:
-    """Why a user's function cannot be asked pair by pair. On a CPU it is asked only when it runs."""
-    return None if request.query.device.type == "cpu" else _functions_refused(request)
 
 
 def _functions_refused(request: Request) -> str | None:
@@ -152,16 +140,16 @@ def _not_compiled(request: Request, failure: Exception) -> str | None:
 
 
 def run(request: Request) -> Result:
-    """Lower and call torch; a sink is merged in behind."""
+    """Lower and call torch; a sink is merged afterwards."""
     check_functions(request.score, request.mask, request.plane, request.dtype)
     try:
-        found, lse = attention(request, needs_gradients(request))
+        attended, lse = attention(request, needs_gradients(request))
     except Exception as failure:  # torch's compiler has errors of many kinds
         if (reason := _functions_refused(request) or _not_compiled(request, failure)) is not None:
             raise ValueError(f"engine 'flex' cannot do this: {reason}; take engine='tiled'") from failure
         raise
     heads = (request.plane.kv_heads, request.plane.group)
-    out = found.unflatten(1, heads)
+    out = attended.unflatten(1, heads)
     if lse is None:
         return Result(out.to(request.query.dtype), out.new_full(out.shape[:-1], torch.nan, dtype=request.dtype), Aux())
     rows = Partial(out, lse.unflatten(1, heads))
