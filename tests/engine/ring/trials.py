@@ -106,7 +106,8 @@ def alone() -> list[str]:
 
 def refused(what: str) -> str:
     """The error of a call that does not fit, on every process."""
-    ring = Ring(group_of(2)) if dist.get_rank() < 2 else None
+    group = group_of(2)  # on all processes, which make it together
+    ring = Ring(group) if dist.get_rank() < 2 else None
     if what == "outside":
         try:
             Ring(group_of(2))
