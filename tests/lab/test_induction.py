@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.records import Estimate, Grid, Lines, Panel
-from regard.lab.induction import experiment, task
-from regard.lab.induction.task import GAIN, REACH, AttentionOnly, Near
+from regard.lab import induction
+from regard.lab.induction import GAIN, REACH, AttentionOnly, Near
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.nn import MultiHeadAttention
@@ -18,21 +18,19 @@ Quick = Callable[[str], Report]
 
 
 def test_texts_repeat_themselves_without_repeating_a_token() -> None:
-    tokens = task.repeated(3, 20, 16, torch.Generator().manual_seed(0))
+    tokens = induction.repeated(3, 20, 16, torch.Generator().manual_seed(0))
     assert torch.equal(tokens[:, :10], tokens[:, 10:])
     assert all(len(set(row[:10])) == 10 for row in tokens.tolist())
-    drawn = task.drawn(3, 20, 16, torch.Generator().manual_seed(0))
-    assert torch.equal(drawn[:, :10], drawn[:, 10:])
     with pytest.raises(ValueError, match="a half of 17 different tokens needs as many in the vocabulary, which has 16"):
-        task.repeated(1, 34, 16, torch.Generator())
+        induction.repeated(1, 34, 16, torch.Generator())
 
 
 def test_losses_are_of_what_can_and_cannot_be_known() -> None:
-    tokens = task.repeated(2, 12, 8, torch.Generator().manual_seed(0))
+    tokens = induction.repeated(2, 12, 8, torch.Generator().manual_seed(0))
     oracle = torch.zeros(2, 12, 8)
     oracle[:, 5:11] = 50.0 * nn.functional.one_hot(tokens[:, 6:], 8)
-    assert float(task.second_half(oracle, tokens)) == pytest.approx(0.0, abs=1e-6)
-    assert float(task.first_half(oracle, tokens)) == pytest.approx(torch.log(torch.tensor(8.0)).item())
+    assert float(induction.second_half(oracle, tokens)) == pytest.approx(0.0, abs=1e-6)
+    assert float(induction.first_half(oracle, tokens)) == pytest.approx(torch.log(torch.tensor(8.0)).item())
 
 
 class Known(nn.Module):
@@ -59,8 +57,8 @@ class Known(nn.Module):
 
 
 def test_scores_of_heads_that_look_where_they_are_told() -> None:
-    tokens = task.repeated(2, 16, 8, torch.Generator().manual_seed(0))
-    found = task.seen(Known(16, 8), tokens)
+    tokens = induction.repeated(2, 16, 8, torch.Generator().manual_seed(0))
+    found = induction.scores(Known(16, 8), tokens)
     assert found.previous.shape == found.induction.shape == (2, 1)
     assert float(found.previous[0]) > 0.99
     # the first token of the second half follows the last of the first: its key is itself a query of the second half
@@ -113,7 +111,7 @@ def test_the_map_has_a_stripe_where_the_text_was_before(quick: Quick) -> None:
 def test_the_longest_text_is_far_past_the_training(quick: Quick) -> None:
     report = quick("induction")
     lengths = [int(str(row[0]).replace(",", "")) for row in report.tables[0].rows]
-    task = experiment.training_task(Setting(quick=True), 0)
+    task = induction.training_task(Setting(quick=True), 0)
     assert lengths[0] == task.length == report.settings["trained length"]
     assert lengths[-1] >= 16 * task.length
     picture = report.pictures[2]

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.records import Estimate, Lines
+from regard.lab import positions
 from regard.lab.maps import weights
-from regard.lab.positions import experiment
-from regard.lab.positions.experiment import order
-from regard.lab.positions.task import SCHEMES, PositionRecall, TransformerXL, named, profile, right
+from regard.lab.positions import SCHEMES, PositionRecall, TransformerXL, named, order, profile, right
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.nn import MultiHeadAttention
@@ -70,7 +69,7 @@ class Looking(nn.Module):
 
 
 def test_sinusoids_and_rotations_say_the_same_of_two_places() -> None:
-    picture = experiment.near_picture()
+    picture = positions.near_picture()
     assert isinstance(picture, Lines)
     turned = rotary(torch.ones(1, 1, 64, 64, dtype=torch.float64))[0, 0]
     assert torch.allclose(torch.tensor(picture.lines[0].y), (turned @ turned[0] / 64).float(), atol=1e-6)
@@ -87,21 +86,21 @@ def test_answers_and_profiles_of_a_model_that_looks_where_it_is_told() -> None:
 
 
 def test_the_loss_is_of_the_token_asked_for() -> None:
-    task = experiment.training_task(Setting(quick=True), "rotary", 0)
+    task = positions.training_task(Setting(quick=True), "rotary", 0)
     assert isinstance(task, PositionRecall)
-    model = Looking(experiment.BACK, task.vocabulary)
+    model = Looking(positions.BACK, task.vocabulary)
     sharp = nn.Sequential(model)
     found = task.loss(lambda tokens: 50 * sharp(tokens), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     assert float(found) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_learned_tables_have_rows_that_training_never_reaches() -> None:
-    task = experiment.training_task(Setting(quick=True), "learned", 0)
+    task = positions.training_task(Setting(quick=True), "learned", 0)
     model = task.model()
     task.loss(model, torch.Generator().manual_seed(0)).backward()
     gradient = model.get_parameter("embedding.position.weight").grad
     assert gradient is not None
-    assert len(gradient) == task.longest == experiment.TIMES[-1] * task.length
+    assert len(gradient) == task.longest == positions.TIMES[-1] * task.length
     assert bool((gradient[: task.length - 1] != 0).any(1).all())
     assert float(gradient[task.length :].abs().max()) == 0
 
@@ -119,19 +118,19 @@ def test_quick_models_learn_distances_and_lose_them(quick: Quick) -> None:
 def test_verdicts_and_finding_follow_the_numbers(quick: Quick) -> None:
     generator = torch.Generator().manual_seed(0)
     orders = {scheme.name: order(scheme, 2, generator) for scheme in SCHEMES}
-    orders[experiment.CAUSAL] = order(SCHEMES[0], 2, generator, causal=True)
-    trained = experiment.learned(Setting(quick=True, seed=3), "rotary", [1, 2])
+    orders[positions.CAUSAL] = order(SCHEMES[0], 2, generator, causal=True)
+    trained = positions.learned(Setting(quick=True, seed=3), "rotary", [1, 2])
     length = min(trained.right)
-    able = dataclasses.replace(trained, right={times * length: [1.0, 1.0] for times in experiment.TIMES})
-    unable = dataclasses.replace(trained, right={times * length: [0.1, 0.1] for times in experiment.TIMES})
+    able = dataclasses.replace(trained, right={times * length: [1.0, 1.0] for times in positions.TIMES})
+    unable = dataclasses.replace(trained, right={times * length: [0.1, 0.1] for times in positions.TIMES})
     found = {scheme.name: able if scheme.name == "ALiBi" else unable for scheme in SCHEMES}
-    assert "ALiBi can tell" in experiment.finding(orders, found)
-    assert "ALiBi still can." in experiment.finding(orders, found)
-    said = {claim.says: claim.verdict for claim in experiment.claims(orders, found)}
+    assert "ALiBi can tell" in positions.finding(orders, found)
+    assert "ALiBi still can." in positions.finding(orders, found)
+    said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}
     assert said["shuffled tokens, shuffled outputs"] == said["relative: distance, not absolute"] == "confirmed"
     assert said["position flows in through Q and K"] == "corrected: not of sinusoidal, learned"
     orders["none"] = orders["rotary"]
     orders["sinusoidal"] = orders["learned"] = orders["T5"]
-    said = {claim.says: claim.verdict for claim in experiment.claims(orders, found)}
+    said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}
     assert said["shuffled tokens, shuffled outputs"] == "not confirmed"
     assert said["position flows in through Q and K"] == "confirmed"

@@ -1,27 +1,31 @@
 """positions: what attention knows of order without a scheme, how each scheme tells it, and how far that reaches.
 
-Three things are asked of each scheme. A layer with weights as they start is shown the same tokens in another order, and
-then all of them at another place. A small causal model is trained to tell which token stood two places before, on short
-texts, and then asked on longer ones. And of the trained model: how its weight falls with the distance.
+Each scheme is measured in three ways. A layer with initial weights gets the same tokens in another order, and then all
+of them at another position. A small causal model is trained on short texts to name the token two positions before, and
+evaluated on longer ones. And of the trained model: how its weights fall with the distance.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch import nn as torch_nn
+from torch.nn.functional import cross_entropy
 
+from regard import nn
+from regard.inspection.capture import capture
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import one_thread
-from regard.lab.positions.task import SCHEMES, PositionRecall, Scheme, profile, right
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, share, training_times
-from regard.lab.training import Trained, train
-from regard.nn import T5, Learned, MultiHeadAttention, Sinusoidal
+from regard.lab.training import Task, Trained, train
 from regard.spec.biases import ALiBi
 from regard.spec.masks import Causal
 from regard.spec.positions import rotary, sinusoidal
+from regard.spec.scores import Relative
 
 TOKENS, WIDTH, HEADS, MOVED = 24, 64, 4, 100
 BACK = 2
@@ -29,8 +33,113 @@ TIMES = (1, 2, 4, 8)  # lengths, in trained lengths
 ZERO = 1e-12  # a relative change that is rounding
 KNOWN, KEPT = 0.9, 0.9  # shares: right answers that show a scheme can do it, and of these what is still right
 CAUSAL = "none, causal mask"
+SHAW = 16  # offsets that have a vector of their own, to either side; farther ones share the last
+
+
+class TransformerXL(torch_nn.Module):
+    """(q + u) · k + (q + v) · W r₍ᵢ₋ⱼ₎ over √d, where r is sinusoidal and not learned; |i − j| is at most `reach`."""
+
+    def __init__(self, heads: int, d_k: int, reach: int) -> None:
+        super().__init__()
+        self.project = torch_nn.Linear(heads * d_k, heads * d_k, bias=False)
+        self.u, self.v = (torch_nn.Parameter(torch.zeros(heads, d_k)) for _ in range(2))
+        self.heads = heads
+        self.register_buffer("offsets", sinusoidal(2 * reach + 1, heads * d_k, start=-reach), persistent=False)
+
+    def forward(self) -> Relative:
+        """The score."""
+        offsets: Tensor = self.get_buffer("offsets")
+        keys = self.project(offsets).unflatten(-1, (self.heads, -1)).transpose(0, 1)
+        return Relative(keys, self.u, self.v, scale=None)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """`make(heads, d_k, longest)` gives a module for a model that will see texts up to that length; None for none."""
+
+    name: str
+    enters: str
+    used: str
+    make: Callable[[int, int, int], torch_nn.Module | None]
+
+
+SCHEMES = (
+    Scheme("none", "nowhere", "", lambda heads, d_k, longest: None),
+    Scheme("sinusoidal", "embeddings", "Transformer (2017), Marian", lambda heads, d_k, _: nn.Sinusoidal(heads * d_k)),
+    Scheme(
+        "learned",
+        "embeddings",
+        "BERT, GPT-2, GPT-3, MiniLM",
+        lambda heads, d_k, longest: nn.Learned(longest, heads * d_k),
+    ),
+    Scheme("T5", "logits", "T5, mT5", lambda heads, d_k, longest: nn.T5(heads, bidirectional=False)),
+    Scheme("Shaw", "logits", "Shaw et al. (2018), Music Transformer", lambda heads, d_k, _: nn.Relative(d_k, SHAW)),
+    Scheme("Transformer-XL", "logits", "Transformer-XL, XLNet", TransformerXL),
+    Scheme("rotary", "queries, keys", "LLaMA, GPT-NeoX, GPT-J, PaLM, SmolLM2", lambda heads, d_k, _: nn.Rotary(d_k)),
+    Scheme("ALiBi", "logits", "BLOOM, MPT", lambda heads, d_k, longest: nn.ALiBi(heads)),
+)
 DRAWN = tuple(scheme.name for scheme in SCHEMES if scheme.used)
 RELATIVE = ("T5", "Shaw", "Transformer-XL", "rotary", "ALiBi")
+
+
+def named(name: str) -> Scheme:
+    """The scheme of that name."""
+    return next(scheme for scheme in SCHEMES if scheme.name == name)
+
+
+@dataclass(frozen=True)
+class PositionRecall(Task):
+    """Random texts of one length for a causal model of one layer with one scheme of positions."""
+
+    scheme: str
+    length: int
+    longest: int
+    batch: int
+    back: int = BACK
+    vocabulary: int = 16
+    width: int = 32
+    heads: int = HEADS
+
+    @property
+    def name(self) -> str:
+        """Name with the scheme and the seed."""
+        return f"positions {self.scheme} {self.seed}"
+
+    def model(self) -> torch_nn.Module:
+        """One block. Tables of learned positions have rows for the longest text; training reaches the first only."""
+        return nn.LanguageModel(
+            self.vocabulary,
+            layers=1,
+            d_model=self.width,
+            heads=self.heads,
+            d_ff=2 * self.width,
+            position=named(self.scheme).make(self.heads, self.width // self.heads, self.longest),
+            tied=False,
+            engine="reference",  # the fastest for texts this short
+        )
+
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
+        """Cross-entropy on new texts."""
+        tokens = torch.randint(self.vocabulary, (self.batch, self.length), generator=generator)
+        return cross_entropy(model(tokens)[:, self.back :].flatten(0, 1), tokens[:, : -self.back].flatten())
+
+
+def right(model: torch_nn.Module, tokens: Tensor, back: int, last: int) -> float:
+    """The share of the last tokens of each text that name the right one."""
+    with torch.no_grad():
+        right = model(tokens)[:, back:].argmax(-1) == tokens[:, :-back]
+    return float(right[:, -last:].double().mean())
+
+
+def profile(model: torch_nn.Module, tokens: Tensor, reach: int) -> Tensor:
+    """Mean weight by distance, 0 to reach − 1, over heads, texts and the tokens that have so many before them."""
+    with torch.no_grad(), warnings.catch_warnings():
+        # relative scores have no native kernel, which does not matter for texts this short
+        warnings.filterwarnings("ignore", message="regard runs this on 'tiled'")
+        captured = capture(model, tokens)
+        weights = torch.stack([captured[0, head].dense() for head in range(captured[0].shape[-3])], 1).double()
+    place = torch.arange(reach - 1, tokens.shape[1])
+    return torch.stack([weights[..., place, place - distance].mean() for distance in range(reach)])
 
 
 @dataclass(frozen=True)
@@ -58,10 +167,10 @@ def order(scheme: Scheme, repetitions: int, generator: torch.Generator, causal: 
 
 def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     position = scheme.make(HEADS, WIDTH // HEADS, TOKENS + MOVED)
-    if isinstance(position, T5):
-        position = T5(HEADS)  # there is no mask, so both directions count
-    added = position if isinstance(position, Sinusoidal | Learned) else None
-    layer = MultiHeadAttention(
+    if isinstance(position, nn.T5):
+        position = nn.T5(HEADS)  # there is no mask, so both directions count
+    added = position.double() if isinstance(position, nn.Sinusoidal | nn.Learned) else None
+    layer = nn.MultiHeadAttention(
         WIDTH,
         HEADS,
         position=position if added is None else None,
@@ -70,7 +179,7 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     ).double()
 
     def given(x: Tensor, start: int) -> Tensor:
-        return x if added is None else added.double()(x, start)
+        return x if added is None else added(x, start)
 
     def out(x: Tensor, start: int = 0) -> Tensor:
         output: Tensor = layer(given(x, start), query_start=start)
@@ -78,11 +187,10 @@ def _changes(scheme: Scheme, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
 
     x, shuffle = torch.randn(1, TOKENS, WIDTH, dtype=torch.float64), torch.randperm(TOKENS)
     plain = out(x)
-    values = layer.v_proj(given(x, 0))
     return (
         _apart(out(x[:, shuffle]), plain[:, shuffle]),
         _apart(out(x, MOVED), plain),
-        _apart(values, layer.v_proj(x)),
+        _apart(layer.v_proj(given(x, 0)), layer.v_proj(x)),
     )
 
 
@@ -123,52 +231,30 @@ def run(setting: Setting) -> Report:
         orders = {scheme.name: order(scheme, drawn, generator) for scheme in SCHEMES}
         orders[CAUSAL] = order(SCHEMES[0], drawn, generator, causal=True)
         seeds = setting.seeds(repetitions, generator)
-        learned_by_scheme = {scheme.name: learned(setting, scheme.name, seeds) for scheme in SCHEMES}
-    length = training_task(setting, "none", 0).length
+        trainings = {scheme.name: learned(setting, scheme.name, seeds) for scheme in SCHEMES}
+    task = training_task(setting, "none", 0)
     return Report(
         "positions",
         "What does attention know of the order of its tokens, how does each scheme tell it, and does that hold for "
         "texts longer than the trained ones?",
-        (order_table(orders), length_table(learned_by_scheme, length), use_table()),
-        (
-            length_picture(learned_by_scheme),
-            profile_picture(learned_by_scheme),
-            Panel((near_picture(), slope_picture())),
-        ),
-        finding(orders, learned_by_scheme),
-        (Compared(f"{CONCEPTS}, section 6", claims(orders, learned_by_scheme)),),
-        setting.record(
-            repetitions,
-            steps=training_task(setting, "none", 0).steps,
-            trained_length=length,
-            vocabulary=training_task(setting, "none", 0).vocabulary,
-        ),
-        timing(learned_by_scheme),
+        (order_table(orders), length_table(trainings, task.length), use_table()),
+        pictures(trainings),
+        finding(orders, trainings),
+        (Compared(f"{CONCEPTS}, section 6", claims(orders, trainings)),),
+        setting.record(repetitions, steps=task.steps, trained_length=task.length, vocabulary=task.vocabulary),
+        Timing((training_times("scheme", {name: each.runs for name, each in trainings.items()}),)),
     )
 
 
 def training_task(setting: Setting, scheme: str, seed: int) -> PositionRecall:
     """What is trained: shorter if quick."""
-    length = setting.choose(full=32, quick=16)
-    return PositionRecall(
-        seed=seed,
-        steps=setting.choose(full=250, quick=45),
-        rate=setting.choose(full=1e-2, quick=2e-2),
-        rise=0.2,
-        looks=1,
-        scheme=scheme,
-        length=length,
-        longest=TIMES[-1] * length,
-        back=BACK,
-        vocabulary=16,
-        width=32,
-        heads=4,
-        batch=setting.choose(full=32, quick=16),
-    )
+    steps, rate = setting.choose(full=(250, 1e-2), quick=(45, 2e-2))
+    length, batch = setting.choose(full=(32, 32), quick=(16, 16))
+    return PositionRecall(seed, steps, rate, 0.2, 1, scheme, length, TIMES[-1] * length, batch)
 
 
 def learned(setting: Setting, scheme: str, seeds: list[int]) -> SchemeTrainings:
-    """The scheme trained with every seed, and asked at every length."""
+    """The scheme trained with every seed, and evaluated at every length."""
     runs = [train(training_task(setting, scheme, seed)) for seed in seeds]
     short, texts = training_task(setting, scheme, 0), setting.choose(full=32, quick=16)
     answers: dict[int, list[float]] = {}
@@ -186,11 +272,7 @@ def learned(setting: Setting, scheme: str, seeds: list[int]) -> SchemeTrainings:
 def order_table(orders: dict[str, OrderChanges]) -> Table:
     """What shuffling and moving change, and whether V knows positions."""
     rows: list[tuple[Cell, ...]] = [
-        (
-            name,
-            *(mean(each) for each in (learned_by_scheme.shuffled, learned_by_scheme.moved, learned_by_scheme.values)),
-        )
-        for name, learned_by_scheme in orders.items()
+        (name, *map(mean, (each.shuffled, each.moved, each.values))) for name, each in orders.items()
     ]
     title = (
         f"A layer over {TOKENS} random tokens, weights and tables as they start: relative change of its output, and of "
@@ -199,13 +281,11 @@ def order_table(orders: dict[str, OrderChanges]) -> Table:
     return Table(("scheme", "tokens shuffled", f"all moved by {MOVED}", "values"), rows, title)
 
 
-def length_table(learned_by_scheme: BySchemeTrainings, length: int) -> Table:
+def length_table(trainings: BySchemeTrainings, length: int) -> Table:
     """Right answers at the trained length and beyond."""
-    rows: list[tuple[Cell, ...]] = [
-        (name, *(each.at(times) for times in TIMES)) for name, each in learned_by_scheme.items()
-    ]
+    rows: list[tuple[Cell, ...]] = [(name, *(each.at(times) for times in TIMES)) for name, each in trainings.items()]
     columns = ("scheme", *(f"{times * length} tokens" for times in TIMES))
-    runs = len(next(iter(learned_by_scheme.values())).runs)
+    runs = len(next(iter(trainings.values())).runs)
     title = (
         f"Trained on {length} tokens to tell which token stood {BACK} places before: share of right answers at the end "
         f"of new texts (guessing: {1 / 16:.3f}), {runs} trainings"
@@ -219,30 +299,22 @@ def use_table() -> Table:
     return Table(("scheme", "enters at", "used in"), rows, "Who uses which (literature, not measured)")
 
 
-def length_picture(learned_by_scheme: BySchemeTrainings) -> Picture:
-    """Right answers against the length."""
-    lines = [
-        Line(name, list(learned_by_scheme[name].right), [learned_by_scheme[name].at(times).mean for times in TIMES])
-        for name in DRAWN
-    ]
-    return Lines(lines, "length of the text", "right answers", "Past the trained length", log_x=True)
-
-
-def profile_picture(learned_by_scheme: BySchemeTrainings) -> Picture:
-    """Mean weight against distance in the trained models."""
-    lines = [
-        Line(
-            name,
-            list(range(learned_by_scheme[name].profile.shape[1])),
-            learned_by_scheme[name].profile.mean(0).tolist(),
-        )
-        for name in DRAWN
-    ]
-    return Lines(lines, "distance i − j", "mean weight", f"Trained to look {BACK} places back")
+def pictures(trainings: BySchemeTrainings) -> tuple[Picture, ...]:
+    """Right answers against the length, mean weight against the distance, and what is fixed before training."""
+    answers, profiles = [], []
+    for name in DRAWN:
+        each = trainings[name]
+        answers.append(Line(name, list(each.right), [each.at(times).mean for times in TIMES]))
+        profiles.append(Line(name, list(range(each.profile.shape[1])), each.profile.mean(0).tolist()))
+    return (
+        Lines(answers, "length of the text", "right answers", "Past the trained length", log_x=True),
+        Lines(profiles, "distance i − j", "mean weight", f"Trained to look {BACK} places back"),
+        Panel((near_picture(), slope_picture())),
+    )
 
 
 def near_picture() -> Picture:
-    """What sinusoids say of two places, and rotations of equal queries and keys, before anything is learned.
+    """Products of sinusoidal positions, and of equal queries and keys after rotation, without any training.
 
     With the same base both are the mean of the same cosines.
     """
@@ -258,20 +330,15 @@ def near_picture() -> Picture:
 
 def slope_picture() -> Picture:
     """ALiBi's numbers for some heads."""
-    slopes = ALiBi(4).slopes.tolist()
+    distances = range(65)
     lines = [
-        Line(f"slope 1/{1 / slope:.0f}", list(range(65)), [-slope * distance for distance in range(65)])
-        for slope in slopes
+        Line(f"slope 1/{1 / slope:.0f}", list(distances), [-slope * distance for distance in distances])
+        for slope in ALiBi(4).slopes.tolist()
     ]
     return Lines(lines, "distance i − j", "added to the logit", "Fixed: ALiBi, 4 heads")
 
 
-def timing(learned_by_scheme: BySchemeTrainings) -> Timing:
-    """How long the trainings took."""
-    return Timing((training_times("scheme", {name: each.runs for name, each in learned_by_scheme.items()}),))
-
-
-def claims(orders: dict[str, OrderChanges], learned_by_scheme: BySchemeTrainings) -> tuple[Claim, ...]:
+def claims(orders: dict[str, OrderChanges], trainings: BySchemeTrainings) -> tuple[Claim, ...]:
     """What is said of positions."""
     largest = {name: float(each.shuffled.max()) for name, each in orders.items()}
     causal = mean(orders[CAUSAL].shuffled)
@@ -280,7 +347,7 @@ def claims(orders: dict[str, OrderChanges], learned_by_scheme: BySchemeTrainings
     through = [name for name in schemes if float(orders[name].values.max()) > 0]
     broken = [name for name in schemes if float(orders[name].shuffled.min()) > ZERO]
     apart = [name for name in RELATIVE if float(orders[name].moved.max()) < ZERO]
-    peaked = [name for name in schemes if learned_by_scheme[name].peak == BACK]
+    peaked = [name for name in schemes if trainings[name].peak == BACK]
     none = "corrected: a causal mask is one" if causal.low > ZERO else "confirmed"
     only = confirmed(not through, f"corrected: not of {', '.join(through)}")
     emerge = f"{len(peaked)} of {len(schemes)} look {BACK} back most"
@@ -303,14 +370,13 @@ def _all(which: list[str], of: Sequence[str]) -> tuple[str, str]:
     return f"{len(which)} of {len(of)} schemes", confirmed(not rest, f"corrected: not {others}")
 
 
-def finding(orders: dict[str, OrderChanges], learned_by_scheme: BySchemeTrainings) -> str:
+def finding(orders: dict[str, OrderChanges], trainings: BySchemeTrainings) -> str:
     """One sentence, from the numbers."""
-    able = [name for name, each in learned_by_scheme.items() if each.at(1).mean >= KNOWN]
-    lasting = [
-        name for name in able if learned_by_scheme[name].at(TIMES[-1]).mean >= KEPT * learned_by_scheme[name].at(1).mean
-    ]
+    able = [name for name, each in trainings.items() if each.at(1).mean >= KNOWN]
+    at = {name: [trainings[name].at(times).mean for times in (1, TIMES[-1])] for name in able}
+    lasting = [name for name, (near, far) in at.items() if far >= KEPT * near]
     lost = [name for name in able if name not in lasting]
-    task = next(iter(learned_by_scheme.values())).runs[0].task
+    task = next(iter(trainings.values())).runs[0].task
     assert isinstance(task, PositionRecall)
     return (
         f"Without positions a shuffled text gives the shuffled output to {float(orders['none'].shuffled.max()):.0e}, a "
