@@ -17,12 +17,13 @@ def short(value: float, digits: int = 3) -> str:
         return str(int(value))
     if abs(value) >= 1e6 or abs(value) < 1e-4:
         mantissa, _, exponent = scientific(value, digits - 1).partition("e")
-        return f"{_trimmed(mantissa)}e{exponent}"
+        return f"{trimmed(mantissa)}e{exponent}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return _trimmed(f"{value:.{decimals}f}")
+    return trimmed(f"{value:.{decimals}f}")
 
 
-def _trimmed(text: str) -> str:
+def trimmed(text: str) -> str:
+    """Without zeros at the end of its decimals."""
     return text.rstrip("0").removesuffix(".") if "." in text else text
 
 

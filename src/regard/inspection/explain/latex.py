@@ -1,6 +1,5 @@
 """An explanation as LaTeX: plain article and amsmath, any engine; arrays are cut so that they fit a page."""
 
-import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -66,8 +65,6 @@ def _array(shown: Cells) -> str:
         lines.append(" & ".join([rf"\text{{{latex_text(label)}}}", *(typeset(cell).latex for cell in row)]) + r" \\")
     return "\n".join([r"\[", rf"\begin{{array}}{{l|{'r' * shown.width}}}", *lines, r"\end{array}", r"\]"])
 
-
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~$&@:.^])")
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -137,11 +134,6 @@ _ACCENTS = {
     "\u030c": "v",
     "\u0327": "c",
 }
-
-
-def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, in a table cell too; nothing in it becomes markup, HTML or a link."""
-    return _MARKDOWN.sub(r"\\\1", visible(text))
 
 
 def latex_text(text: str) -> str:

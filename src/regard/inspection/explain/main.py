@@ -5,21 +5,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.engine.request import request
-from regard.inspection.explain.biases import bias_steps
-from regard.inspection.explain.case import Case, check_finite, check_sizes, decimals, index, labels
-from regard.inspection.explain.masks import mask_steps
-from regard.inspection.explain.normalizers import dropout_steps, normalizer_steps, output_steps, temperature_steps
+from regard import checks
+from regard.engine.request import Request, request
+from regard.inspection.explain.case import Case
+from regard.inspection.explain.logits import bias_steps, mask_steps
 from regard.inspection.explain.notation import integer, over, word
 from regard.inspection.explain.numbers import Numbers, matrix
 from regard.inspection.explain.project import Projected, input_steps, projection_steps
 from regard.inspection.explain.record import Explanation
 from regard.inspection.explain.scores import score_steps
+from regard.inspection.explain.weights import dropout_steps, normalizer_steps, output_steps, temperature_steps
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout
 from regard.spec.masks import Full, Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
+
+MOST_ROWS = 32
+MOST_WIDTH = 16
+MOST_DIGITS = 10
 
 
 def explain(
@@ -55,7 +59,7 @@ def explain(
     projected = query if isinstance(query, Projected) else None
     inputs = _inputs(query, key, value)
     with torch.no_grad():
-        asked = request(
+        call = request(
             *inputs,
             score=score,
             mask=mask,
@@ -66,20 +70,20 @@ def explain(
             query_start=query_start,
             aux=(),
         )
-        check_sizes(asked, projected)
+        _check_sizes(call, projected)
         own = projected is not None and projected.memory is None
         if own and key_tokens is None:
             key_tokens = query_tokens
         case = Case(
-            asked,
-            index("batch", batch, asked.plane.batch),
-            index("head", head, asked.plane.heads),
-            index("row", row, asked.plane.queries),
-            labels("query_tokens", query_tokens, asked.plane.queries, "x" if own else "q"),
-            labels("key_tokens", key_tokens, asked.plane.keys, "x" if own else "k"),
-            decimals(digits),
+            call,
+            _index("batch", batch, call.plane.batch),
+            _index("head", head, call.plane.heads),
+            _index("row", row, call.plane.queries),
+            _labels("query_tokens", query_tokens, call.plane.queries, "x" if own else "q"),
+            _labels("key_tokens", key_tokens, call.plane.keys, "x" if own else "k"),
+            checks.whole("digits", digits, 1, MOST_DIGITS),
         )
-        check_finite(case)
+        _check_finite(case)
         return _explanation(case, projected)
 
 
@@ -96,11 +100,70 @@ def _inputs(query: Numbers | Projected, key: Numbers | None, value: Numbers | No
     return matrix("query", query), matrix("key", key), matrix("value", value)
 
 
+def _check_sizes(call: Request, projected: Projected | None) -> None:
+    """Refuse what no reader could follow."""
+    plane = call.plane
+    for what, size in (("queries", plane.queries), ("keys", plane.keys)):
+        if not 1 <= size <= MOST_ROWS:
+            raise ValueError(
+                f"explain shows every number, for 1 to {MOST_ROWS} {what}; got {size}. "
+                "Cut the inputs, such as query[..., :8, :], or use attend for the result alone"
+            )
+    widths = {"query": call.query, "key": call.key, "value": call.value}
+    if projected is not None:
+        widths |= {"x": projected.x, "memory": projected.source}
+    widths |= {f"the score's {name}": tensor for name, tensor in call.score.parameters.items()}
+    for what, tensor in widths.items():
+        if tensor.shape[-1] > MOST_WIDTH:
+            raise ValueError(
+                f"explain shows every number of vectors up to width {MOST_WIDTH}; {what} has {tensor.shape[-1]}. "
+                "Project to fewer dimensions, or use attend for the result alone"
+            )
+
+
+def _check_finite(case: Case) -> None:
+    """Refuse NaN and infinities, but for a score or bias of −inf, which hides its pair."""
+    for name, tensor in (("query", case.query), ("key", case.key), ("value", case.value)):
+        bad = (~tensor.isfinite()).nonzero()
+        if len(bad):
+            at, column = bad[0].tolist()
+            raise ValueError(
+                f"explain needs finite numbers, got {float(tensor[at, column])} in {name} at row {at}, column {column}"
+            )
+    logits = case.stages.logits
+    bad = (~logits.isfinite()).nonzero()
+    if len(bad):
+        at, column = bad[0].tolist()
+        raise ValueError(
+            f"explain needs finite numbers, the logit of query {at} and key {column} is {float(logits[at, column])}; "
+            "scale the inputs down"
+        )
+
+
+def _index(name: str, value: object, size: int) -> int:
+    """A number from 0 to size − 1."""
+    index = checks.whole(name, value)
+    if not 0 <= index < size:
+        raise ValueError(f"{name} must be 0 to {size - 1}, got {index}")
+    return index
+
+
+def _labels(name: str, tokens: Sequence[str] | None, size: int, letter: str) -> tuple[str, ...]:
+    """The tokens, or numbered names where there are none."""
+    if tokens is None:
+        return tuple(f"{letter}{index}" for index in range(size))
+    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+        raise TypeError(f"{name} must be a list of strings, one per row")
+    if len(tokens) != size:
+        raise ValueError(f"{name} must name each of the {size} rows, got {len(tokens)}")
+    return tuple(tokens)
+
+
 def _explanation(case: Case, projected: Projected | None) -> Explanation:
-    asked = case.asked
+    call = case.request
     steps = input_steps(case) if projected is None else projection_steps(case, projected)
-    steps += score_steps(case, asked.score)
-    name = word("S") if asked.bias is None else word("L")
+    steps += score_steps(case, call.score)
+    name = word("S") if call.bias is None else word("L")
     steps += bias_steps(case) + mask_steps(case, name)
     heated = temperature_steps(case, name)
     steps += heated + normalizer_steps(case, over(name, word("τ", r"\tau")) if heated else name)
@@ -111,8 +174,8 @@ def _explanation(case: Case, projected: Projected | None) -> Explanation:
         notes=tuple(_notes(case, projected)),
         row_label=case.queries[case.row],
         steps=tuple(steps),
-        weights=case.over_pairs("A", case.pairs(case.stages.weights), case.visible),
-        output=case.matrix("O", case.pick(case.stages.output).to(asked.query.dtype), case.queries),
+        weights=case.over_pairs("A", case.stages.weights, hide=True),
+        output=case.matrix("O", case.stages.output.to(call.query.dtype), case.queries),
         digits=case.digits,
     )
 
@@ -123,19 +186,19 @@ def _count(number: int, one: str, many: str) -> str:
 
 def _notes(case: Case, projected: Projected | None) -> list[str]:
     """What a reader must know before the first number."""
-    asked = case.asked
-    parts = [f"score {asked.score!r}", f"normalizer {asked.normalizer!r}"]
-    if type(asked.mask) is not Full:
-        parts.append(f"mask {asked.mask!r}")
-    if asked.bias is not None:
-        parts.append(f"bias {asked.bias!r}")
-    if asked.dropout is not None:
-        parts.append(f"dropout {asked.dropout!r}")
+    call = case.request
+    parts = [f"score {call.score!r}", f"normalizer {call.normalizer!r}"]
+    if type(call.mask) is not Full:
+        parts.append(f"mask {call.mask!r}")
+    if call.bias is not None:
+        parts.append(f"bias {call.bias!r}")
+    if call.dropout is not None:
+        parts.append(f"dropout {call.dropout!r}")
     notes = [", ".join(parts) + "."]
-    if asked.plane.batch > 1 or asked.plane.heads > 1:
-        shared = "" if asked.plane.group == 1 else f"; {asked.plane.group} query heads share each key head"
+    if call.plane.batch > 1 or call.plane.heads > 1:
+        shared = "" if call.plane.group == 1 else f"; {call.plane.group} query heads share each key head"
         notes.append(
-            f"Shown are batch row {case.batch} of {asked.plane.batch} and head {case.head} of {asked.plane.heads}, "
+            f"Shown are batch row {case.batch} of {call.plane.batch} and head {case.head} of {call.plane.heads}, "
             f"counted from 0{shared}."
         )
     if projected is not None:
@@ -143,10 +206,10 @@ def _notes(case: Case, projected: Projected | None) -> list[str]:
             "Tokens are rows, so Q = X·W_Q; where they are written as columns, Q = W_Q·X, the matrices are transposed. "
             "For identity matrices the two agree."
         )
-    positional = asked.score.positional or asked.mask.positional or (asked.bias is not None and asked.bias.positional)
+    positional = call.score.positional or call.mask.positional or (call.bias is not None and call.bias.positional)
     if positional and case.i[0] != case.j[0]:
         notes.append(f"The first query stands at position {integer(case.i[0])}, the first key at {integer(case.j[0])}.")
-    kind = str(asked.dtype).removeprefix("torch.")
+    kind = str(call.dtype).removeprefix("torch.")
     notes.append(
         f"Computed in {kind}, shown to {_count(case.digits, 'decimal', 'decimals')}: arithmetic with the numbers "
         "as shown may differ in the last one."

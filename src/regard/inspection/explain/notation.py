@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from regard.inspection.number import nonfinite, scientific, trimmed
+
 # How loosely a formula binds, which decides where brackets are needed.
 ATOM, PRODUCT, SUM, NEGATIVE = range(4)
 MOST_TERMS = 8  # of a sum that are written out; of more, the first ones and the last
@@ -27,14 +29,13 @@ def decimal(value: float, digits: int) -> str:
     `0.5` is a half, `0.5000` is a number near it.
     """
     if not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return nonfinite(value)
     if value == 0:
         return "0"
     if not 10.0**-digits <= abs(value) < 1e6 and not _is_exact(value, digits):
-        mantissa, exponent = f"{value:.{max(digits - 1, 0)}e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
+        return scientific(value, max(digits - 1, 0))
     fixed = f"{value:.{digits}f}"
-    return _trimmed(fixed) if _is_exact(value, digits) else fixed
+    return trimmed(fixed) if _is_exact(value, digits) else fixed
 
 
 def _is_exact(value: float, digits: int) -> bool:
@@ -42,19 +43,11 @@ def _is_exact(value: float, digits: int) -> bool:
     return abs(value - round(value, digits)) <= min(1e-6 * abs(value), 10.0**-digits / 100) and abs(value) < 1e15
 
 
-def _trimmed(text: str) -> str:
-    return text.rstrip("0").removesuffix(".") if "." in text else text
-
-
 def column(values: Iterable[float | None], digits: int) -> list[str]:
     """Numbers that stand together share their decimals, except zeros; a hidden pair is `hidden`."""
     texts = ["hidden" if value is None else decimal(value, digits) for value in values]
-    places = max((_places(text) for text in texts), default=0)
+    places = max((len(text.partition(".")[2]) for text in texts if "e" not in text), default=0)
     return [_padded(text, places) for text in texts]
-
-
-def _places(text: str) -> int:
-    return 0 if "e" in text else len(text.partition(".")[2])
 
 
 def _padded(text: str, places: int) -> str:

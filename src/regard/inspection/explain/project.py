@@ -62,33 +62,25 @@ def project(x: Numbers, w_query: Numbers, w_key: Numbers, w_value: Numbers, memo
         matrix("w_value", w_value),
         None if memory is None else matrix("memory", memory),
     )
-    for name, tokens, weights in (
-        ("w_query", ("x", projected.x), projected.w_query),
-        ("w_key", _source(projected), projected.w_key),
-        ("w_value", _source(projected), projected.w_value),
-    ):
-        _check(name, *tokens, weights)
+    source = "x" if memory is None else "memory"
+    _check("x", projected.x, "w_query", projected.w_query)
+    _check(source, projected.source, "w_key", projected.w_key)
+    _check(source, projected.source, "w_value", projected.w_value)
     return projected
 
 
-def _source(projected: Projected) -> tuple[str, Tensor]:
-    return ("x", projected.x) if projected.memory is None else ("memory", projected.memory)
-
-
-def _check(name: str, of: str, tokens: Tensor, weights: Tensor) -> None:
-    for each, tensor in ((of, tokens), (name, weights)):
-        is_float(each, tensor)
+def _check(of: str, tokens: Tensor, name: str, weights: Tensor) -> None:
+    """Refuse a matrix that does not fit the tokens."""
+    is_float(of, tokens)
+    is_float(name, weights)
     same_kind({of: tokens, name: weights})
     if not 2 <= tokens.ndim <= 4:
         raise ValueError(f"{of} must have one row per token, (length, width), got shape {shape(tokens)}")
     if weights.ndim not in (2, 3):
         raise ValueError(f"{name} must be a matrix (width of {of}, d), or one per head, got shape {shape(weights)}")
     if tokens.shape[-1] != weights.shape[-2]:
-        hint = (
-            "; tokens are rows, so it multiplies from the right: transpose it"
-            if (tokens.shape[-1] == weights.shape[-1])
-            else ""
-        )
+        fits = tokens.shape[-1] == weights.shape[-1]
+        hint = "; tokens are rows, so it multiplies from the right: transpose it" if fits else ""
         raise ValueError(
             f"{name} must have {tokens.shape[-1]} rows, one per column of {of} {shape(tokens)}, "
             f"got shape {shape(weights)}{hint}"
@@ -103,35 +95,27 @@ def _check(name: str, of: str, tokens: Tensor, weights: Tensor) -> None:
 def projection_steps(case: Case, projected: Projected) -> list[Step]:
     """The embeddings and the three products."""
     x, source = _of(case, projected.x), _of(case, projected.source, key_side=True)
-    own = projected.memory is None
-    row = case.row if own else 0
-    inputs = (case.matrix("X", x, case.queries),) + (() if own else (case.matrix("M", source, case.keys),))
-    steps = [
-        Step(
-            "Embeddings",
-            None,
-            "One row per token." if own else "One row per token: X asks, the memory M answers.",
-            inputs,
-        )
-    ]
-    letter = "X" if own else "M"
-    for title, what, origin, rows, at, tokens, weights, result in (
-        ("Queries", "Q", "X", case.queries, case.row, x, projected.w_query, case.query),
-        ("Keys", "K", letter, case.keys, row, source, projected.w_key, case.key),
-        ("Values", "V", letter, case.keys, row, source, projected.w_value, case.value),
+    steps = [Step("Embeddings", None, "One row per token.", (case.matrix("X", x, case.queries),))]
+    letter, row = "X", case.row
+    if projected.memory is not None:
+        tables = (*steps[0].tables, case.matrix("M", source, case.keys))
+        steps = [Step("Embeddings", None, "One row per token: X asks, the memory M answers.", tables)]
+        letter, row = "M", 0
+    looks_for = "What each token looks for: its row of X times the matrix W_Q."
+    offers, hands_over = "What each token offers to be found by.", "What each token hands over when it is found."
+    for title, sentence, name, origin, rows, at, tokens, weights, result in (
+        ("Queries", looks_for, "Q", "X", case.queries, case.row, x, projected.w_query, case.query),
+        ("Keys", offers, "K", letter, case.keys, row, source, projected.w_key, case.key),
+        ("Values", hands_over, "V", letter, case.keys, row, source, projected.w_value, case.value),
     ):
-        weight = _of(case, weights, key_side=what != "Q").to(case.asked.dtype)
+        weight = _of(case, weights, key_side=name != "Q").to(case.request.dtype)
         steps.append(
             Step(
                 title,
-                word(f"{what} = {origin}·W_{what}", f"{what} = {origin} W_{what}"),
-                {
-                    "Q": "What each token looks for: its row of X times the matrix W_Q.",
-                    "K": "What each token offers to be found by.",
-                    "V": "What each token hands over when it is found.",
-                }[what],
-                (case.matrix(f"W_{what}", weight), case.matrix(what, result, rows)),
-                case.matrix_row(rows, at, tokens.to(case.asked.dtype), weight, result),
+                word(f"{name} = {origin}·W_{name}", f"{name} = {origin} W_{name}"),
+                sentence,
+                (case.matrix(f"W_{name}", weight), case.matrix(name, result, rows)),
+                case.matrix_row(rows, at, tokens.to(case.request.dtype), weight, result),
             )
         )
     return steps
@@ -150,6 +134,6 @@ def input_steps(case: Case) -> list[Step]:
 def _of(case: Case, tensor: Tensor, *, key_side: bool = False) -> Tensor:
     """The (rows, columns) of this batch row and head."""
     tensor = tensor[(None,) * (4 - tensor.ndim)]
-    head = case.head // case.asked.plane.group if key_side else case.head
+    head = case.head // case.request.plane.group if key_side else case.head
     batch = case.batch if tensor.shape[0] > 1 else 0
     return tensor[batch, head if tensor.shape[1] > 1 else 0]

@@ -75,7 +75,7 @@ class Explanation:
 
     def markdown(self) -> str:
         """GitHub's Markdown, with tables."""
-        from regard.inspection.explain.markdown import markdown
+        from regard.inspection.explain.text import markdown
 
         return markdown(self)
 

@@ -1,5 +1,6 @@
-"""An explanation for the terminal: aligned tables, side by side where they fit, and worked lines that wrap."""
+"""An explanation as text for a terminal and as Markdown, whose arithmetic is code and needs no extension."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ _INDENT = "   "
 _GAP = "    "
 _NARROWEST = 40
 _LONGEST_LABEL = 20
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~$&@:.^])")
 
 
 def text(explanation: Explanation, width: int = 100) -> str:
@@ -126,3 +128,43 @@ def cells(matrix: Matrix, digits: int) -> Cells:
     texts = column([value for row in matrix.values for value in row], digits)
     rows = [texts[at * width : (at + 1) * width] for at in range(len(matrix.values))]
     return Cells(matrix.name, matrix.rows or [""] * len(rows), matrix.columns, rows)
+
+
+def markdown(explanation: Explanation) -> str:
+    """One second-level heading for the whole, a third-level heading per step."""
+    parts = [f"## {_escaped(explanation.title)}"]
+    parts.append("\n".join(f"- {_escaped(note)}" for note in explanation.notes))
+    parts[-1] += f"\n- Worked out below: the query {markdown_text(explanation.row_label)}."
+    for index, step in enumerate(explanation.steps, 1):
+        parts += _markdown_step(index, step, explanation.digits)
+    return "\n\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Sentences of our own: markup characters in them come from the names of parts, such as `<2×2 float64>`."""
+    return "".join("\\" + each if each in "\\`*_<>|[]&$~" else each for each in text)
+
+
+def _markdown_step(index: int, step: Step, digits: int) -> list[str]:
+    parts = [f"### {index}. {_escaped(step.title)}"]
+    if step.formula is not None:
+        parts.append(f"`{step.formula.text}`")
+    parts.append(_escaped(step.sentence))
+    parts += [_markdown_table(table, digits) for table in step.tables]
+    if step.worked:
+        parts.append("\n".join(f"- {markdown_text(each.label)}: `{each.math.text}`" for each in step.worked))
+    return parts
+
+
+def _markdown_table(matrix: Matrix, digits: int) -> str:
+    shown = cells(matrix, digits)
+    headings = [markdown_text(label) for label in shown.columns] or [" "] * shown.width
+    lines = [[_escaped(shown.name.text) or " ", *headings], ["---", *["---:"] * shown.width]]
+    for label, row in zip(shown.rows, shown.values, strict=True):
+        lines.append([markdown_text(label) or " ", *(typeset(cell).text for cell in row)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, in a table cell too; nothing in it becomes markup, HTML or a link."""
+    return _MARKDOWN.sub(r"\\\1", visible(text))
