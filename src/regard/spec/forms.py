@@ -1,7 +1,7 @@
 """Forms: what a score or a bias lowers to, so that any rectangle of the plane can be computed on its own.
 
 A form is a list of operands (tensors and how a rectangle cuts them) and a differentiable function of the
-cut operands. Engines cut, evaluate and collect gradients; they never look inside.
+cut operands. Engines cut the operands, evaluate the function and collect gradients.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from regard.checks import dtype, is_tensor, shape
 from regard.spec.plane import Pairs
 
 Axis = Literal["query", "key", "pair", "offset", "whole", "captured"]
+ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,228 +49,176 @@ class Operand:
         return tensor
 
 
+@dataclass(frozen=True, eq=False)
 class Form:
-    """Operands and the function over them; `evaluate` gets the operands as cut for `pairs`.
+    """Operands and a function of (pairs, visible, operands as cut for `pairs`).
 
-    `visible` is None where all pairs are; only functions that may misbehave on hidden pairs need it.
+    `evaluate` gives values that broadcast to (batch, kv head, group, query, key). `visible` is None where all pairs
+    are; only functions that may misbehave on hidden pairs need it. `tile_width` is the count of numbers held per pair
+    while a rectangle is evaluated. With `hides`, a value of −inf hides the pair. `flops` counts the operations in
+    matrix products for one batch row and head of a rectangle.
     """
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """The tensors the form depends on."""
-        raise NotImplementedError
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        """Values for the rectangle; broadcasts to (batch, kv head, group, query, key)."""
-        raise NotImplementedError
-
-    @property
-    def tile_width(self) -> int:
-        """Numbers held per pair while a rectangle is evaluated."""
-        return 1
-
-    @property
-    def hides(self) -> bool:
-        """Whether it may give −inf on purpose, which hides the pair."""
-        return False
-
-    def flops(self, pairs: Pairs) -> int:
-        """Operations in matrix products for one lane (batch row and head) of the rectangle."""
-        return 0
+    operands: tuple[Operand, ...]
+    evaluate: Callable[[Pairs, Tensor | None, tuple[Tensor, ...]], Tensor]
+    tile_width: int = 1
+    hides: bool = False
+    flops: Callable[[Pairs], int] = lambda pairs: 0
 
 
-@dataclass(frozen=True, eq=False)
-class Product(Form):
+# Scores
+
+
+def product_form(query: Tensor, key: Tensor) -> Form:
     """q′ · k′."""
-
-    query: Tensor
-    key: Tensor
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return Operand(self.query, "query"), Operand(self.key, "key")
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        return rows_times_keys(cut[0], cut[1])
-
-    def flops(self, pairs: Pairs) -> int:
-        return 2 * pairs.area * self.key.shape[-1]
+    return Form(
+        (Operand(query, "query"), Operand(key, "key")),
+        lambda pairs, visible, cut: rows_times_keys(*cut),
+        flops=lambda pairs: 2 * pairs.area * key.shape[-1],
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class Sum(Form):
+def additive_form(query: Tensor, key: Tensor, v: Tensor, activation: Callable[[Tensor], Tensor]) -> Form:
     """v · φ(a + b), a per query and b per key. `v` is (hidden,) or (kv head, group, hidden)."""
 
-    query: Tensor
-    key: Tensor
-    v: Tensor
-    activation: Callable[[Tensor], Tensor]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return Operand(self.query, "query"), Operand(self.key, "key"), Operand(self.v, "whole")
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+    def evaluate(pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         a, b, v = cut
-        hidden = self.activation(a.unsqueeze(-2) + b.unsqueeze(-3))
+        hidden = activation(a.unsqueeze(-2) + b.unsqueeze(-3))
         # row by row: over all pairs at once, the gradient of v would be one long sum, which loses digits
         return (hidden @ v.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)
 
-    @property
-    def tile_width(self) -> int:
-        return max(1, self.query.shape[-1])
+    return Form(
+        (Operand(query, "query"), Operand(key, "key"), Operand(v, "whole")),
+        evaluate,
+        max(1, query.shape[-1]),
+        flops=lambda pairs: 2 * pairs.area * query.shape[-1],
+    )
 
-    def flops(self, pairs: Pairs) -> int:
-        return 2 * pairs.area * self.query.shape[-1]
 
-
-@dataclass(frozen=True, eq=False)
-class RelativeProduct(Form):
+def relative_form(content: Tensor, place: Tensor, key: Tensor, table: Tensor) -> Form:
     """content · k + place · r(i − j): `table` is (…, 2·reach + 1, width), offsets are clipped to it."""
+    operands = Operand(content, "query"), Operand(place, "query"), Operand(key, "key"), Operand(table, "offset")
+    reach = operands[-1].reach
 
-    content: Tensor
-    place: Tensor
-    key: Tensor
-    table: Tensor
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (
-            Operand(self.content, "query"),
-            Operand(self.place, "query"),
-            Operand(self.key, "key"),
-            Operand(self.table, "offset"),
-        )
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+    def evaluate(pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
         content, place, key, table = cut
-        reach = Operand(self.table, "offset").reach
         by_offset = place @ table.mT
-        index = (pairs.i - pairs.j).clamp(-reach, reach) + (reach - pairs.offset_span(reach)[0])
+        index = _table_index(pairs, reach)
         size = (*by_offset.shape[:-1], index.shape[-1])
         return rows_times_keys(content, key) + by_offset.gather(-1, index.expand(size))
 
-    @property
-    def tile_width(self) -> int:
-        return 2
-
-    def flops(self, pairs: Pairs) -> int:
-        first, last = pairs.offset_span(Operand(self.table, "offset").reach)
+    def flops(pairs: Pairs) -> int:
+        first, last = pairs.offset_span(reach)
         rows: int = pairs.rows.stop - pairs.rows.start
-        return 2 * self.key.shape[-1] * (pairs.area + rows * (last - first))
+        return 2 * key.shape[-1] * (pairs.area + rows * (last - first))
+
+    return Form(operands, evaluate, 2, flops=flops)
 
 
-@dataclass(frozen=True, eq=False)
-class FormulaForm(Form):
+def formula_form(
+    formula: Callable[[Tensor, Tensor, Pairs], Tensor], query: Tensor, key: Tensor, captured: tuple[Tensor, ...]
+) -> Form:
     """A score that has its formula alone; `captured` are the tensors it holds that need gradients."""
-
-    formula: Callable[[Tensor, Tensor, Pairs], Tensor]
-    query: Tensor
-    key: Tensor
-    captured: tuple[Tensor, ...]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        captured = (Operand(tensor, "captured") for tensor in self.captured)
-        return Operand(self.query, "query"), Operand(self.key, "key"), *captured
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        return self.formula(cut[0], cut[1], pairs)
-
-    @property
-    def tile_width(self) -> int:
-        return 2
-
-    @property
-    def hides(self) -> bool:
-        return True
-
-    def flops(self, pairs: Pairs) -> int:
-        return 2 * pairs.area * self.key.shape[-1]
+    return Form(
+        (Operand(query, "query"), Operand(key, "key"), *(Operand(tensor, "captured") for tensor in captured)),
+        lambda pairs, visible, cut: formula(cut[0], cut[1], pairs),
+        2,
+        hides=True,
+        flops=lambda pairs: 2 * pairs.area * key.shape[-1],
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class Capped(Form):
+def capped_form(form: Form, cap: float) -> Form:
     """cap · tanh(form / cap)."""
 
-    form: Form
-    cap: float
+    def evaluate(pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        return cap * torch.tanh(_zero_hidden(form.evaluate(pairs, visible, cut), visible) / cap)
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return self.form.operands
-
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        return self.cap * torch.tanh(_shown(self.form.evaluate(pairs, visible, cut), visible) / self.cap)
-
-    @property
-    def tile_width(self) -> int:
-        return self.form.tile_width + 1
-
-    def flops(self, pairs: Pairs) -> int:
-        return self.form.flops(pairs)
+    return Form(form.operands, evaluate, form.tile_width + 1, flops=form.flops)
 
 
-@dataclass(frozen=True, eq=False)
-class Function(Form):
+def modified_form(form: Form, fn: ScoreFunction, captured: tuple[Tensor, ...]) -> Form:
     """A user's function of (score, b, h, i, j); `captured` are the tensors it closes over that need gradients."""
 
-    form: Form
-    fn: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-    captured: tuple[Tensor, ...]
+    def evaluate(pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
+        score = form.evaluate(pairs, visible, cut[: len(form.operands)])
+        return called(fn, _zero_hidden(score, visible), pairs)
 
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (*self.form.operands, *(Operand(tensor, "captured") for tensor in self.captured))
+    operands = (*form.operands, *(Operand(tensor, "captured") for tensor in captured))
+    return Form(operands, evaluate, form.tile_width + 2, hides=True, flops=form.flops)
 
-    def evaluate(self, pairs: Pairs, visible: Tensor | None, cut: tuple[Tensor, ...]) -> Tensor:
-        inner = cut[: len(cut) - len(self.captured)]
-        score = _shown(self.form.evaluate(pairs, visible, inner), visible)
-        return called(self.fn, score, pairs)
 
-    @property
-    def tile_width(self) -> int:
-        return self.form.tile_width + 2
+# Biases
 
-    @property
-    def hides(self) -> bool:
-        return True
 
-    def flops(self, pairs: Pairs) -> int:
-        return self.form.flops(pairs)
+def dense_form(tensor: Tensor) -> Form:
+    """The tensor itself, cut."""
+    return Form((Operand(tensor, "pair"),), lambda pairs, visible, cut: cut[0])
+
+
+def slope_form(slopes: Tensor) -> Form:
+    """−slope · |i − j|."""
+    return Form((Operand(slopes, "whole"),), lambda pairs, visible, cut: -cut[0] * (pairs.i - pairs.j).abs())
+
+
+def offset_form(table: Tensor) -> Form:
+    """table[clip(i − j) + reach]; the table is (…, 2·reach + 1, 1)."""
+    operand = Operand(table, "offset")
+    return Form(
+        (operand,),
+        lambda pairs, visible, cut: gather_heads(cut[0].squeeze(-1), _table_index(pairs, operand.reach)),
+    )
+
+
+def values_form(values: Callable[[Pairs], Tensor], captured: tuple[Tensor, ...], precision: torch.dtype) -> Form:
+    """A bias that has its definition alone; `captured` are the tensors it holds that need gradients."""
+    operands = tuple(Operand(tensor, "captured") for tensor in captured)
+    return Form(operands, lambda pairs, visible, cut: values(pairs).to(precision))
+
+
+def gather_heads(table: Tensor, index: Tensor) -> Tensor:
+    """(kv head or 1, group or 1, entries) at (query, key) or (batch, 1, 1, query, key) indices."""
+    if index.ndim == 2:
+        return table[:, :, index]
+    return table[:, :, index[:, 0, 0]].movedim(2, 0)
+
+
+def _table_index(pairs: Pairs, reach: int) -> Tensor:
+    """The entry of each pair in an offset table as cut for these pairs."""
+    return (pairs.i - pairs.j).clamp(-reach, reach) + (reach - pairs.offset_span(reach)[0])
 
 
 def called(fn: Callable[..., object], score: Tensor, pairs: Pairs) -> Tensor:
     """What a user's function of (score, b, h, i, j) returns, in the precision of the scores."""
-    given = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
-    if not isinstance(given, Tensor | int | float) or isinstance(given, bool):
+    result = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
+    if not isinstance(result, Tensor | int | float) or isinstance(result, bool):
         raise TypeError(
-            f"Modified's function must return the new scores as a tensor, got {type(given).__name__}; "
+            f"Modified's function must return the new scores as a tensor, got {type(result).__name__}; "
             "end it with a return, and use torch's operations"
         )
-    found = answer("Modified's function", given, score.dtype, score.device)
-    if not found.is_floating_point():
-        hint = "to hide pairs use masks.Where" if found.dtype == torch.bool else "convert it with .to(score.dtype)"
-        raise TypeError(f"Modified's function must return floating-point numbers, got {dtype(found)}; {hint}")
-    sizes = zip(reversed(found.shape), reversed(score.shape), strict=False)
-    if found.ndim > score.ndim or any(size not in (1, wanted) for size, wanted in sizes):
+    new = answer("Modified's function", result, score.dtype, score.device)
+    if not new.is_floating_point():
+        hint = "to hide pairs use masks.Where" if new.dtype == torch.bool else "convert it with .to(score.dtype)"
+        raise TypeError(f"Modified's function must return floating-point numbers, got {dtype(new)}; {hint}")
+    sizes = zip(reversed(new.shape), reversed(score.shape), strict=False)
+    if new.ndim > score.ndim or any(size not in (1, full) for size, full in sizes):
         raise ValueError(
             f"Modified's function must return one number per pair, (batch, kv head, group, query, key) = "
-            f"{shape(score)}, got {shape(found)}; use elementwise operations on score, b, h, i, j"
+            f"{shape(score)}, got {shape(new)}; use elementwise operations on score, b, h, i, j"
         )
-    return found.to(score.dtype).expand(score.shape)
+    return new.to(score.dtype).expand(score.shape)
 
 
-def answer(name: str, found: object, precision: torch.dtype, device: torch.device) -> Tensor:
-    """What a user's function gave, as a dense tensor on `device`; a number as one of `precision`."""
-    if not isinstance(found, Tensor):
-        return torch.as_tensor(found, dtype=precision, device=device)
-    if is_tensor(f"the result of {name}", found).is_meta:
+def answer(name: str, result: object, precision: torch.dtype, device: torch.device) -> Tensor:
+    """The result of a user's function as a dense tensor on `device`; a number becomes one of `precision`."""
+    if not isinstance(result, Tensor):
+        return torch.as_tensor(result, dtype=precision, device=device)
+    if is_tensor(f"the result of {name}", result).is_meta:
         raise ValueError(f"the result of {name} is on the device meta, which holds shapes but no numbers")
-    return found.to(device)
+    return result.to(device)
 
 
-def _shown(score: Tensor, visible: Tensor | None) -> Tensor:
+def _zero_hidden(score: Tensor, visible: Tensor | None) -> Tensor:
     """0 for hidden pairs: what a function does with them must not come back as 0 · NaN in its gradient."""
     return score if visible is None else torch.where(visible, score, 0.0)
 

@@ -4,7 +4,7 @@ import copy
 import inspect
 import operator
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -64,17 +64,19 @@ class Part:
     def _sliced(self, selection: Selection, axes: Mapping[str, Axes] | None) -> Self:
         if axes is None and selection.lanes:
             raise CannotSliceError(f"{self!r} does not declare the `axes` of its tensors, so it has no single head")
-        held = self.held
-        new = {name: self._sliced_value(name, value, selection, axes or {}) for name, value in held.items()}
-        changed = {name: value for name, value in new.items() if value is not held[name]}
+        changed = {}
+        for name, value in self.held.items():
+            new = self._sliced_value(name, value, selection, axes or {})
+            if new is not value:
+                changed[name] = new
         if not changed:
             return self
         if "__dataclass_fields__" in vars(type(self)):
             return replace(self, **changed)  # type: ignore[type-var]
-        own = copy.copy(self)
+        part = copy.copy(self)
         for name, value in changed.items():
-            object.__setattr__(own, name, value)
-        return own
+            object.__setattr__(part, name, value)
+        return part
 
     def _sliced_value(self, name: str, value: Any, selection: Selection, axes: Mapping[str, Axes]) -> Any:
         if isinstance(value, Part):
@@ -92,8 +94,7 @@ class Part:
     def held(self) -> dict[str, Any]:
         """What it is made of, by name: the fields of a dataclass, and attributes that an `__init__` of its own sets."""
         kind = type(self)
-        made = hasattr(kind, "__dataclass_fields__")
-        names = [field.name for field in fields(kind)] if made else []  # type: ignore[arg-type]
+        names = list(getattr(kind, "__dataclass_fields__", ()))
         if "__dataclass_fields__" not in kind.__dict__:
             named = {*names, *(name for one in kind.__mro__ for name in vars(one))}  # of a class: cached properties
             names += [name for name in vars(self) if name not in named]
@@ -110,10 +111,10 @@ class Part:
     @cached_property
     def contents(self) -> tuple[Any, ...] | None:
         """The type and contents as a key, if all of it is numbers and parts of numbers: such a part never changes."""
-        made = type(self).__dict__.get("__dataclass_params__")
-        if made is None or not made.frozen:
+        decorated = type(self).__dict__.get("__dataclass_params__")
+        if decorated is None or not decorated.frozen:
             return None  # it may change
-        found: list[Any] = [type(self)]
+        contents: list[Any] = [type(self)]
         for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
             value = getattr(self, name)
             if isinstance(value, Part):
@@ -122,19 +123,17 @@ class Part:
                     return None
             elif value is not None and not isinstance(value, (int, float, str)):
                 return None
-            found.append(value)
-        return tuple(found)
+            contents.append(value)
+        return tuple(contents)
 
     def __repr__(self) -> str:
-        known, shown = getattr(self, "__dataclass_fields__", {}), []
+        fields, arguments = getattr(self, "__dataclass_fields__", {}), []
         for name, value in self.held.items():
-            if name not in known:
-                shown.append(f"{name}={_text(value)}")
-            elif known[name].default is MISSING:
-                shown.append(_text(value))
-            elif not _same(value, known[name].default):
-                shown.append(f"{name}={_text(value)}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+            if name in fields and fields[name].default is MISSING:
+                arguments.append(_text(value))
+            elif name not in fields or not _same(value, fields[name].default):
+                arguments.append(f"{name}={_text(value)}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.spec import masks
 from regard.spec.masks import Mask
-from regard.spec.masks.convert import RowBlocks
 from regard.spec.masks.extent import query_span
+from regard.spec.masks.functions import FlexBlocks
 from regard.spec.plane import Pairs, Plane
 
 small = st.integers(-4, 12)
@@ -78,7 +78,7 @@ def row_blocks(draw: DrawFn, plane: Plane) -> Mask:
     rows, columns = (max(1, -(-end // side)) for end, side in zip((plane.queries, plane.keys), size, strict=True))
     lead = (draw(st.sampled_from([1, plane.batch])), draw(st.sampled_from([1, plane.heads])))
     kinds = table(draw, *lead, rows, columns).to(torch.int8) + table(draw, *lead, rows, columns).to(torch.int8)
-    return RowBlocks(size, kinds, draw(st.sampled_from(FUNCTIONS)), (plane.queries, plane.keys))
+    return FlexBlocks(size, kinds, draw(st.sampled_from(FUNCTIONS)), (plane.queries, plane.keys))
 
 
 FUNCTIONS: list[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = [

@@ -7,8 +7,8 @@ import torch
 
 from regard.spec import masks
 from regard.spec.masks import Mask
-from regard.spec.masks.convert import RowBlocks
 from regard.spec.masks.extent import Extent, plane_of, query_span, starts_of
+from regard.spec.masks.functions import FlexBlocks
 from regard.spec.plane import Plane
 
 table = torch.ones(2, 3, 5, 7, dtype=torch.bool)
@@ -27,7 +27,7 @@ table = torch.ones(2, 3, 5, 7, dtype=torch.bool)
         (masks.Blocks(4, table), Extent(2, 3, 20, 28)),
         (masks.Dense(table), Extent(2, 3, 5, 7)),
         (masks.Dense(table[:, :1, :1]), Extent(2, 1, 0, 7)),
-        (RowBlocks((2, 4), table.to(torch.int8), lambda b, h, i, j: i == j, (9, 27)), Extent(2, 3, 9, 27)),
+        (FlexBlocks((2, 4), table.to(torch.int8), lambda b, h, i, j: i == j, (9, 27)), Extent(2, 3, 9, 27)),
         (masks.Causal() & ~masks.Lengths([3, 5]) | masks.Dense(table[0]), Extent(2, 3, 5, 7)),
     ],
 )

@@ -9,8 +9,7 @@ from regard.engine.native.call import Inputs, NativeCall, NotFiniteError
 from regard.engine.native.library import NOT_FINITE, Call, Strided, address, plain, run_kernel
 from regard.engine.tiled.engine import gradient_graph
 from regard.engine.tiled.tiles import Logits, Rows, Schedule, TiledCall
-from regard.spec.biases.base import DenseForm, OffsetForm, SlopeForm
-from regard.spec.forms import Capped, Form, Product, Sum
+from regard.spec.forms import Form, additive_form, capped_form, dense_form, offset_form, product_form, slope_form
 from regard.spec.normalizers import Softmax
 from regard.spec.scores.base import ACTIVATIONS
 
@@ -169,21 +168,21 @@ def gradient_graph_of(
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     with torch.enable_grad():
         q, k = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)), key.to(dtype).unsqueeze(2)
-        form: Form = Product(q * native.scale, k)
+        form = product_form(q * native.scale, k)
         if native.phi is not None and weights is not None:
             v = weights.view(plane.kv_heads, plane.group, weights.shape[-1]) * native.scale
-            form = Sum(q, k, v, ACTIVATIONS[native.phi])
+            form = additive_form(q, k, v, ACTIVATIONS[native.phi])
         if native.cap:
-            form = Capped(form, native.cap)
+            form = capped_form(form, native.cap)
         biases: list[Form] = []
         if native.slopes is not None:
-            biases.append(SlopeForm(native.slopes.to(dtype).view(plane.kv_heads, plane.group, 1, 1)))
+            biases.append(slope_form(native.slopes.to(dtype).view(plane.kv_heads, plane.group, 1, 1)))
         if table is not None:
             turned = table.flip(1)
             split = turned[None] if len(table) == 1 else turned.view(plane.kv_heads, plane.group, table.shape[1])
-            biases.append(OffsetForm(split.unsqueeze(-1)))
+            biases.append(offset_form(split.unsqueeze(-1)))
         if dense is not None:
-            biases.append(DenseForm(dense))
+            biases.append(dense_form(dense))
         logits = Logits(
             score=form,
             biases=tuple(biases),

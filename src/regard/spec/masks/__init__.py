@@ -3,11 +3,10 @@
 from regard.spec.masks.band import Causal, Dilated, Full, Window
 from regard.spec.masks.base import And, Mask, Not, Or
 from regard.spec.masks.columns import Global, Lengths, Prefix
-from regard.spec.masks.convert import from_flex, from_mha, from_padding, from_sdpa
 from regard.spec.masks.documents import Documents
-from regard.spec.masks.functions import RowWhere, Where
+from regard.spec.masks.functions import RowWhere, Where, from_flex
 from regard.spec.masks.recipes import bigbird, local, longformer
-from regard.spec.masks.tables import Blocks, Dense
+from regard.spec.masks.tables import Blocks, Dense, from_mha, from_padding, from_sdpa
 
 __all__ = [
     "And",

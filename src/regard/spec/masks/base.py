@@ -1,8 +1,9 @@
 """Mask: which pairs may see each other (True = visible), and how masks combine with `&`, `|`, `~`."""
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,12 @@ from regard.spec.serialize import register
 from regard.spec.steps import Combine, Function, MaskStep
 
 __all__ = ["And", "Mask", "Not", "Or", "plane_of"]
+
+OPERATORS: dict[Combine, Callable[..., Any]] = {
+    Combine.AND: operator.and_,
+    Combine.OR: operator.or_,
+    Combine.NOT: operator.invert,
+}
 
 
 class Mask(Part):
@@ -122,135 +129,105 @@ class Mask(Part):
         raise TypeError("a mask is neither true nor false; write & for and, | for or, ~ for not")
 
 
-def _combined(self: Mask, plane: Plane) -> tuple[MaskStep, ...]:
-    """The steps of all masks that are combined, and how; none if one of them has none."""
-    assert self.combines is not None
-    how, masks = self.combines
-    each = [mask.steps(plane) for mask in masks]
-    return (*(step for steps in each for step in steps), how) if all(each) else ()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Two(Mask):
-    """What `And` and `Or` share."""
+class _Combination(Mask):
+    """What `And`, `Or` and `Not` share."""
 
     axes = SAME_FOR_ALL
+
+    @property
+    def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
+        raise NotImplementedError
+
+    @property
+    def masks(self) -> tuple[Mask, ...]:
+        """The masks that are combined."""
+        return self.combines[1]
+
+    @property
+    def positional(self) -> bool:
+        return any(mask.positional for mask in self.masks)
+
+    def positional_for(self, queries: int) -> bool:
+        return any(mask.positional_for(queries) for mask in self.masks)
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(*map(max, zip(*(mask.extent for mask in self.masks), strict=True)))
+
+    def visible(self, pairs: Pairs) -> Tensor:
+        how, masks = self.combines
+        result: Tensor = OPERATORS[how](*(mask.visible(pairs) for mask in masks))
+        return result
+
+    def runs(self, strips: Strips) -> Runs:
+        how, masks = self.combines
+        result: Runs = OPERATORS[how](*(mask.runs(strips) for mask in masks))
+        return result
+
+    def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
+        """The steps of all masks that are combined, then how; none if one of them has none."""
+        how, masks = self.combines
+        each = [mask.steps(plane) for mask in masks]
+        return (*(step for steps in each for step in steps), how) if all(each) else ()
+
+    def check(self, plane: Plane) -> None:
+        for mask in self.masks:
+            mask.check(plane)
+
+    def leaves(self) -> Iterator[Mask]:
+        for mask in self.masks:
+            yield from mask.leaves()
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(fn for mask in self.masks for fn in mask.functions)
+
+
+@register
+@dataclass(frozen=True, eq=False, repr=False)
+class And(_Combination):
+    """Visible in both."""
 
     left: Mask
     right: Mask
 
     @property
-    def positional(self) -> bool:
-        return self.left.positional or self.right.positional
-
-    def positional_for(self, queries: int) -> bool:
-        return self.left.positional_for(queries) or self.right.positional_for(queries)
-
-    @property
-    def extent(self) -> Extent:
-        return Extent(*map(max, self.left.extent, self.right.extent))
-
-    def check(self, plane: Plane) -> None:
-        self.left.check(plane)
-        self.right.check(plane)
-
-    def leaves(self) -> Iterator[Mask]:
-        yield from self.left.leaves()
-        yield from self.right.leaves()
-
-    @property
-    def functions(self) -> tuple[Function, ...]:
-        return self.left.functions + self.right.functions
-
-    def _joined(self, sign: str) -> str:
-        """Brackets wherever a reader could doubt, and where `eval` would group differently."""
-        left = _bracketed(self.left) if type(self.left) is not type(self) else repr(self.left)
-        return f"{left} {sign} {_bracketed(self.right)}"
-
-
-@register
-@dataclass(frozen=True, eq=False, repr=False)
-class And(_Two):
-    """Visible in both."""
-
-    def visible(self, pairs: Pairs) -> Tensor:
-        return self.left.visible(pairs) & self.right.visible(pairs)
-
-    def runs(self, strips: Strips) -> Runs:
-        return self.left.runs(strips) & self.right.runs(strips)
-
-    @property
     def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
         return Combine.AND, (self.left, self.right)
 
-    steps = _combined
-
     def __repr__(self) -> str:
-        return self._joined("&")
+        # brackets wherever a reader could doubt, and where `eval` would group differently
+        left = repr(self.left) if isinstance(self.left, And) else _bracketed(self.left)
+        return f"{left} & {_bracketed(self.right)}"
 
 
 @register
 @dataclass(frozen=True, eq=False, repr=False)
-class Or(_Two):
+class Or(_Combination):
     """Visible in at least one."""
 
-    def visible(self, pairs: Pairs) -> Tensor:
-        return self.left.visible(pairs) | self.right.visible(pairs)
-
-    def runs(self, strips: Strips) -> Runs:
-        return self.left.runs(strips) | self.right.runs(strips)
+    left: Mask
+    right: Mask
 
     @property
     def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
         return Combine.OR, (self.left, self.right)
 
-    steps = _combined
-
     def __repr__(self) -> str:
-        return self._joined("|")
+        left = repr(self.left) if isinstance(self.left, Or) else _bracketed(self.left)
+        return f"{left} | {_bracketed(self.right)}"
 
 
 @register
 @dataclass(frozen=True, eq=False, repr=False)
-class Not(Mask):
+class Not(_Combination):
     """Visible where the other is not."""
-
-    axes = SAME_FOR_ALL
 
     mask: Mask
 
     @property
-    def positional(self) -> bool:
-        return self.mask.positional
-
-    def positional_for(self, queries: int) -> bool:
-        return self.mask.positional_for(queries)
-
-    @property
-    def extent(self) -> Extent:
-        return self.mask.extent
-
-    def visible(self, pairs: Pairs) -> Tensor:
-        return ~self.mask.visible(pairs)
-
-    def runs(self, strips: Strips) -> Runs:
-        return ~self.mask.runs(strips)
-
-    @property
     def combines(self) -> tuple[Combine, tuple[Mask, ...]]:
         return Combine.NOT, (self.mask,)
-
-    steps = _combined
-
-    def check(self, plane: Plane) -> None:
-        self.mask.check(plane)
-
-    def leaves(self) -> Iterator[Mask]:
-        yield from self.mask.leaves()
-
-    @property
-    def functions(self) -> tuple[Function, ...]:
-        return self.mask.functions
 
     def __repr__(self) -> str:
         return f"~{_bracketed(self.mask)}"
@@ -265,4 +242,4 @@ def _mask(other: object) -> Mask:
 
 
 def _bracketed(mask: Mask) -> str:
-    return f"({mask!r})" if isinstance(mask, _Two) else repr(mask)
+    return f"({mask!r})" if isinstance(mask, And | Or) else repr(mask)

@@ -27,36 +27,27 @@ class SumScore(Score):
     w_key: Tensor
     v: Tensor
 
-    @property
-    def phi(self) -> str:
-        """Name of the nonlinearity."""
-        return "tanh"
-
-    @property
-    def offset(self) -> Tensor | None:
-        """What is added inside the nonlinearity."""
-        return None
-
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         name = type(self).__name__
         per_head(self.w_query, 2, kv_heads, group, f"{name}'s w_query")
         per_head(self.w_key, 2, kv_heads, 1, f"{name}'s w_key", "key")
         per_head(self.v, 1, kv_heads, group, f"{name}'s v")
         hidden = self.w_query.shape[-2]
-        for what, tensor, wanted in (
+        for field, tensor, sizes in (
             ("w_query", self.w_query, (hidden, d_query)),
             ("w_key", self.w_key, (hidden, d_key)),
             ("v", self.v, (hidden,)),
         ):
-            if tuple(tensor.shape[-len(wanted) :]) != wanted:
-                raise ValueError(f"{name}'s {what} must end in {wanted}, got shape {tuple(tensor.shape)}")
+            if tuple(tensor.shape[-len(sizes) :]) != sizes:
+                raise ValueError(f"{name}'s {field} must end in {sizes}, got shape {tuple(tensor.shape)}")
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        a, b, v = hidden_inputs(self.steps()[0], query, key)
-        return (ACTIVATIONS[self.phi](a.unsqueeze(-2) + b.unsqueeze(-3)) * v[..., None, None, :]).sum(-1)
+        (step,) = self.steps()
+        a, b, v = hidden_inputs(step, query, key)
+        return (ACTIVATIONS[step.phi](a.unsqueeze(-2) + b.unsqueeze(-3)) * v[..., None, None, :]).sum(-1)
 
     def steps(self) -> tuple[HiddenLayer]:
-        return (HiddenLayer(self.w_query, self.w_key, self.v, self.phi, self.offset),)
+        raise NotImplementedError
 
     def flops(self, d_query: int, d_key: int) -> int:
         return 2 * int(self.v.shape[-1])
@@ -81,6 +72,9 @@ class Additive(SumScore):
     def __post_init__(self) -> None:
         float_tensors("Additive", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
 
+    def steps(self) -> tuple[HiddenLayer]:
+        return (HiddenLayer(self.w_query, self.w_key, self.v, "tanh"),)
+
 
 @register
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,13 +97,8 @@ class ConcatMLP(SumScore):
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"ConcatMLP's activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
 
-    @property
-    def phi(self) -> str:
-        return self.activation
-
-    @property
-    def offset(self) -> Tensor | None:
-        return self.b
+    def steps(self) -> tuple[HiddenLayer]:
+        return (HiddenLayer(self.w_query, self.w_key, self.v, self.activation, self.b),)
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         super().check(d_query, d_key, kv_heads, group)

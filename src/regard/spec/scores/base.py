@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.spec.forms import Form, FormulaForm, Product, RelativeProduct, Sum, per_head, unit
+from regard.spec.forms import Form, additive_form, formula_form, per_head, product_form, relative_form, unit
 from regard.spec.part import Part
 from regard.spec.plane import Pairs
 from regard.spec.steps import DotProduct, HiddenLayer, RelativeDot, ScoreStep, default_scale
@@ -48,7 +48,7 @@ class Score(Part):
         if len(steps) == 1:
             return form_of(steps[0], query, key)
         learned = tuple(tensor for tensor in self.parameters.values() if tensor.requires_grad)
-        return FormulaForm(self.formula, query, key, learned)
+        return formula_form(self.formula, query, key, learned)
 
     def steps(self) -> tuple[ScoreStep, ...]:
         """The same as primitive steps, the innermost first; none where it has only `formula`."""
@@ -64,7 +64,7 @@ class Score(Part):
         same_width(type(self).__name__, d_query, d_key)
 
     def flops(self, d_query: int, d_key: int) -> int:
-        """Floating-point operations per pair in products, two for a multiply and add; φ and friends not counted."""
+        """Floating-point operations per pair in products, two for a multiply and add, without nonlinearities."""
         return 2 * d_key
 
     def prepare_flops(self, queries: int, keys: int, d_query: int, d_key: int) -> int:
@@ -87,25 +87,21 @@ def same_width(name: str, d_query: int, d_key: int) -> None:
 
 
 def form_of(step: ScoreStep, query: Tensor, key: Tensor) -> Form:
-    """The form of a first step."""
+    """The form of a score's first step."""
     match step:
         case DotProduct():
-            return _product(step, query, key)
+            factor = step.factor(query.shape[-1])
+            if step.weight is not None:
+                query = query @ per_head(step.weight.to(query.dtype), 2, query.shape[1], query.shape[2], "weight")
+            if step.unit:
+                query, key = unit(query), unit(key)
+            return product_form(query if factor == 1.0 else query * factor, key)
         case HiddenLayer():
-            return Sum(*hidden_inputs(step, query, key), ACTIVATIONS[step.phi])
+            return additive_form(*hidden_inputs(step, query, key), ACTIVATIONS[step.phi])
         case RelativeDot():
             content, place, table = relative_inputs(step, query)
-            return RelativeProduct(content, place, key, table)
+            return relative_form(content, place, key, table)
     raise TypeError(f"{type(step).__name__} changes a score; DotProduct, HiddenLayer or RelativeDot comes before it")
-
-
-def _product(step: DotProduct, query: Tensor, key: Tensor) -> Form:
-    factor = step.factor(query.shape[-1])
-    if step.weight is not None:
-        query = query @ per_head(step.weight.to(query.dtype), 2, query.shape[1], query.shape[2], "weight")
-    if step.unit:
-        query, key = unit(query), unit(key)
-    return Product(query if factor == 1.0 else query * factor, key)
 
 
 def hidden_inputs(step: HiddenLayer, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:

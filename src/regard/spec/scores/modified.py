@@ -1,6 +1,5 @@
 """Scores made from another score: soft-capped, or changed by a user's function."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,13 +7,11 @@ from torch import Tensor
 
 from regard.checks import positive
 from regard.spec.closures import captured_tensors
-from regard.spec.forms import Capped, Form, Function, called
+from regard.spec.forms import Form, ScoreFunction, called, capped_form, modified_form
 from regard.spec.plane import SAME_FOR_ALL, Pairs
 from regard.spec.scores.base import Score
 from regard.spec.serialize import register
 from regard.spec.steps import Cap, ScoreRule, ScoreStep
-
-ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Wrapped(Score):
@@ -38,7 +35,7 @@ class Wrapped(Score):
         return () if not inner or self.step is None else (*inner, self.step)
 
     @property
-    def functions(self) -> tuple[ScoreMod, ...]:
+    def functions(self) -> tuple[ScoreFunction, ...]:
         return self.score.functions
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
@@ -78,7 +75,7 @@ class SoftCapped(Wrapped):
         return float(self.cap) * torch.tanh(score / float(self.cap))
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Capped(self.score.lower(query, key), float(self.cap))
+        return capped_form(self.score.lower(query, key), float(self.cap))
 
     steps = Wrapped.steps
 
@@ -97,7 +94,7 @@ class Modified(Wrapped):
     """
 
     score: Score
-    fn: ScoreMod
+    fn: ScoreFunction
 
     form = "function"
 
@@ -114,7 +111,7 @@ class Modified(Wrapped):
         return called(self.fn, score, pairs)
 
     def lower(self, query: Tensor, key: Tensor) -> Form:
-        return Function(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
+        return modified_form(self.score.lower(query, key), self.fn, captured_tensors(self.fn))
 
     steps = Wrapped.steps
 
@@ -123,7 +120,7 @@ class Modified(Wrapped):
         return ScoreRule(self.fn)
 
     @property
-    def functions(self) -> tuple[ScoreMod, ...]:
+    def functions(self) -> tuple[ScoreFunction, ...]:
         return (*self.score.functions, self.fn)
 
 

@@ -1,4 +1,4 @@
-"""Scores that are a dot product after one step per query and per key."""
+"""Scores that are a dot product of transformed queries and keys: dot, scaled, general, cosine, relative."""
 
 from dataclasses import dataclass
 
@@ -70,11 +70,9 @@ class General(Score):
                 f"got {tuple(self.weight.shape[-2:])}; a Linear's weight is (out, in): pass weight.mT"
             )
 
-    def _weight(self, query: Tensor) -> Tensor:
-        return per_head(self.weight.to(query.dtype), 2, query.shape[1], query.shape[2], "General's weight")
-
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
-        return query @ self._weight(query) @ key.mT
+        weight = per_head(self.weight.to(query.dtype), 2, query.shape[1], query.shape[2], "General's weight")
+        return query @ weight @ key.mT
 
     def steps(self) -> tuple[ScoreStep, ...]:
         return (DotProduct(weight=self.weight),)

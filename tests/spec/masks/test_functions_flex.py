@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, and_masks, create_block
 import regard
 from regard.spec import masks
 from regard.spec.masks import Mask, from_flex
-from regard.spec.masks.convert import RowBlocks
+from regard.spec.masks.functions import FlexBlocks
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Run
 from regard.spec.plane import Pairs, Plane
 
@@ -96,7 +96,7 @@ def test_blocks_that_are_not_listed_are_hidden(seen: Seen) -> None:
         count, indices, *full, BLOCK_SIZE=(3, 2), mask_mod=causal, seq_lengths=(5, 6), compute_q_blocks=False
     )
     mask = from_flex(block)
-    assert isinstance(mask, RowBlocks)
+    assert isinstance(mask, FlexBlocks)
     assert mask.kinds.tolist() == [[[[FULL, EMPTY, MIXED], [MIXED, MIXED, EMPTY]]]]
     visible = seen(mask, Plane(1, 1, 1, 5, 6, torch.tensor([0])).all)[0, 0]
     shown = {(0, 0), (0, 2), (1, 0), (1, 1)}
