@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard import attend, biases, masks, normalizers, scores, testing
 from regard.engine.request import AUX
+from regard.spec.forms import ScoreFunction
 from regard.spec.plane import Plane
-from regard.spec.scores.modified import ScoreMod
 from regard.testing import Case, Sizes, small_tiles
 
 ENGINES = ["reference", "tiled", "native"]
@@ -318,7 +318,7 @@ def test_a_bias_may_fail_where_something_else_hides(broken: str, other: str, eng
         same_bits(found, clean, "two biases")
 
 
-FUNCTIONS: dict[str, ScoreMod] = {
+FUNCTIONS: dict[str, ScoreFunction] = {
     "nan": lambda s, b, h, i, j: s * (i - j).float().sqrt(),
     "log": lambda s, b, h, i, j: s + (i - j + 1).float().log(),
     "overflow": lambda s, b, h, i, j: s * torch.where(j > i, torch.inf, 1.0),

@@ -8,7 +8,7 @@ import torch
 from regard.engine import operator
 from regard.engine.operator import backward_names, names_in
 from regard.engine.request import AUX
-from regard.spec.serialize import Held, encoded
+from regard.spec.serialize import OperatorInputs, encoded
 from regard.testing import Case
 
 # case, dtype, statistics, what is kept for backward, whether gradients are wanted
@@ -26,7 +26,7 @@ def arguments(case: Case, dtype: torch.dtype, aux: str, keeps: str, grad: bool) 
     inputs, spec, leaves = case.build(dtype)
     for leaf in leaves.values():
         leaf.requires_grad_(grad)
-    held = Held([], [], [])
+    held = OperatorInputs([], [], [])
     text = encoded(tuple(spec[name] for name in operator.ARGUMENTS), held)
     return (*inputs, *held, text, aux, "auto", keeps)
 

@@ -15,7 +15,7 @@ from regard import attend, biases, capture, explain, masks, matrix, nn, normaliz
 from regard.engine.arguments import tensors_of
 from regard.spec.forms import Form
 from regard.spec.masks.runs import Runs
-from regard.spec.plane import Pairs, Strips
+from regard.spec.plane import Pairs, RowBlocks
 from regard.testing import assert_within
 
 pytestmark = pytest.mark.filterwarnings("ignore:regard runs this on")
@@ -87,8 +87,8 @@ class Past(masks.Causal):
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j < pairs.i
 
-    def runs(self, strips: Strips) -> Runs:
-        return masks.Mask.runs(self, strips)
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return masks.Mask.runs(self, row_blocks)
 
 
 class Flat(biases.ALiBi):

@@ -73,7 +73,7 @@ def test_every_kind_of_part_is_tried() -> None:
         if isinstance(value, type):
             return
         tried.add(type(value))
-        for part in value if isinstance(value, tuple) else value.held.values() if isinstance(value, Part) else ():
+        for part in value if isinstance(value, tuple) else value.attributes.values() if isinstance(value, Part) else ():
             take(part)
 
     for name in SPECS:

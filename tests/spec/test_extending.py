@@ -80,7 +80,7 @@ def test_plan_matrix_and_pictures(name: str, tmp_path: Path) -> None:
 @PARTS
 def test_a_single_head_is_computed_alone(name: str) -> None:
     request = request_of(name)
-    alone = request.sliced(Selection.lanes_of(request.plane, slice(1, 2), 2))
+    alone = request.sliced(Selection.of(request.plane, slice(1, 2), 2))
     assert (alone.plane.batch, alone.plane.heads) == (1, 1)
     whole = tiled.run(request).out
     torch.testing.assert_close(tiled.run(alone).out[0, 0, 0], whole[1, 2, 0])

@@ -20,8 +20,8 @@ PLANE = Plane(
 )
 SELECTIONS = {
     "rectangle": Selection(rows=slice(2, 5), columns=slice(1, 6), queries=SIZES.queries),
-    "batch row": Selection.lanes_of(PLANE, slice(1, 2)),
-    "head": Selection.lanes_of(PLANE, slice(0, 1), SIZES.heads - 1),
+    "batch row": Selection.of(PLANE, slice(1, 2)),
+    "head": Selection.of(PLANE, slice(0, 1), SIZES.heads - 1),
     "heads": Selection(heads=tuple(range(SIZES.heads)[::-1]), kv_heads=tuple(range(SIZES.kv_heads)[::-1])),
 }
 
@@ -44,7 +44,7 @@ def expanded(table: Tensor, plane: Plane) -> Tensor:
 def test_masks(name: str, which: str) -> None:
     selection = SELECTIONS[which]
     mask = testing.MASKS[name](SIZES, testing.Draw(0, torch.float64, torch.float64, 1.0))
-    if name == "where" and selection.lanes:
+    if name == "where" and selection.batch_or_heads:
         with pytest.raises(CannotSliceError, match="may depend on batch row and head in its fn"):
             mask.sliced(selection)
         return

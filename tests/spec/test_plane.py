@@ -1,4 +1,4 @@
-"""Planes, rectangles of them and strips: positions, axes and cuts."""
+"""Planes, rectangles of them and row blocks: positions, axes and cuts."""
 
 import pytest
 import torch
@@ -78,19 +78,19 @@ def test_offset_span(
 
 @pytest.mark.parametrize("height", [1, 2, 3, 7, 9])
 def test_strips_cover_the_rows_once(height: int) -> None:
-    strips = plane(4, -9).strips(height)
-    rows = list(strips)
+    row_blocks = plane(4, -9).row_blocks(height)
+    rows = list(row_blocks)
     assert [row for part in rows for row in range(part.start, part.stop)] == list(range(QUERIES))
-    assert strips.count == len(rows)
+    assert row_blocks.count == len(rows)
     for number, part in enumerate(rows):
         assert part.stop - part.start <= height
-        assert strips.first[:, 0, number].tolist() == [4 + part.start, -9 + part.start]
-        assert strips.last[:, 0, number].tolist() == [4 + part.stop - 1, -9 + part.stop - 1]
+        assert row_blocks.first[:, 0, number].tolist() == [4 + part.start, -9 + part.start]
+        assert row_blocks.last[:, 0, number].tolist() == [4 + part.stop - 1, -9 + part.stop - 1]
 
 
 def test_strips_of_nothing() -> None:
     empty = Plane(1, 1, 1, 0, 5, torch.tensor([0]))
-    assert empty.strips(3).count == 0
-    assert list(empty.strips(3)) == []
-    assert empty.strips(3).key_span == (0, 5)
-    assert plane(key_start=3).strips(2).key_span == (3, 3 + KEYS)
+    assert empty.row_blocks(3).count == 0
+    assert list(empty.row_blocks(3)) == []
+    assert empty.row_blocks(3).key_span == (0, 5)
+    assert plane(key_start=3).row_blocks(2).key_span == (3, 3 + KEYS)

@@ -7,7 +7,7 @@ import torch
 
 from regard.spec import masks, scores
 from regard.spec.dropout import Dropout
-from regard.spec.serialize import Held, decoded, encoded, storable
+from regard.spec.serialize import OperatorInputs, decoded, encoded, storable
 from regard.testing import BIASES, MASKS, NORMALIZERS, SCORES, TEMPERATURES, Draw, Sizes
 
 FUNCTIONS = {"where", "modified"}
@@ -22,9 +22,9 @@ PARTS = [(kind, name) for kind, table in TABLES.items() for name in table if nam
 
 
 def there_and_back(value: object) -> Any:
-    held = Held([], [], [])
+    held = OperatorInputs([], [], [])
     text = encoded(value, held)
-    return decoded(text, Held([tensor.clone() for tensor in held.tensors], held.integers, held.floats))
+    return decoded(text, OperatorInputs([tensor.clone() for tensor in held.tensors], held.integers, held.floats))
 
 
 @pytest.mark.parametrize("kind, name", PARTS)
@@ -74,7 +74,7 @@ def test_the_two_called_dense_are_told_apart() -> None:
 
 def test_tensors_are_passed_on_not_copied() -> None:
     weight = torch.randn(3, 3, requires_grad=True)
-    held = Held([], [], [])
+    held = OperatorInputs([], [], [])
     part = decoded(encoded(scores.General(weight), held), held)
     assert part.weight is weight
 
@@ -87,7 +87,7 @@ def test_tensors_are_passed_on_not_copied() -> None:
 def test_what_cannot_be_stored_is_refused_with_advice(part: object) -> None:
     assert not storable(part)
     with pytest.raises(TypeError, match=r"or call attend outside the compiled function"):
-        encoded(part, Held([], [], []))
+        encoded(part, OperatorInputs([], [], []))
 
 
 def test_a_part_of_someone_else_is_refused() -> None:
@@ -96,11 +96,11 @@ def test_a_part_of_someone_else_is_refused() -> None:
 
     assert not storable(Mine())
     with pytest.raises(ValueError, match=r"the part 'os\.system' is not registered; import the module that defines"):
-        decoded('{"part": "os.system", "fields": {"command": "true"}}', Held([], [], []))
+        decoded('{"part": "os.system", "fields": {"command": "true"}}', OperatorInputs([], [], []))
 
 
 def test_checks_see_the_numbers_when_a_part_is_made_again() -> None:
-    held = Held([], [], [])
+    held = OperatorInputs([], [], [])
     text = encoded(masks.Lengths([3, 1]), held)
     with pytest.raises(ValueError, match="Lengths must not be negative, got -1"):
-        decoded(text, Held([torch.tensor([3, -1])], [], []))
+        decoded(text, OperatorInputs([torch.tensor([3, -1])], [], []))

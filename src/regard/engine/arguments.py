@@ -254,7 +254,7 @@ def numbers_fit(part: Score | Normalizer, dtype: torch.dtype) -> None:
     if part.contents is not None and not any(part.contents[1:]):
         return  # it holds no numbers
     least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
-    for name, value in part.held.items():
+    for name, value in part.attributes.items():
         if isinstance(value, Score):
             numbers_fit(value, dtype)
         elif isinstance(value, int | float) and abs(value) > most:
@@ -306,7 +306,7 @@ def tensors_of(name: str, part: object, functions: bool = False) -> Iterator[tup
             yield from tensors_of(name, inner, functions)
     elif isinstance(part, Part):
         if part.contents is None:  # it holds more than numbers
-            for field, value in part.held.items():
+            for field, value in part.attributes.items():
                 yield from tensors_of(f"{type(part).__name__}'s {field}", value, functions)
     elif functions and callable(part):
         yield from ((name, tensor) for tensor in read_tensors(part))

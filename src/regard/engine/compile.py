@@ -12,7 +12,7 @@ from regard.engine.native.engine import serves
 from regard.engine.native.library import library
 from regard.engine.operator import ARGUMENTS, DIFFERENTIABLE, attend_operator, empty_results, names_in
 from regard.engine.request import AUX, Aux
-from regard.spec.serialize import Held, encoded, storable
+from regard.spec.serialize import OperatorInputs, encoded, storable
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
@@ -40,7 +40,7 @@ def attend_traced(
     if isinstance(rate, float) and 0.0 < rate < 1.0:
         seed = torch.randint(-(2**63), 2**63 - 1, (), device="cpu")  # in the graph, so that backward sees the same
         spec = {**spec, "dropout": (rate, seed)}
-    held = Held([], [], [])
+    held = OperatorInputs([], [], [])
     text = encoded(tuple(spec.values()), held)
     keeps = ""
     tensors = (query, key, value, *held.tensors)

@@ -14,7 +14,7 @@ from regard.engine.native.call import NotFiniteError
 from regard.engine.native.engine import begun, resumed
 from regard.engine.request import Request, Result, request
 from regard.spec.dropout import Dropout
-from regard.spec.serialize import Held, decoded
+from regard.spec.serialize import OperatorInputs, decoded
 
 DIFFERENTIABLE = ("out", "lse", "entropy")
 BACKWARD_INPUTS = ("out", "lse", "entropy", "state", "at", "native")
@@ -298,7 +298,7 @@ attend_operator.register_autograd(_autograd_backward, setup_context=_save_for_ba
 
 def _decode_spec(text: str, integers: list[int], floats: list[float], tensors: list[Tensor]) -> dict[str, Any]:
     """The keyword arguments of `attend`; a seed drawn in the graph comes as a tensor."""
-    spec = dict(zip(ARGUMENTS, decoded(text, Held(tensors, integers, floats)), strict=True))
+    spec = dict(zip(ARGUMENTS, decoded(text, OperatorInputs(tensors, integers, floats)), strict=True))
     if isinstance(spec["dropout"], tuple):
         rate, seed = spec["dropout"]
         spec["dropout"] = Dropout(rate, int(seed) + 2**63)  # torch.randint's range begins at −2⁶³

@@ -23,7 +23,7 @@ class Call:
         query, key, value, tau, table, dense, sink, weights = self.inputs
         plane = self.native.plane
         row = slice(batch, batch + 1)
-        selection = Selection.lanes_of(plane, row, head)
+        selection = Selection.of(plane, row, head)
         own, kv = selection.heads, selection.kv_heads
         small, mask = plane.sliced(selection), self.native.mask.sliced(selection)
         slopes = self.native.slopes

@@ -12,7 +12,7 @@ from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed, Source
 from regard.map.cut import Call
 from regard.spec.masks.count import hull, look, seen_keys
-from regard.spec.serialize import Held, encoded, storable
+from regard.spec.serialize import OperatorInputs, encoded, storable
 
 CELLS = 1 << 20  # weights that are held at once
 ROWS = 4096  # rows whose visible keys are counted together
@@ -178,7 +178,7 @@ def _fingerprint(*parts: Any) -> str:
         if isinstance(part, Tensor):
             _add(digest, part)
             continue
-        held = Held([], [], [])
+        held = OperatorInputs([], [], [])
         text = encoded(part, held) if storable(part) else repr(part)
         digest.update(f"{text} {held.integers} {held.floats};".encode())
         for tensor in held.tensors:

@@ -61,7 +61,7 @@ class Bias(Part):
                 return offset_form(head_table(table, plane, "the table").unsqueeze(-1))
             case (PairTable(tensor),):
                 return dense_form(tensor)
-        learned = [value for value in self.held.values() if isinstance(value, Tensor) and value.requires_grad]
+        learned = [value for value in self.attributes.values() if isinstance(value, Tensor) and value.requires_grad]
         return values_form(self.values, tuple(learned), precision)
 
     def steps(self) -> tuple[BiasStep, ...]:

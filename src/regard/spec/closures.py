@@ -1,7 +1,7 @@
 """The tensors that a user's function reads: what it closes over, its defaults, partial arguments and globals."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def read_tensors(fn: Any) -> tuple[Tensor, ...]:
-    """Every tensor that `fn` can be seen to read, each once. What it reads in other ways is not found."""
+    """Every tensor that `fn` visibly reads, each once; tensors that it reaches in other ways are missing."""
     return tuple({id(tensor): tensor for tensor in _tensors(fn, set())}.values())
 
 
@@ -28,19 +28,17 @@ def _tensors(value: Any, seen: set[int]) -> Iterator[Tensor]:
         yield from value.parameters()
         yield from value.buffers()
     else:
-        for inner in _parts(value):
-            yield from _tensors(inner, seen)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, (list, tuple)):
-        yield from value
-    elif isinstance(value, dict):
-        yield from value.values()
-    elif callable(value) and not isinstance(value, type):
-        yield from _of_function(value)
+        inner: Iterable[Any] = ()
+        if isinstance(value, functools.partial):
+            inner = (value.func, *value.args, *value.keywords.values())
+        elif isinstance(value, (list, tuple)):
+            inner = value
+        elif isinstance(value, dict):
+            inner = value.values()
+        elif callable(value) and not isinstance(value, type):
+            inner = _of_function(value)
+        for item in inner:
+            yield from _tensors(item, seen)
 
 
 def _of_function(fn: Any) -> Iterator[Any]:

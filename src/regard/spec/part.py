@@ -62,10 +62,10 @@ class Part:
             return False
 
     def _sliced(self, selection: Selection, axes: Mapping[str, Axes] | None) -> Self:
-        if axes is None and selection.lanes:
+        if axes is None and selection.batch_or_heads:
             raise CannotSliceError(f"{self!r} does not declare the `axes` of its tensors, so it has no single head")
         changed = {}
-        for name, value in self.held.items():
+        for name, value in self.attributes.items():
             new = self._sliced_value(name, value, selection, axes or {})
             if new is not value:
                 changed[name] = new
@@ -86,12 +86,12 @@ class Part:
             return items if any(map(operator.is_not, items, value)) else value
         if isinstance(value, Tensor) and name in axes:
             return selection.tensor(value, axes[name])
-        if selection.lanes and (callable(value) or isinstance(value, Tensor)):
+        if selection.batch_or_heads and (callable(value) or isinstance(value, Tensor)):
             raise CannotSliceError(f"{self!r} may depend on batch row and head in its {name}, so it has no single head")
         return value
 
     @property
-    def held(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """What it is made of, by name: the fields of a dataclass, and attributes that an `__init__` of its own sets."""
         kind = type(self)
         names = list(getattr(kind, "__dataclass_fields__", ()))
@@ -103,7 +103,7 @@ class Part:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        own, others = self.held, other.held
+        own, others = self.attributes, other.attributes
         return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
 
     __hash__ = object.__hash__
@@ -128,7 +128,7 @@ class Part:
 
     def __repr__(self) -> str:
         fields, arguments = getattr(self, "__dataclass_fields__", {}), []
-        for name, value in self.held.items():
+        for name, value in self.attributes.items():
             if name in fields and fields[name].default is MISSING:
                 arguments.append(_text(value))
             elif name not in fields or not _same(value, fields[name].default):

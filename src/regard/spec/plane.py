@@ -1,5 +1,4 @@
-"""Plane: all (query, key) pairs of one call; Pairs: a rectangle of them; Strips: its rows in blocks; Selection: some
-batch rows, heads, queries and keys of it.
+"""Plane: all (query, key) pairs of one call; Pairs: a rectangle; RowBlocks: its rows in blocks; Selection: a part.
 
 Inside the library heads are two axes, (key/value head, query head within its group), so every
 tensor over pairs is (batch, kv head, group, query, key) and grouped heads never copy a key.
@@ -70,9 +69,9 @@ class Plane:
             key_start=self.key_start + columns.start,
         )
 
-    def strips(self, height: int) -> "Strips":
+    def row_blocks(self, height: int) -> "RowBlocks":
         """The rows in blocks of `height`; the last may be shorter."""
-        return Strips(self, height, 0, self.queries)
+        return RowBlocks(self, height, 0, self.queries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ def split_heads(tensor: Tensor, plane: Plane) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Strips:
+class RowBlocks:
     """Blocks of query rows for planning: everything here is on the CPU and vectorized over the blocks."""
 
     plane: Plane
@@ -160,22 +159,22 @@ class Strips:
 
     @property
     def count(self) -> int:
-        """Number of strips."""
+        """Number of blocks."""
         return -(-(self.stop - self.start) // self.height)
 
     @cached_property
     def first_row(self) -> Tensor:
-        """First row of each strip, (strips,)."""
+        """First row of each block, (blocks,)."""
         return torch.arange(self.count, device="cpu") * self.height + self.start
 
     @cached_property
     def last_row(self) -> Tensor:
-        """Last row of each strip, itself included."""
+        """Last row of each block, itself included."""
         return (self.first_row + self.height - 1).clamp(max=self.stop - 1)
 
     @cached_property
     def first(self) -> Tensor:
-        """Absolute position of the first row, (batch or 1, 1, strips)."""
+        """Absolute position of the first row, (batch or 1, 1, blocks)."""
         return self.first_row + self.plane.starts.view(-1, 1, 1)
 
     @cached_property
@@ -189,7 +188,7 @@ class Strips:
         return self.plane.key_start, self.plane.key_start + self.plane.keys
 
     def __iter__(self) -> Iterator[slice]:
-        """The rows of each strip."""
+        """The rows of each block."""
         for first, last in zip(self.first_row.tolist(), self.last_row.tolist(), strict=True):
             yield slice(first, last + 1)
 
@@ -225,7 +224,7 @@ class Selection:
     queries: int | None = None
 
     @classmethod
-    def lanes_of(cls, plane: Plane, batch: Index | None = None, head: int | None = None) -> "Selection":
+    def of(cls, plane: Plane, batch: Index | None = None, head: int | None = None) -> "Selection":
         """Some batch rows of a plane, and one query head or all."""
         if head is None:
             return cls(batch, queries=plane.queries)
@@ -233,7 +232,7 @@ class Selection:
         return cls(batch, slice(head, head + 1), slice(kv_head, kv_head + 1), queries=plane.queries)
 
     @property
-    def lanes(self) -> bool:
+    def batch_or_heads(self) -> bool:
         """Whether batch rows or heads are selected."""
         return self.batch is not None or self.heads is not None
 

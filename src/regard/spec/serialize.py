@@ -27,7 +27,7 @@ P = TypeVar("P", bound=type[Part])
 
 
 class NotRegisteredError(ValueError):
-    """A file names a class that nobody registered."""
+    """A file names a class that is not registered."""
 
 
 def register(kind: P) -> P:
@@ -49,8 +49,8 @@ def registered(family: str) -> dict[str, type[Part]]:
     return {name.removeprefix(start): kind for name, kind in REGISTERED.items() if name.startswith(start)}
 
 
-class Held(NamedTuple):
-    """What the string of an operator points to. Numbers apart from it may change without a new compilation."""
+class OperatorInputs(NamedTuple):
+    """Tensors and numbers that an operator gets beside the string. They may change without a new compilation."""
 
     tensors: list[Tensor]
     integers: list[int]
@@ -68,14 +68,16 @@ class TensorFile(Protocol):
 def storable(value: object) -> bool:
     """Whether it is made of numbers, strings, tensors, registered parts and tuples of these; functions are not."""
     if isinstance(value, Part):
-        return _is_registered(value) and all(storable(item) for item in _contents(value))
+        if value.registered is None or value.registered[1] is not type(value):
+            return False  # a subclass that is not registered itself is another class
+        return all(storable(getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
     if isinstance(value, tuple):
         return all(storable(item) for item in value)
     return value is None or isinstance(value, (bool, int, float, str, Tensor, torch.SymInt, torch.SymFloat))
 
 
-def encoded(value: object, held: Held | TensorFile, name: str = "") -> str:
-    """JSON that refers to the tensors in `held`, which is filled. Plain enough to be traced by torch.compile.
+def encoded(value: object, store: OperatorInputs | TensorFile, name: str = "") -> str:
+    """JSON that refers to the tensors in `store`, which is filled. Plain enough to be traced by torch.compile.
 
     Into a file, tensors go under names that begin with `name`, and numbers stay in the text.
     """
@@ -84,24 +86,27 @@ def encoded(value: object, held: Held | TensorFile, name: str = "") -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Tensor):
-        return '{"tensor": ' + _reference(value, held, name) + "}"
+        if not isinstance(store, OperatorInputs):
+            return '{"tensor": ' + json.dumps(store.add(name, value)) + "}"
+        store.tensors.append(value)
+        return '{"tensor": ' + str(len(store.tensors) - 1) + "}"
     if isinstance(value, (int, torch.SymInt)):
-        if not isinstance(held, Held) or not -LARGEST <= value < LARGEST:
+        if not isinstance(store, OperatorInputs) or not -LARGEST <= value < LARGEST:
             return str(value)
-        held.integers.append(value)  # type: ignore[arg-type]
-        return '{"integer": ' + str(len(held.integers) - 1) + "}"
+        store.integers.append(value)  # type: ignore[arg-type]
+        return '{"integer": ' + str(len(store.integers) - 1) + "}"
     if isinstance(value, (float, torch.SymFloat)):
-        if not isinstance(held, Held):
+        if not isinstance(store, OperatorInputs):
             return repr(value) if math.isfinite(value) else '{"float": "' + str(value) + '"}'
-        held.floats.append(value)  # type: ignore[arg-type]
-        return '{"float": ' + str(len(held.floats) - 1) + "}"
+        store.floats.append(value)  # type: ignore[arg-type]
+        return '{"float": ' + str(len(store.floats) - 1) + "}"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, tuple):
-        items = [encoded(item, held, name + "." + str(place)) for place, item in enumerate(value)]
+        items = [encoded(item, store, name + "." + str(place)) for place, item in enumerate(value)]
         return '{"tuple": [' + ", ".join(items) + "]}"
     if isinstance(value, Part) and storable(value):
-        return _encoded_part(value, held, name)
+        return _encoded_part(value, store, name)
     raise TypeError(
         f"torch.compile, torch.export and files take specs made of tensors, numbers and registered parts, got "
         f"{type(value).__name__}; for a mask or bias made by a function give its values as a tensor, register a class "
@@ -109,22 +114,20 @@ def encoded(value: object, held: Held | TensorFile, name: str = "") -> str:
     )
 
 
-def _encoded_part(part: Part, held: Held | TensorFile, name: str) -> str:
+def _encoded_part(part: Part, store: OperatorInputs | TensorFile, name: str) -> str:
     items = []
     for field in fields(part):  # type: ignore[arg-type]
         value = getattr(part, field.name)
-        if isinstance(value, Tensor) and not isinstance(held, Held) and part.axes and field.name in part.axes:
+        if (
+            isinstance(value, Tensor)
+            and not isinstance(store, OperatorInputs)
+            and part.axes
+            and field.name in part.axes
+        ):
             value = _collapsed(value, part.axes[field.name])
-        items.append('"' + field.name + '": ' + encoded(value, held, name + "." + field.name))
+        items.append('"' + field.name + '": ' + encoded(value, store, name + "." + field.name))
     kind: str = part.registered[0]
     return '{"part": "' + kind + '", "fields": {' + ", ".join(items) + "}}"
-
-
-def _reference(tensor: Tensor, held: Held | TensorFile, name: str) -> str:
-    if isinstance(held, Held):
-        held.tensors.append(tensor)
-        return str(len(held.tensors) - 1)
-    return json.dumps(held.add(name, tensor))
 
 
 def _collapsed(tensor: Tensor, axes: tuple[str | None, ...]) -> Tensor:
@@ -135,35 +138,40 @@ def _collapsed(tensor: Tensor, axes: tuple[str | None, ...]) -> Tensor:
     return tensor
 
 
-def decoded(text: str, held: Held) -> Any:
+def decoded(text: str, store: OperatorInputs) -> Any:
     """What `encoded` was given. Parts are made anew, so their own checks see the numbers."""
-    if held.tensors:
-        return decoded_node(json.loads(text, strict=False), held)
-    return _without_tensors(text, tuple(held.integers), tuple(held.floats))
+    if store.tensors:
+        return decoded_node(json.loads(text, strict=False), store)
+    return _without_tensors(text, tuple(store.integers), tuple(store.floats))
 
 
 @lru_cache(256)
 def _without_tensors(text: str, integers: tuple[int, ...], floats: tuple[float, ...]) -> Any:
-    return decoded_node(json.loads(text, strict=False), Held([], list(integers), list(floats)))
+    return decoded_node(json.loads(text, strict=False), OperatorInputs([], list(integers), list(floats)))
 
 
-def decoded_node(node: Any, held: Held | Mapping[str, Tensor]) -> Any:
-    """The same from parsed JSON; `held` may be the tensors of a file by name."""
+def decoded_node(node: Any, store: OperatorInputs | Mapping[str, Tensor]) -> Any:
+    """The same from parsed JSON; `store` may be the tensors of a file by name."""
     match node:
-        case {"tensor": str(name)} if not isinstance(held, Held):
-            return named_tensor(name, held)
-        case {"tensor": int(place)} if isinstance(held, Held):
-            return held.tensors[place]
-        case {"integer": int(place)} if isinstance(held, Held):
-            return held.integers[place]
-        case {"float": int(place)} if isinstance(held, Held):
-            return held.floats[place]
+        case {"tensor": str(name)} if not isinstance(store, OperatorInputs):
+            return named_tensor(name, store)
+        case {"tensor": int(place)} if isinstance(store, OperatorInputs):
+            return store.tensors[place]
+        case {"integer": int(place)} if isinstance(store, OperatorInputs):
+            return store.integers[place]
+        case {"float": int(place)} if isinstance(store, OperatorInputs):
+            return store.floats[place]
         case {"float": "inf" | "-inf" | "nan" as text}:
             return float(text)
         case {"tuple": list(items)}:
-            return tuple(decoded_node(item, held) for item in items)
+            return tuple(decoded_node(item, store) for item in items)
         case {"part": str(name), "fields": dict(items)}:
-            return _kind(name)(**{key: decoded_node(item, held) for key, item in items.items()})
+            if name not in REGISTERED:
+                raise NotRegisteredError(
+                    f"the part {name!r} is not registered; import the module that defines the class "
+                    f"{name.split('.')[-1]}, and decorate it there with @regard.spec.register"
+                )
+            return REGISTERED[name](**{key: decoded_node(item, store) for key, item in items.items()})
         case dict():
             raise ValueError(f"a value has the keys {', '.join(map(str, node))}, which are not known")
         case list():
@@ -176,21 +184,3 @@ def named_tensor(name: Any, tensors: Mapping[str, Tensor]) -> Tensor:
     if name not in tensors:
         raise ValueError(f"the tensor {name!r} is missing")
     return tensors[name]
-
-
-def _kind(name: str) -> type[Part]:
-    if name not in REGISTERED:
-        raise NotRegisteredError(
-            f"the part {name!r} is not registered; import the module that defines the class {name.split('.')[-1]}, "
-            "and decorate it there with @regard.spec.register"
-        )
-    return REGISTERED[name]
-
-
-def _is_registered(part: Part) -> bool:
-    """A subclass that is not registered itself is another class."""
-    return part.registered is not None and part.registered[1] is type(part)
-
-
-def _contents(part: Part) -> tuple[Any, ...]:
-    return tuple([getattr(part, field.name) for field in fields(part)])  # type: ignore[arg-type]

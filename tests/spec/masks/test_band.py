@@ -66,7 +66,7 @@ def test_the_farthest_positions(start: int) -> None:
 
 def test_step_1_is_a_window() -> None:
     plane = Plane(1, 1, 1, 40, 40, torch.tensor([0]))
-    dilated, window = (mask.runs(plane.strips(7)) for mask in (masks.Dilated(9, 1), masks.Window(4, 4)))
+    dilated, window = (mask.runs(plane.row_blocks(7)) for mask in (masks.Dilated(9, 1), masks.Window(4, 4)))
     assert torch.equal(dilated.edges, window.edges)
     assert torch.equal(dilated.kinds, window.kinds)
 
@@ -75,7 +75,7 @@ def test_runs_are_as_short_as_they_can_be() -> None:
     plane = Plane(1, 1, 1, 24, 24, torch.tensor([0]))
 
     def third(mask: Mask) -> list[Run]:
-        return mask.runs(plane.strips(4)).lists(0)[3]  # the queries 12 to 15
+        return mask.runs(plane.row_blocks(4)).lists(0)[3]  # the queries 12 to 15
 
     assert third(masks.Full()) == [Run(0, 24, FULL)]
     assert third(masks.Causal()) == [Run(0, 13, FULL), Run(13, 16, MIXED)]

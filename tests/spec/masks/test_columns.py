@@ -60,12 +60,12 @@ def test_global(seen: Seen) -> None:
 def test_global_of_nothing(seen: Seen) -> None:
     mask = masks.Global([])
     assert not bool(seen(mask, plane().all).any())
-    assert mask.runs(plane().strips(2)).lists(0) == [[], [], []]
+    assert mask.runs(plane().row_blocks(2)).lists(0) == [[], [], []]
 
 
 def test_global_runs() -> None:
     long = plane(batch=1, queries=40, keys=40)
-    lists = masks.Global([0, 1, 2, 3, 20]).runs(long.strips(4)).lists(0)
+    lists = masks.Global([0, 1, 2, 3, 20]).runs(long.row_blocks(4)).lists(0)
     assert lists[0] == [Run(0, 40, FULL)], "four rows that are all global"
     assert lists[1] == [Run(0, 4, FULL), Run(20, 21, FULL)]
     assert lists[5] == [Run(0, 4, FULL), Run(4, 20, MIXED), Run(20, 21, FULL), Run(21, 40, MIXED)]
@@ -75,7 +75,7 @@ def test_many_global_positions_stay_a_short_list(seen: Seen) -> None:
     """Only the widest gaps are told apart, so the list does not grow with the positions."""
     chosen = torch.cat([torch.arange(0, 600, 2), torch.arange(650, 2000, 3)])
     mask, long = masks.Global(chosen), plane(batch=1, queries=3, keys=2001, start=1)
-    runs = mask.runs(long.strips(3))
+    runs = mask.runs(long.row_blocks(3))
     assert runs.edges.shape[-1] <= 2 * GROUPS + 2
     visible = seen(mask, long.all)[0, 0]
     listed = torch.zeros(2001, dtype=torch.bool)
@@ -93,7 +93,7 @@ def test_nothing(seen: Seen, queries: int, keys: int, batch: int) -> None:
     for mask in (lengths, masks.Prefix(torch.zeros(batch, dtype=torch.int64)), masks.Global([0]), ~lengths):
         mask.check(empty)
         assert seen(mask, empty.all).shape == (batch, HEADS, queries, keys)
-        assert len(mask.runs(empty.strips(3)).lists(0)) == -(-queries // 3)
+        assert len(mask.runs(empty.row_blocks(3)).lists(0)) == -(-queries // 3)
         assert mask.pairs(queries, keys, batch=batch, query_start=0) == 0
 
 

@@ -62,14 +62,14 @@ def test_ids_beyond_the_keys_and_shards(seen: Seen) -> None:
     ids = torch.tensor([3, 3, 3, 8, 8, 8, 8])
     shard = plane(7, 3, 0, key_start=2)
     assert torch.equal(seen(masks.Documents(ids), shard.all)[0, 0], ids[:, None] == ids[2:5])
-    assert masks.Documents(ids).runs(shard.strips(7)).lists(2) == [[Run(0, 3, MIXED)]]
+    assert masks.Documents(ids).runs(shard.row_blocks(7)).lists(2) == [[Run(0, 3, MIXED)]]
 
 
 @pytest.mark.parametrize("names", [[0, 1, 2, 3], [9, 2, 7, 4]])
 def test_documents_that_stand_together_have_one_full_run(names: list[int]) -> None:
     """Whatever they are called, in rising order or not."""
     ids = torch.tensor(names).repeat_interleave(torch.tensor([6, 10, 1, 7]))
-    lists = masks.Documents(ids).runs(plane(24, 24).strips(4)).lists(0)
+    lists = masks.Documents(ids).runs(plane(24, 24).row_blocks(4)).lists(0)
     assert lists == [
         [Run(0, 6, FULL)],
         [Run(0, 16, MIXED)],
@@ -81,7 +81,7 @@ def test_documents_that_stand_together_have_one_full_run(names: list[int]) -> No
 
 
 def test_a_torn_document_is_mixed() -> None:
-    lists = masks.Documents([0, 0, 1, 1, 0, 2, 2]).runs(plane(7, 7).strips(1)).lists(0)
+    lists = masks.Documents([0, 0, 1, 1, 0, 2, 2]).runs(plane(7, 7).row_blocks(1)).lists(0)
     assert lists[0] == [Run(0, 5, MIXED)]
     assert lists[2] == [Run(2, 4, FULL)]
     assert lists[5] == [Run(5, 7, FULL)]
@@ -92,7 +92,7 @@ def test_ids_absent_from_the_keys_see_nothing(seen: Seen, query_ids: list[int]) 
     for key_ids in ([0, 1, 2, 3], [3, 0, 2, 1]):
         mask = masks.Documents(key_ids, query_ids)
         assert not bool(seen(mask, plane(3, 4).all).any())
-        assert mask.runs(plane(3, 4).strips(2)).lists(0) == [[], []]
+        assert mask.runs(plane(3, 4).row_blocks(2)).lists(0) == [[], []]
 
 
 @pytest.mark.parametrize("queries, keys", [(0, 5), (5, 0), (0, 0)])
@@ -102,7 +102,7 @@ def test_nothing(seen: Seen, queries: int, keys: int) -> None:
         empty = plane(queries, keys)
         mask.check(empty)
         assert seen(mask, empty.all).shape == (1, 1, queries, keys)
-        assert mask.runs(empty.strips(2)).lists(0) == [[]] * -(-queries // 2)
+        assert mask.runs(empty.row_blocks(2)).lists(0) == [[]] * -(-queries // 2)
 
 
 def test_no_batch(seen: Seen) -> None:
@@ -110,7 +110,7 @@ def test_no_batch(seen: Seen) -> None:
     none = Plane(0, 1, 1, 5, 5, torch.zeros(0, dtype=torch.int64))
     mask.check(none)
     assert seen(mask, none.all).shape == (0, 1, 5, 5)
-    assert mask.runs(none.strips(2)).lists(0) == [[], [], []]
+    assert mask.runs(none.row_blocks(2)).lists(0) == [[], [], []]
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def test_block_mask(mod: Mod, size: int | tuple[int, int], seen: Seen) -> None:
 def test_the_blocks_become_runs() -> None:
     block = create_block_mask(causal, None, None, 32, 32, device="cpu", BLOCK_SIZE=8)
     plane = Plane(1, 1, 1, 32, 32, torch.tensor([0]))
-    lists = from_flex(block).runs(plane.strips(8)).lists(0)
+    lists = from_flex(block).runs(plane.row_blocks(8)).lists(0)
     assert lists[2] == [Run(0, 16, FULL), Run(16, 24, MIXED)]
-    assert from_flex(block).runs(plane.strips(16)).lists(0)[1] == [Run(0, 16, FULL), Run(16, 32, MIXED)]
+    assert from_flex(block).runs(plane.row_blocks(16)).lists(0)[1] == [Run(0, 16, FULL), Run(16, 32, MIXED)]
     assert from_flex(block).pairs() == 32 * 33 // 2
 
 

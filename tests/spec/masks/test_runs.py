@@ -1,4 +1,4 @@
-"""Runs keep their promises: EMPTY hides everything, FULL shows everything, for every mask and any strips."""
+"""Runs keep their promises: EMPTY hides everything, FULL shows everything, for every mask and any row blocks."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ from torch.utils._pytree import tree_leaves
 from regard.spec import masks
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Run, Runs, cut
-from regard.spec.plane import Pairs, Plane, Strips
+from regard.spec.plane import Pairs, Plane, RowBlocks
 
 Seen = Callable[[Mask, Pairs], Tensor]
 Cases = SearchStrategy[tuple[Mask, Plane]]
 
 
 def painted(runs: Runs, plane: Plane) -> Tensor:
-    """The kind of every key for every strip, (batch, head, strips, key); −1 where runs say nothing."""
+    """The kind of every key for every row block, (batch, head, row blocks, key); −1 where runs say nothing."""
     lanes = (plane.batch, plane.heads, runs.edges.shape[2])
     edges, kinds = runs.edges.expand(*lanes, -1), runs.kinds.expand(*lanes, -1)
     column = torch.arange(plane.keys) + plane.key_start
@@ -33,18 +33,18 @@ def painted(runs: Runs, plane: Plane) -> Tensor:
 
 
 def keep_promises(mask: Mask, plane: Plane, height: int, visible: Tensor) -> None:
-    strips = plane.strips(height)
-    runs = mask.runs(strips)
+    row_blocks = plane.row_blocks(height)
+    runs = mask.runs(row_blocks)
     assert runs.kinds.shape[-1] == runs.edges.shape[-1] - 1
     assert bool((runs.edges.diff(dim=-1) >= 0).all()), "edges rise"
     assert bool(((runs.kinds >= EMPTY) & (runs.kinds <= FULL)).all()), "also between equal edges there is a kind"
-    assert not runs.edges.numel() or (int(runs.edges.min()), int(runs.edges.max())) == strips.key_span
+    assert not runs.edges.numel() or (int(runs.edges.min()), int(runs.edges.max())) == row_blocks.key_span
     kind = painted(runs, plane)
     assert bool(((kind >= EMPTY) & (kind <= FULL)).all()), "every key has a kind"
     together = painted(runs.merged(), plane)
     lists = runs.lists(plane.key_start)
-    assert len(lists) == strips.count
-    for number, rows in enumerate(strips):
+    assert len(lists) == row_blocks.count
+    for number, rows in enumerate(row_blocks):
         some, every = visible[:, :, rows].any(2), visible[:, :, rows].all(2)
         assert not bool((some & (kind[:, :, number] == EMPTY)).any()), "EMPTY hides everything"
         assert bool((every | (kind[:, :, number] != FULL)).all()), "FULL shows everything"
@@ -92,8 +92,8 @@ class Lying(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return masks.Causal().visible(pairs)
 
-    def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (MIXED, self.kind, MIXED), torch.tensor(self.at), torch.tensor(self.at + 1))
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return cut(row_blocks, (MIXED, self.kind, MIXED), torch.tensor(self.at), torch.tensor(self.at + 1))
 
 
 @pytest.mark.parametrize("kind, at", [(EMPTY, 3), (EMPTY, 0), (FULL, 10), (FULL, 1)])
@@ -121,10 +121,10 @@ CLOSED = [
 @pytest.mark.parametrize("left", CLOSED, ids=repr)
 @pytest.mark.parametrize("right", CLOSED, ids=repr)
 def test_single_rows_are_settled(left: Mask, right: Mask) -> None:
-    """Masks in closed form, and what is made of them, leave nothing to look at in a strip of one query."""
+    """Masks in closed form, and what is made of them, leave nothing to look at in a row block of one query."""
     plane = Plane(2, 1, 1, 30, 30, torch.tensor([0]))
     for mask in (left & right, left | ~right):
-        runs = mask.runs(plane.strips(1))
+        runs = mask.runs(plane.row_blocks(1))
         assert not bool(((runs.kinds == MIXED) & (runs.edges.diff(dim=-1) > 0)).any())
 
 
@@ -133,16 +133,16 @@ def test_empty_intervals_do_not_pile_up() -> None:
     mask: Mask = masks.Causal()
     for _ in range(20):
         mask = mask & masks.Causal()
-    assert mask.runs(plane.strips(5)).kinds.shape[-1] == masks.Causal().runs(plane.strips(5)).kinds.shape[-1]
+    assert mask.runs(plane.row_blocks(5)).kinds.shape[-1] == masks.Causal().runs(plane.row_blocks(5)).kinds.shape[-1]
 
 
 def test_many_batch_rows_merge_in_linear_space() -> None:
-    """1,000 lengths are 2,000 edges a strip, not 1,000 × 2,000 comparisons."""
+    """1,000 lengths are 2,000 edges a row block, not 1,000 × 2,000 comparisons."""
     lengths = torch.arange(1000) * 7 % 997
     plane = Plane(1000, 1, 1, 1000, 1000, torch.tensor([0]))
-    lists = (masks.Lengths(lengths) & masks.Causal()).runs(plane.strips(100)).lists(0)
-    assert lists == [[Run(0, min(996, 100 * strip + 100), MIXED)] for strip in range(10)]
-    full = (masks.Lengths(lengths + 2) | masks.Prefix(2)).runs(plane.strips(500)).lists(0)
+    lists = (masks.Lengths(lengths) & masks.Causal()).runs(plane.row_blocks(100)).lists(0)
+    assert lists == [[Run(0, min(996, 100 * block + 100), MIXED)] for block in range(10)]
+    full = (masks.Lengths(lengths + 2) | masks.Prefix(2)).runs(plane.row_blocks(500)).lists(0)
     assert full == [[Run(0, 2, FULL), Run(2, 998, MIXED)]] * 2
 
 
@@ -195,8 +195,8 @@ LONG |= {f"{batch} batch rows": batched(batch) for batch in (3, 8)}
 @pytest.mark.parametrize("name", LONG)
 def test_a_million_positions_take_work_linear_in_the_length(name: str) -> None:
     mask, plane = LONG[name]
-    strips = plane.strips(128)
+    row_blocks = plane.row_blocks(128)
     with Work() as work:
-        lists = mask.runs(strips).lists(0)
-    assert len(lists) == strips.count
-    assert work.numbers < 20 * MILLION * plane.batch, "strips × strips would be 60 million"
+        lists = mask.runs(row_blocks).lists(0)
+    assert len(lists) == row_blocks.count
+    assert work.numbers < 20 * MILLION * plane.batch, "row blocks × row blocks would be 60 million"

@@ -48,17 +48,17 @@ def test_dense_runs_follow_the_table() -> None:
     table = torch.zeros(8, 200, dtype=torch.bool)
     table[:4, :128] = True
     table[4, 150] = True
-    lists = masks.Dense(table).runs(plane(8, 200, batch=1).strips(4)).lists(0)
+    lists = masks.Dense(table).runs(plane(8, 200, batch=1).row_blocks(4)).lists(0)
     assert lists == [[Run(0, 128, FULL)], [Run(128, 192, MIXED)]]
-    keys = masks.Dense(table[4]).runs(plane(8, 200, batch=1).strips(4)).lists(0)
+    keys = masks.Dense(table[4]).runs(plane(8, 200, batch=1).row_blocks(4)).lists(0)
     assert keys == [[Run(128, 192, MIXED)]] * 2
 
 
 def test_dense_heads_merge() -> None:
     table = torch.zeros(1, HEADS, 1, KEYS, dtype=torch.bool)
     table[:, 0] = True
-    assert masks.Dense(table).runs(plane(3).strips(3)).lists(0) == [[Run(0, KEYS, MIXED)]]
-    assert masks.Dense(~table[:, 1:2]).runs(plane(3).strips(3)).lists(0) == [[Run(0, KEYS, FULL)]]
+    assert masks.Dense(table).runs(plane(3).row_blocks(3)).lists(0) == [[Run(0, KEYS, MIXED)]]
+    assert masks.Dense(~table[:, 1:2]).runs(plane(3).row_blocks(3)).lists(0) == [[Run(0, KEYS, FULL)]]
 
 
 @pytest.mark.parametrize("lead", [(), (HEADS,), (1, HEADS), (BATCH, 1), (BATCH, HEADS)])
@@ -74,15 +74,15 @@ def test_blocks(lead: tuple[int, ...], starts: list[int], seen: Seen) -> None:
 
 def test_blocks_larger_than_the_plane(seen: Seen) -> None:
     assert seen(masks.Blocks(1000, torch.tensor([[True]])), plane().all).all()
-    assert masks.Blocks(1000, torch.tensor([[True]])).runs(plane().strips(4)).lists(0) == [[Run(0, KEYS, FULL)]] * 3
+    assert masks.Blocks(1000, torch.tensor([[True]])).runs(plane().row_blocks(4)).lists(0) == [[Run(0, KEYS, FULL)]] * 3
     assert not seen(masks.Blocks(1000, torch.tensor([[False, True]])), plane().all).any()
 
 
 def test_blocks_runs() -> None:
     layout = torch.tensor([[True, False, True], [True, True, False]])
-    lists = masks.Blocks(4, layout).runs(plane(8, 12, batch=1).strips(4)).lists(0)
+    lists = masks.Blocks(4, layout).runs(plane(8, 12, batch=1).row_blocks(4)).lists(0)
     assert lists == [[Run(0, 4, FULL), Run(8, 12, FULL)], [Run(0, 8, FULL)]]
-    lists = masks.Blocks(4, layout).runs(plane(8, 12, batch=1).strips(6)).lists(0)
+    lists = masks.Blocks(4, layout).runs(plane(8, 12, batch=1).row_blocks(6)).lists(0)
     assert lists == [[Run(0, 4, FULL), Run(4, 12, MIXED)], [Run(0, 8, FULL)]]
 
 
@@ -97,7 +97,7 @@ def test_nothing(queries: int, keys: int, batch: int, seen: Seen) -> None:
     ):
         mask.check(empty)
         assert seen(mask, empty.all).shape == (batch, HEADS, queries, keys)
-        lists = mask.runs(empty.strips(4)).lists(0)
+        lists = mask.runs(empty.row_blocks(4)).lists(0)
         assert len(lists) == -(-queries // 4)
 
 

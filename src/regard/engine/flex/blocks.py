@@ -67,7 +67,7 @@ def block_size(plane: Plane) -> int:
 
 def blocks_of(mask: Mask, plane: Plane, size: int) -> Blocks:
     """The block tables of a mask, on the CPU."""
-    runs = mask.runs(plane.strips(size))
+    runs = mask.runs(plane.row_blocks(size))
     shape = torch.broadcast_shapes(runs.edges.shape[:3], runs.kinds.shape[:3])
     full, partial = _ranges(runs, plane, size)
     columns = -(-plane.keys // size)

@@ -58,8 +58,8 @@ def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
     table = torch.zeros((1, 1, rows.stop - rows.start, plane.keys), dtype=torch.bool, device="cpu")
     if table.numel() == 0 or plane.batch * plane.heads == 0:
         return table
-    strips = replace(plane.strips(rows.stop - rows.start), start=rows.start, stop=rows.stop)
-    for run in mask.runs(strips).lists(plane.key_start)[0]:
+    blocks = replace(plane.row_blocks(rows.stop - rows.start), start=rows.start, stop=rows.stop)
+    for run in mask.runs(blocks).lists(plane.key_start)[0]:
         if run.kind == EMPTY:
             continue
         columns = slice(run.start, run.stop)

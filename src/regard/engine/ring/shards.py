@@ -210,10 +210,10 @@ def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span])
         return [None] * len(spans)
     selection = Selection(rows=slice(*rows), columns=slice(0, plane.keys), queries=plane.queries)
     piece = plane.sliced(selection)
-    strips = piece.strips(-(-plane.queries // ROW_BLOCKS))
-    lists = mask.sliced(selection).runs(strips).lists(piece.key_start)
+    row_blocks = piece.row_blocks(-(-plane.queries // ROW_BLOCKS))
+    lists = mask.sliced(selection).runs(row_blocks).lists(piece.key_start)
     table = torch.tensor(
-        [(*run, at.start, at.stop) for runs, at in zip(lists, strips, strict=True) for run in runs],
+        [(*run, at.start, at.stop) for runs, at in zip(lists, row_blocks, strict=True) for run in runs],
         dtype=torch.int64,
         device="cpu",
     ).view(-1, 5)

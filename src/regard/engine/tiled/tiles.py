@@ -79,7 +79,7 @@ class Schedule:
     @property
     def outline(self) -> Iterator[tuple[slice, list[TileSpan]]]:
         """The rows of each row block and where its tiles lie."""
-        for rows, runs in zip(self.plane.strips(self.height), self._runs, strict=True):
+        for rows, runs in zip(self.plane.row_blocks(self.height), self._runs, strict=True):
             yield rows, list(self._spans(runs))
 
     def tiles(self, rows: slice, span: TileSpan) -> Iterator[Tile]:
@@ -91,7 +91,7 @@ class Schedule:
     def _runs(self) -> list[list[Run]]:
         if self.plane.queries == 0:
             return []
-        return self.mask.runs(self.plane.strips(self.height)).lists(self.plane.key_start)
+        return self.mask.runs(self.plane.row_blocks(self.height)).lists(self.plane.key_start)
 
     def _spans(self, runs: list[Run]) -> Iterator[TileSpan]:
         """Cut the runs at multiples of the segment and join what falls into one segment."""

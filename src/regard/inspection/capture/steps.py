@@ -199,7 +199,7 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
     if isinstance(one, Part) and type(one) is type(other):
-        own, others = one.held, other.held
+        own, others = one.attributes, other.attributes
         return own.keys() == others.keys() and all(_same(value, others[name]) for name, value in own.items())
     return bool(one == other)
 

@@ -116,7 +116,7 @@ class TensorCopies:
         if not isinstance(part, Part):
             return part
         own = copy.copy(part)
-        for name, value in part.held.items():
+        for name, value in part.attributes.items():
             object.__setattr__(own, name, self._part(value))
         return own
 

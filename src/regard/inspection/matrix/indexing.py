@@ -157,7 +157,7 @@ class CachedSource:
                 all_heads = key == tuple(range(row * self.source.heads, (row + 1) * self.source.heads))
                 if all_heads or len(key) == 1:
                     request = self.source.request
-                    selection = Selection.lanes_of(request.plane, slice(row, row + 1), None if all_heads else head)
+                    selection = Selection.of(request.plane, slice(row, row + 1), None if all_heads else head)
                     # later calls may need gradients
                     with suppress(CannotSliceError), torch.inference_mode(False), torch.enable_grad():
                         own = Computed(request.sliced(selection), self.source, maps.reshape(-1))

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.checks import whole, written
 from regard.spec.masks.base import Mask
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
-from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, RowBlocks
 from regard.spec.serialize import register
 from regard.spec.steps import FULL_STEPS, Band, DilatedBand, MaskStep
 
@@ -29,8 +29,8 @@ class Full(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return torch.ones((1, 1), dtype=torch.bool, device=pairs.plane.device)
 
-    def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (FULL,))
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return cut(row_blocks, (FULL,))
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return FULL_STEPS
@@ -46,8 +46,8 @@ class Causal(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j <= pairs.i
 
-    def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (FULL, MIXED, EMPTY), strips.first + 1, strips.last + 1)
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return cut(row_blocks, (FULL, MIXED, EMPTY), row_blocks.first + 1, row_blocks.last + 1)
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Band(None, 0),)
@@ -88,8 +88,8 @@ class Window(Mask):
             seen = seen & (pairs.j <= pairs.i + self.after)
         return seen
 
-    def runs(self, strips: Strips) -> Runs:
-        return _band(strips, self.before, self.after, FULL)
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return _band(row_blocks, self.before, self.after, FULL)
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Band(self.before, self.after),)
@@ -122,21 +122,21 @@ class Dilated(Mask):
         offset = pairs.i - pairs.j
         return (offset.abs() <= self.step * (self.width // 2)) & (offset % self.step == 0)
 
-    def runs(self, strips: Strips) -> Runs:
+    def runs(self, row_blocks: RowBlocks) -> Runs:
         reach = self.step * (self.width // 2)
-        return _band(strips, reach, reach, FULL if self.step == 1 or reach == 0 else MIXED)
+        return _band(row_blocks, reach, reach, FULL if self.step == 1 or reach == 0 else MIXED)
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (DilatedBand(self.step * (self.width // 2), self.step),)
 
 
-def _band(strips: Strips, before: int | None, after: int | None, core: int) -> Runs:
-    """What some row of the strip sees lies in [outer_low, outer_high), what all rows see in [low, high)."""
-    first_key, past_keys = (torch.tensor(edge, device="cpu", dtype=torch.int64) for edge in strips.key_span)
-    outer_low = first_key if before is None else strips.first - before
-    low = first_key if before is None else strips.last - before
-    high = past_keys if after is None else strips.first + after + 1
-    outer_high = past_keys if after is None else strips.last + after + 1
-    some = low < high  # not if the band is narrower than the strip is high
+def _band(row_blocks: RowBlocks, before: int | None, after: int | None, core: int) -> Runs:
+    """What some row of a block sees lies in [outer_low, outer_high), what all rows see in [low, high)."""
+    first_key, past_keys = (torch.tensor(edge, device="cpu", dtype=torch.int64) for edge in row_blocks.key_span)
+    outer_low = first_key if before is None else row_blocks.first - before
+    low = first_key if before is None else row_blocks.last - before
+    high = past_keys if after is None else row_blocks.first + after + 1
+    outer_high = past_keys if after is None else row_blocks.last + after + 1
+    some = low < high  # not if the band is narrower than the block is high
     low, high = (torch.where(some, edge, outer_high) for edge in (low, high))
-    return cut(strips, (EMPTY, MIXED, core, MIXED, EMPTY), outer_low, low, high, outer_high)
+    return cut(row_blocks, (EMPTY, MIXED, core, MIXED, EMPTY), outer_low, low, high, outer_high)

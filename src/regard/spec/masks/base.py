@@ -11,7 +11,7 @@ from regard.spec.masks.count import count_visible
 from regard.spec.masks.extent import Extent, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
-from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, Strips
+from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, RowBlocks
 from regard.spec.serialize import register
 from regard.spec.steps import Combine, Function, MaskStep
 
@@ -54,9 +54,9 @@ class Mask(Part):
         """True where the pair is visible; broadcasts to (batch, kv head, group, query, key)."""
         raise NotImplementedError(f"{type(self).__name__} must define visible(pairs)")
 
-    def runs(self, strips: Strips) -> Runs:
-        """The same in closed form: intervals of keys per strip of queries."""
-        return cut(strips, (MIXED,))
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        """The same in closed form: intervals of keys for each block of query rows."""
+        return cut(row_blocks, (MIXED,))
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         """The same as primitive steps in postfix order; none where it has only `visible`."""
@@ -159,9 +159,9 @@ class _Combination(Mask):
         result: Tensor = OPERATORS[how](*(mask.visible(pairs) for mask in masks))
         return result
 
-    def runs(self, strips: Strips) -> Runs:
+    def runs(self, row_blocks: RowBlocks) -> Runs:
         how, masks = self.combines
-        result: Runs = OPERATORS[how](*(mask.runs(strips) for mask in masks))
+        result: Runs = OPERATORS[how](*(mask.runs(row_blocks) for mask in masks))
         return result
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:

@@ -11,12 +11,12 @@ from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
-from regard.spec.plane import Pairs, Plane, Strips, named_axes
+from regard.spec.plane import Pairs, Plane, RowBlocks, named_axes
 from regard.spec.serialize import register
 from regard.spec.steps import Among, Below, MaskStep
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-GROUPS = 64  # most groups of global positions that high strips tell apart; nearer ones are joined as MIXED
+GROUPS = 64  # most groups of global positions that blocks of several rows tell apart; nearer ones are joined as MIXED
 
 
 def integers(name: str, value: Tensor | Sequence[int] | Sequence[Sequence[int]] | int, axes: tuple[int, ...]) -> Tensor:
@@ -87,8 +87,8 @@ class Lengths(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j < self.lengths.to(pairs.plane.device).view(-1, 1, 1, 1, 1)
 
-    def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (FULL, EMPTY), self.lengths.cpu().view(-1, 1, 1))
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return cut(row_blocks, (FULL, EMPTY), self.lengths.cpu().view(-1, 1, 1))
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Below(self.lengths),)
@@ -128,8 +128,8 @@ class Prefix(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.j < torch.as_tensor(self.p, device=pairs.plane.device).view(-1, 1, 1, 1, 1)
 
-    def runs(self, strips: Strips) -> Runs:
-        return cut(strips, (FULL, EMPTY), torch.as_tensor(self.p, device="cpu").cpu().view(-1, 1, 1))
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        return cut(row_blocks, (FULL, EMPTY), torch.as_tensor(self.p, device="cpu").cpu().view(-1, 1, 1))
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Below(torch.as_tensor(self.p, device="cpu").reshape(-1)),)
@@ -157,17 +157,17 @@ class Global(Mask):
         chosen = self.positions.to(pairs.plane.device)
         return torch.isin(pairs.i, chosen) | torch.isin(pairs.j, chosen)
 
-    def runs(self, strips: Strips) -> Runs:
-        chosen, (low, high) = self.positions.cpu(), strips.key_span
-        rows = torch.searchsorted(chosen, strips.last, right=True) - torch.searchsorted(chosen, strips.first)
-        every = rows == strips.last - strips.first + 1
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        chosen, (low, high) = self.positions.cpu(), row_blocks.key_span
+        rows = torch.searchsorted(chosen, row_blocks.last, right=True) - torch.searchsorted(chosen, row_blocks.first)
+        every = rows == row_blocks.last - row_blocks.first + 1
         others = torch.where(every, FULL, torch.where(rows > 0, MIXED, EMPTY))
         columns = chosen[(chosen >= low) & (chosen < high)]
-        edges, own = _groups(columns, GROUPS if strips.height > 1 else len(columns))
-        # a strip has one of three lists: the global columns among others that are EMPTY, MIXED or FULL
+        edges, own = _groups(columns, GROUPS if row_blocks.height > 1 else len(columns))
+        # a row block has one of three lists: the global columns among others that are EMPTY, MIXED or FULL
         kinds = torch.arange(3, device="cpu").view(-1, 1).repeat(1, len(edges) + 1)
         kinds[:, 1::2] = torch.maximum(kinds[:, 1::2], own)
-        return tabled(strips, kinds[None, None], edges, others[:, 0])
+        return tabled(row_blocks, kinds[None, None], edges, others[:, 0])
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (Among(self.positions),)

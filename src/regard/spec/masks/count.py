@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.spec.masks.runs import EMPTY, FULL, MIXED
-from regard.spec.plane import Plane, Strips
+from regard.spec.plane import Plane, RowBlocks
 
 if TYPE_CHECKING:
     from regard.spec.biases import Bias
@@ -38,8 +38,8 @@ def count_cells(mask: "Mask", plane: Plane, rows: Sequence[int], columns: Sequen
     counts = torch.zeros((plane.batch, plane.heads, len(rows) - 1, len(columns) - 1), dtype=torch.int64, device="cpu")
     if counts.numel() == 0 or plane.queries == 0 or plane.keys == 0:
         return counts
-    # strips of one row: nearly every mask is then settled without looking
-    size = mask.runs(Strips(plane, 1, 0, 1)).edges.numel()
+    # row blocks of one row: nearly every mask is then settled without looking
+    size = mask.runs(RowBlocks(plane, 1, 0, 1)).edges.numel()
     step = max(HEIGHT, min(ROWS, EDGES // size))
     for cell, (top, bottom) in enumerate(pairwise(rows)):
         for first in range(top, bottom, step):
@@ -49,7 +49,7 @@ def count_cells(mask: "Mask", plane: Plane, rows: Sequence[int], columns: Sequen
 
 def _in_rows(mask: "Mask", plane: Plane, first: int, stop: int, columns: Sequence[int]) -> Tensor:
     """(batch, head, column cell)."""
-    runs = mask.runs(Strips(plane, 1, first, stop))
+    runs = mask.runs(RowBlocks(plane, 1, first, stop))
     start, end = (edges - plane.key_start for edges in (runs.edges[..., :-1], runs.edges[..., 1:]))
     full, mixed = runs.kinds == FULL, (runs.kinds == MIXED) & (end > start)
     total = torch.zeros((plane.batch, plane.heads, len(columns) - 1), dtype=torch.int64, device="cpu")
@@ -92,8 +92,11 @@ def visible_pairs(mask: "Mask", plane: Plane, looks: int = LOOKS) -> tuple[int, 
     """(number of visible pairs over all batch rows and heads, True), or an upper bound and False where the number could
     only be found by looking at more than `looks` pairs."""
     bound = unsettled = 0
-    for strips in _single_rows(mask, plane):
-        runs = mask.runs(strips)
+    if plane.queries * plane.keys * plane.batch * plane.heads == 0:
+        return 0, True
+    step = max(1, ROW_EDGES // mask.runs(RowBlocks(plane, 1, 0, 1)).edges.numel())
+    for first in range(0, plane.queries, step):  # row blocks of one row, as in count_cells
+        runs = mask.runs(RowBlocks(plane, 1, first, min(first + step, plane.queries)))
         widths = runs.edges.diff(dim=-1)
         seen, open_ = widths * (runs.kinds != EMPTY), (runs.kinds == MIXED) & (widths > 0)
         bound += _over_lanes(seen, plane)
@@ -103,35 +106,30 @@ def visible_pairs(mask: "Mask", plane: Plane, looks: int = LOOKS) -> tuple[int, 
     return count_visible(mask, plane) if unsettled else bound, True
 
 
-def _single_rows(mask: "Mask", plane: Plane) -> list[Strips]:
-    """All rows, one by one: then nearly every mask is settled without looking."""
-    if plane.queries * plane.keys * plane.batch * plane.heads == 0:
-        return []
-    step = max(1, ROW_EDGES // mask.runs(Strips(plane, 1, 0, 1)).edges.numel())
-    return [Strips(plane, 1, first, min(first + step, plane.queries)) for first in range(0, plane.queries, step)]
-
-
 def _over_lanes(widths: Tensor, plane: Plane) -> int:
     return int(widths.sum((-1, -2)).expand(plane.batch, plane.heads).sum())
 
 
 def seen_keys(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None" = None) -> Tensor:
     """(batch, head, row): the keys that each of these queries sees. A bias counts if it hides anything."""
-    runs = mask.runs(Strips(plane, 1, rows.start, rows.stop))
+    runs = mask.runs(RowBlocks(plane, 1, rows.start, rows.stop))
     width = (runs.edges[..., 1:] - runs.edges[..., :-1]).clamp(min=0)
     lanes = (plane.batch, plane.heads, rows.stop - rows.start)
     if bias is None and not bool(((runs.kinds == MIXED) & (width > 0)).any()):
         return (width * (runs.kinds == FULL)).sum(-1).expand(lanes)
     step = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
-    tops = range(rows.start, rows.stop, step)
-    counts = [_looked(mask, plane, slice(top, min(top + step, rows.stop)), bias) for top in tops]
+    counts = []
+    for top in range(rows.start, rows.stop, step):
+        bottom = min(top + step, rows.stop)
+        seen = look(mask, plane, slice(top, bottom), slice(0, plane.keys), bias)
+        size = (plane.batch, plane.kv_heads, plane.group, bottom - top, plane.keys)
+        counts.append(seen.expand(size).sum(-1).flatten(1, 2).cpu())
     return torch.cat(counts, -1).expand(lanes)
 
 
 def hull(mask: "Mask", plane: Plane, rows: slice, columns: slice) -> slice:
     """The part of these columns from the first to the last key that any of these queries may see."""
-    strip = Strips(plane, max(1, rows.stop - rows.start), rows.start, rows.stop)
-    runs = mask.runs(strip)
+    runs = mask.runs(RowBlocks(plane, max(1, rows.stop - rows.start), rows.start, rows.stop))
     start, stop = (
         edges.sub(plane.key_start).clamp(columns.start, columns.stop)
         for edges in (runs.edges[..., :-1], runs.edges[..., 1:])
@@ -140,12 +138,6 @@ def hull(mask: "Mask", plane: Plane, rows: slice, columns: slice) -> slice:
     if not bool(seen.any()):
         return slice(columns.start, columns.start)
     return slice(int(start[seen].min()), int(stop[seen].max()))
-
-
-def _looked(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None") -> Tensor:
-    seen = look(mask, plane, rows, slice(0, plane.keys), bias)
-    size = (plane.batch, plane.kv_heads, plane.group, rows.stop - rows.start, plane.keys)
-    return seen.expand(size).sum(-1).flatten(1, 2).cpu()
 
 
 def look(mask: "Mask", plane: Plane, rows: slice, columns: slice, bias: "Bias | None" = None) -> Tensor:

@@ -11,7 +11,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.columns import integers
 from regard.spec.masks.extent import Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut
-from regard.spec.plane import Axes, Pairs, Plane, Selection, Strips
+from regard.spec.plane import Axes, Pairs, Plane, RowBlocks, Selection
 from regard.spec.serialize import register
 from regard.spec.steps import MaskStep, SameId
 
@@ -92,15 +92,15 @@ class Documents(Mask):
         places = plane.starts.view(-1, 1) + torch.arange(rows.start, rows.stop, device="cpu")
         return ids.expand(len(places), -1).gather(1, places.to(ids.device))
 
-    def runs(self, strips: Strips) -> Runs:
-        low, high = strips.key_span
+    def runs(self, row_blocks: RowBlocks) -> Runs:
+        low, high = row_blocks.key_span
         keys = _rows(self.key_ids)[:, low:high].cpu().contiguous()
-        queries = self.query_rows(strips.plane, slice(strips.start, strips.stop)).cpu()
+        queries = self.query_rows(row_blocks.plane, slice(row_blocks.start, row_blocks.stop)).cpu()
         if keys.numel() == 0:
-            return cut(strips, (EMPTY,))
-        start, stop, solid = (part.unsqueeze(1) for part in id_spans(keys, queries, strips.height))
+            return cut(row_blocks, (EMPTY,))
+        start, stop, solid = (part.unsqueeze(1) for part in id_spans(keys, queries, row_blocks.height))
         kind = torch.where(solid, FULL, MIXED)
-        return cut(strips, (EMPTY, kind, EMPTY), start + low, torch.maximum(start, stop) + low)
+        return cut(row_blocks, (EMPTY, kind, EMPTY), start + low, torch.maximum(start, stop) + low)
 
     def sliced(self, selection: Selection) -> "Documents":
         by_row = self.query_ids is not None and self.query_ids.shape[-1] == selection.queries

@@ -13,7 +13,7 @@ from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs
 from regard.spec.masks.tables import at_blocks, block_runs, fits_lanes, four
-from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, Selection, Strips, split_heads
+from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, RowBlocks, Selection, split_heads
 from regard.spec.steps import BlockRule, MaskStep, Rule
 
 Indices = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -129,11 +129,11 @@ class FlexBlocks(Mask):
         kinds = at_blocks(layout, pairs.row // self.size[0], pairs.column // self.size[1])
         return (kinds == FULL) | ((kinds == MIXED) & RowWhere(self.fn).visible(pairs))
 
-    def runs(self, strips: Strips) -> Runs:
+    def runs(self, row_blocks: RowBlocks) -> Runs:
         kinds = self.kinds.cpu()
-        top, bottom = strips.first_row // self.size[0], strips.last_row // self.size[0] + 1
-        edges = strips.key_span[0] + torch.arange(1, kinds.shape[3], device="cpu") * self.size[1]
-        return block_runs(strips, kinds != EMPTY, kinds == FULL, top.view(1, 1, -1), bottom.view(1, 1, -1), edges)
+        top, bottom = row_blocks.first_row // self.size[0], row_blocks.last_row // self.size[0] + 1
+        edges = row_blocks.key_span[0] + torch.arange(1, kinds.shape[3], device="cpu") * self.size[1]
+        return block_runs(row_blocks, kinds != EMPTY, kinds == FULL, top.view(1, 1, -1), bottom.view(1, 1, -1), edges)
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (BlockRule(self.size, self.kinds, self.fn),)

@@ -1,7 +1,7 @@
-"""Runs: which keys each strip of queries sees, as a short list of intervals, never pair by pair.
+"""Runs: which keys each block of query rows sees, as a short list of intervals, never pair by pair.
 
-Every strip's keys are cut at `edges`; between two edges all pairs are hidden (EMPTY), all are
-visible (FULL), or it must be looked at (MIXED). EMPTY and FULL are promises, MIXED may be cautious.
+The keys of each row block are cut at `edges`; between two edges all pairs are hidden (EMPTY), all are
+visible (FULL), or each pair must be tested (MIXED). EMPTY and FULL are exact; MIXED is always allowed.
 With EMPTY < MIXED < FULL, "and" is the minimum, "or" the maximum and "not" the mirror.
 
 Several lists become one by their changes: sort all edges together, give each the step by which its list's
@@ -16,13 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.spec.plane import Strips
+from regard.spec.plane import RowBlocks
 
 EMPTY, MIXED, FULL = 0, 1, 2
 
 
 class Run(NamedTuple):
-    """Key columns start…stop−1 of one strip, and what they are."""
+    """Key columns start…stop−1 of one row block, and what they are."""
 
     start: int
     stop: int
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """`edges` (batch or 1, head or 1, strips, k + 1) rise from the first key position to one past the last;
+    """`edges` (batch or 1, head or 1, row blocks, k + 1) rise from the first key position to one past the last;
     `kinds` (…, k) says what lies between. Positions are absolute. Empty intervals are allowed."""
 
     edges: Tensor
@@ -49,11 +49,11 @@ class Runs:
     def merged(self) -> "Runs":
         """One list for all batch rows and heads: EMPTY and FULL only where all agree."""
         lanes = _lanes(self.edges, self.kinds)
-        batch, heads, strips = lanes
+        batch, heads, row_blocks = lanes
         if batch * heads == 1:
             return self
         if batch * heads == 0:
-            return Runs(self.edges.new_zeros(1, 1, strips, 2), self.kinds.new_full((1, 1, strips, 1), EMPTY))
+            return Runs(self.edges.new_zeros(1, 1, row_blocks, 2), self.kinds.new_full((1, 1, row_blocks, 1), EMPTY))
         kinds = self.kinds.to(torch.int32)
         if self.edges.shape[:2] == (1, 1):
             return Runs(self.edges, _unanimous(kinds.sum((0, 1), keepdim=True), batch * heads))
@@ -66,40 +66,40 @@ class Runs:
         return Runs(edges, _unanimous(totals, batch * heads))
 
     def lists(self, key_start: int) -> list[list[Run]]:
-        """For each strip (batch rows and heads merged) its visible runs in key columns, EMPTY left out."""
+        """For each row block (batch rows and heads merged) its visible runs in key columns, EMPTY left out."""
         whole = self.merged()
         edges, kinds = whole.edges[0, 0] - key_start, whole.kinds[0, 0]
-        strip, place = ((edges.diff(dim=-1) > 0) & (kinds != EMPTY)).nonzero(as_tuple=True)
-        start, stop, kind = edges[strip, place], edges[strip, place + 1], kinds[strip, place]
-        breaks = (start[1:] != stop[:-1]) | (kind[1:] != kind[:-1]) | (strip[1:] != strip[:-1])
+        block, place = ((edges.diff(dim=-1) > 0) & (kinds != EMPTY)).nonzero(as_tuple=True)
+        start, stop, kind = edges[block, place], edges[block, place + 1], kinds[block, place]
+        breaks = (start[1:] != stop[:-1]) | (kind[1:] != kind[:-1]) | (block[1:] != block[:-1])
         edge = breaks.new_ones(min(len(start), 1))
         first, last = torch.cat([edge, breaks]), torch.cat([breaks, edge])
         found = list(map(Run._make, zip(start[first].tolist(), stop[last].tolist(), kind[first].tolist(), strict=True)))
-        ends = torch.bincount(strip[first], minlength=len(edges)).cumsum(0).tolist()
+        ends = torch.bincount(block[first], minlength=len(edges)).cumsum(0).tolist()
         return [found[begin:end] for begin, end in pairwise([0, *ends])]
 
 
-def cut(strips: Strips, kinds: Sequence[int | Tensor], *edges: Tensor) -> Runs:
+def cut(row_blocks: RowBlocks, kinds: Sequence[int | Tensor], *edges: Tensor) -> Runs:
     """Runs from inner edges that rise (clipped to the keys here) and the kinds between them.
 
-    Edges and kinds broadcast to (batch, head, strips).
+    Edges and kinds broadcast to (batch, head, row blocks).
     """
-    low, high = strips.key_span
+    low, high = row_blocks.key_span
     rows = [torch.as_tensor(edge, device="cpu").clamp(low, high) for edge in (low, *edges, high)]
     kept = _used(rows)
-    shape = strips.first_row.view(1, 1, -1)
+    shape = row_blocks.first_row.view(1, 1, -1)
     rows = [rows[interval] for interval in (*kept, -1)]
     between = [torch.as_tensor(kinds[interval], dtype=torch.int8, device="cpu") for interval in kept]
     stacked = [torch.stack(torch.broadcast_tensors(shape, *parts)[1:], -1) for parts in (rows, between)]
     return Runs(stacked[0], stacked[1])
 
 
-def tabled(strips: Strips, kinds: Tensor, edges: Tensor, which: Tensor | None = None) -> Runs:
+def tabled(row_blocks: RowBlocks, kinds: Tensor, edges: Tensor, which: Tensor | None = None) -> Runs:
     """Runs from a table: `kinds` (batch or 1, head or 1, rows, k) between the same rising inner edges (k − 1,) for all.
 
-    The table has one row, or one per strip, or `which` (batch or 1, strips) tells the row of each strip.
+    The table has one row, or one per row block, or `which` (batch or 1, row blocks) tells the row of each.
     """
-    low, high = strips.key_span
+    low, high = row_blocks.key_span
     edges = torch.cat(
         [
             torch.tensor([low], device="cpu", dtype=torch.int64),
@@ -109,7 +109,7 @@ def tabled(strips: Strips, kinds: Tensor, edges: Tensor, which: Tensor | None = 
     )
     edges, kinds = _joined(edges.expand(*kinds.shape[:3], -1), kinds.to(torch.int8))
     if which is None:
-        parts = [part.expand(-1, -1, strips.count, -1) for part in (edges, kinds)]
+        parts = [part.expand(-1, -1, row_blocks.count, -1) for part in (edges, kinds)]
     elif len(which) == 1:
         parts = [part[:, :, which[0]] for part in (edges, kinds)]
     else:
@@ -158,13 +158,13 @@ def _in_order(ends: Tensor, inner: Tensor, first: Tensor, changes: Tensor) -> tu
 
 
 def _used(edges: Sequence[Tensor]) -> list[int]:
-    """The intervals that are not empty in every strip, and the last in any case."""
+    """The intervals that are not empty in every row block, and the last in any case."""
     unequal = [c for c, (left, right) in enumerate(pairwise(edges[:-1])) if not torch.equal(left, right)]
     return [*unequal, len(edges) - 2]
 
 
 def _lanes(*parts: Tensor) -> torch.Size:
-    """(batch, head, strips) of edges and kinds together."""
+    """(batch, head, row blocks) of edges and kinds together."""
     first: Tensor = torch.broadcast_tensors(*(part[..., 0] for part in parts))[0]
     return first.shape
 

@@ -12,7 +12,7 @@ from regard.spec.masks.band import Full
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
-from regard.spec.plane import Pairs, Plane, Strips, named_axes, split_heads
+from regard.spec.plane import Pairs, Plane, RowBlocks, named_axes, split_heads
 from regard.spec.serialize import register
 from regard.spec.steps import BlockTable, MaskStep, PairTable
 
@@ -47,10 +47,12 @@ class Blocks(Mask):
         layout = split_heads(four(self.layout.to(pairs.plane.device)), pairs.plane)
         return at_blocks(layout, pairs.i // self.size, pairs.j // self.size)
 
-    def runs(self, strips: Strips) -> Runs:
+    def runs(self, row_blocks: RowBlocks) -> Runs:
         layout = four(self.layout.cpu())
         edges = torch.arange(1, layout.shape[3], device="cpu") * self.size
-        return block_runs(strips, layout, layout, strips.first // self.size, strips.last // self.size + 1, edges)
+        return block_runs(
+            row_blocks, layout, layout, row_blocks.first // self.size, row_blocks.last // self.size + 1, edges
+        )
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (BlockTable(self.size, four(self.layout)),)
@@ -94,15 +96,18 @@ class Dense(Mask):
     def visible(self, pairs: Pairs) -> Tensor:
         return pairs.cut(self.tensor).to(pairs.plane.device)
 
-    def runs(self, strips: Strips) -> Runs:
+    def runs(self, row_blocks: RowBlocks) -> Runs:
         table = four(self.tensor.cpu()).view(torch.uint8)
         if table.shape[2] > 1:
-            table = table[:, :, strips.start : strips.stop]
+            table = table[:, :, row_blocks.start : row_blocks.stop]
         # rows first, which is many times faster; the greatest is any, the least is all, their sum the kind
         some, every = (
-            grouped(grouped(table, 2, strips.height, reduce), 3, COLUMNS, reduce) for reduce in (torch.amax, torch.amin)
+            grouped(grouped(table, 2, row_blocks.height, reduce), 3, COLUMNS, reduce)
+            for reduce in (torch.amax, torch.amin)
         )
-        return tabled(strips, some + every, strips.key_span[0] + torch.arange(1, some.shape[3], device="cpu") * COLUMNS)
+        return tabled(
+            row_blocks, some + every, row_blocks.key_span[0] + torch.arange(1, some.shape[3], device="cpu") * COLUMNS
+        )
 
     def steps(self, plane: Plane) -> tuple[MaskStep, ...]:
         return (PairTable(four(self.tensor)),)
@@ -200,12 +205,12 @@ def at_blocks(layout: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return layout[b.view(-1, 1, 1, 1, 1), k.view(-1, 1, 1, 1), g.view(-1, 1, 1), rows, columns]
 
 
-def block_runs(strips: Strips, some: Tensor, every: Tensor, top: Tensor, bottom: Tensor, edges: Tensor) -> Runs:
-    """Runs of strips that reach from block row `top` to before `bottom`, (batch or 1, 1, strips) each.
+def block_runs(row_blocks: RowBlocks, some: Tensor, every: Tensor, top: Tensor, bottom: Tensor, edges: Tensor) -> Runs:
+    """Runs of row blocks that reach from block row `top` to before `bottom`, (batch or 1, 1, row blocks) each.
 
     `some` and `every` (batch, head, query block, key block) say of each block whether it shows any pair, and all.
     """
-    # strips that lie in the same rows of blocks share their runs
+    # row blocks that lie in the same rows of blocks share their runs
     span, which = torch.unique_consecutive(torch.stack([top, bottom]).flatten(1), dim=1, return_inverse=True)
     counts = []
     for table in (some,) if every is some else (some, every):
@@ -213,7 +218,7 @@ def block_runs(strips: Strips, some: Tensor, every: Tensor, top: Tensor, bottom:
         counts.append(above[:, :, span[1]] - above[:, :, span[0]])
     full = counts[-1] == (span[1] - span[0]).unsqueeze(-1)
     kinds = torch.where(counts[0] == 0, EMPTY, torch.where(full, FULL, MIXED))
-    return tabled(strips, kinds, edges, which.view(top.shape[0], top.shape[2]))
+    return tabled(row_blocks, kinds, edges, which.view(top.shape[0], top.shape[2]))
 
 
 def grouped(table: Tensor, axis: int, size: int, reduce: Callable[..., Tensor]) -> Tensor:

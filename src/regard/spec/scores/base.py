@@ -74,7 +74,7 @@ class Score(Part):
     @property
     def parameters(self) -> dict[str, Tensor]:
         """The tensors it holds, by name."""
-        return {name: value for name, value in self.held.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in self.attributes.items() if isinstance(value, Tensor)}
 
 
 def same_width(name: str, d_query: int, d_key: int) -> None:
