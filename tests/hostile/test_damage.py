@@ -91,7 +91,7 @@ SCENARIOS = {
             assert refused > 20
     """,
     "trainings": """
-        from regard.lab.training import run, shelf, train
+        from regard.lab.training import run, train
         from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
@@ -108,10 +108,10 @@ SCENARIOS = {
         except RuntimeError:
             pass
         run.EVERY = 60.0
-        checkpoint = shelf.folder(task) / run.CHECKPOINT
+        checkpoint = run.training_folder(task) / run.CHECKPOINT
         begun = checkpoint.read_bytes()
         want = train(task)
-        weights = shelf.folder(task) / run.WEIGHTS
+        weights = run.training_folder(task) / run.WEIGHTS
         done = weights.read_bytes()
         def same(found, name):
             ours, theirs = named(found.model), named(want.model)

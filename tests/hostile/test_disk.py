@@ -103,7 +103,7 @@ SCENARIOS = {
         assert torch.equal(regard.load("c.safetensors")[1].dense(), taken[1].dense())
     """,
     "trainings": """
-        from regard.lab.training import run, shelf, train
+        from regard.lab.training import run, train
         from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating

@@ -126,7 +126,7 @@ SCENARIOS = {
         trials(work)
     """,
     "training": """
-        from regard.lab.training import run, shelf, train
+        from regard.lab.training import train
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 40, "looks": 4, "width": 8, "batch": 4, "sentences": 30}

@@ -157,7 +157,7 @@ SCENARIOS = {
             swept(f"maps{place}")
     """,
     "training": """
-        from regard.lab.training import run, shelf, train
+        from regard.lab.training import run, train
         from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
@@ -181,8 +181,9 @@ SCENARIOS = {
             ours, theirs = named(found.model), named(want.model)
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)
             print("went on from step", begun[:1])
-            swept(shelf.folder(task))
-            assert sorted(each.name for each in shelf.folder(task).iterdir()) == ["model.safetensors", "record.json"]
+            folder = run.training_folder(task)
+            swept(folder)
+            assert sorted(each.name for each in folder.iterdir()) == ["model.safetensors", "record.json"]
     """,
     "models": """
         import hashlib, shutil, zipfile

@@ -74,7 +74,7 @@ SCENARIOS = {
         assert os.listdir("maps") == ["0" * 32 + ".safetensors"]
     """,
     "trainings": """
-        from regard.lab.training import shelf, train
+        from regard.lab.training import run, train
         from regard.progress import reporting_to_user
         from regard.lab.training.state import named
         from regard.lab.translation.task import Translating
@@ -92,7 +92,7 @@ SCENARIOS = {
         counted = os.open("steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         together(work, work)
         assert Path("steps").stat().st_size == 20  # one of them trained, the other waited
-        assert sorted(os.listdir(shelf.folder(task))) == ["model.safetensors", "record.json"]
+        assert sorted(os.listdir(run.training_folder(task))) == ["model.safetensors", "record.json"]
     """,
 }
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.inspection.records import Cell, Estimate, Line, Table
 from regard.inspection.statistics import mean, placement
-from regard.lab.training.trained import Trained
+from regard.lab.training import Trained
 
 __all__ = [
     "curve",

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.lab.training import Task, Trained, run, shelf, train
+from regard.lab.training import Task, Trained, run, train
 from regard.lab.training.state import named
 from regard.progress import PlainCallback, reporting_to_user
 
@@ -34,8 +34,8 @@ class Lines(Task):
 
     def loss(self, model: nn.Module, generator: torch.Generator) -> Tensor:
         points = torch.randn(16, self.width, generator=generator)
-        found: Tensor = ((model(points)[:, 0] - points.sum(1)) ** 2).mean()
-        return found
+        error: Tensor = ((model(points)[:, 0] - points.sum(1)) ** 2).mean()
+        return error
 
     def look(self, model: nn.Module) -> dict[str, float]:
         assert not model.training
@@ -63,12 +63,12 @@ def elsewhere(task: Task, tmp_path: Path) -> Trained:
         return train(task)
 
 
-def test_the_loss_falls_and_the_curve_holds_what_was_looked_at() -> None:
-    found = train(TASK)
-    assert found.column("step") == [5, 10, 15, 20, 25, 30, 35, 40]
-    assert found.column("loss")[-1] < found.column("loss")[0]
-    assert found.column("largest")[-1] == float(named(found.model)["0.weight"].detach().abs().max())
-    assert not found.model.training
+def test_the_loss_falls_and_the_curve_holds_what_was_measured() -> None:
+    trained = train(TASK)
+    assert trained.column("step") == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert trained.column("loss")[-1] < trained.column("loss")[0]
+    assert trained.column("largest")[-1] == float(named(trained.model)["0.weight"].detach().abs().max())
+    assert not trained.model.training
 
 
 def test_one_seed_one_set_of_numbers(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_one_seed_one_set_of_numbers(tmp_path: Path) -> None:
 def test_the_caller_keeps_randomness_and_threads_and_neither_matters(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.manual_seed(7)
-    wanted = torch.randn(3)
+    expected = torch.randn(3)
     torch.manual_seed(7)
     torch.set_num_threads(2)
     try:
@@ -87,7 +87,7 @@ def test_the_caller_keeps_randomness_and_threads_and_neither_matters(tmp_path: P
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(torch.randn(3), wanted)
+    assert torch.equal(torch.randn(3), expected)
     assert same(first, elsewhere(TASK, tmp_path))
 
 
@@ -100,19 +100,19 @@ def test_a_second_run_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_other_settings_versions_and_code_have_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = shelf.folder(TASK)
-    assert shelf.folder(replace(TASK, steps=41)) != folder
-    assert shelf.folder(Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)) == folder
-    monkeypatch.setattr(shelf, "versions", lambda: {"regard": "other"})
-    assert shelf.folder(TASK) != folder
+    folder = run.training_folder(TASK)
+    assert run.training_folder(replace(TASK, steps=41)) != folder
+    assert run.training_folder(Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)) == folder
+    monkeypatch.setattr(run, "versions", lambda: {"regard": "other"})
+    assert run.training_folder(TASK) != folder
     monkeypatch.undo()
-    monkeypatch.setattr(shelf, "_code", lambda file: "other")
-    assert shelf.folder(TASK).name != folder.name
+    monkeypatch.setattr(run, "code_hash", lambda file: "other")
+    assert run.training_folder(TASK).name != folder.name
 
 
 def test_the_record_says_what_was_run_and_where() -> None:
     train(TASK)
-    (folder,) = (shelf.folder(TASK).parent).iterdir()
+    (folder,) = (run.training_folder(TASK).parent).iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["model.safetensors", "record.json"]
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     assert record["settings"] | {"seed": 1, "steps": 40, "rate": 0.05, "width": 3} == record["settings"]
@@ -143,7 +143,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     task = Translating(seed=3, steps=12, rate=1e-2, rise=0.1, looks=4, score="additive", width=8, batch=4, sentences=30)
     killed = subprocess.run([sys.executable, "-c", KILLED], env=os.environ, capture_output=True, text=True, timeout=600)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert [file.name for file in shelf.folder(task).iterdir()] == ["checkpoint.safetensors"]
+    assert [file.name for file in run.training_folder(task).iterdir()] == ["checkpoint.safetensors"]
     steps: list[int] = []
     resumed = reported(task, lambda what, done, total: steps.append(done))
     assert steps == [7, 8, 9, 10, 11]  # the killed run had saved seven steps, and was killed before it saved the eighth
@@ -156,14 +156,14 @@ def reported(task: Task, callback: PlainCallback) -> Trained:
 
 
 @pytest.fixture
-def _listens() -> Iterator[None]:
+def _default_handler() -> Iterator[None]:
     """A shell that starts tests in the background has them ignore Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("_listens")
+@pytest.mark.usefixtures("_default_handler")
 def test_ctrl_c_leaves_a_checkpoint_that_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     def press(what: str, done: int, total: int) -> None:
         if done == 20:
@@ -178,17 +178,17 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on_to_the_same_numbers(tmp_path: P
     assert same(resumed, elsewhere(TASK, tmp_path))
 
 
-def test_progress_tells_name_loss_and_step() -> None:
-    told: list[tuple[str, int, int]] = []
-    reported(TASK, lambda *step: told.append(step))
-    assert len(told) == 40
-    assert told[0][1:] == (0, 40)
-    assert told[0][0].startswith("training line 1, loss ")
+def test_progress_reports_name_loss_and_step() -> None:
+    reports: list[tuple[str, int, int]] = []
+    reported(TASK, lambda *step: reports.append(step))
+    assert len(reports) == 40
+    assert reports[0][1:] == (0, 40)
+    assert reports[0][0].startswith("training line 1, loss ")
 
 
 def test_damaged_files_are_named() -> None:
     train(TASK)
-    file = shelf.folder(TASK) / run.WEIGHTS
+    file = run.training_folder(TASK) / run.WEIGHTS
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(ValueError, match=r"model.safetensors is damaged .* delete it, and the training begins anew"):
         train(TASK)
@@ -209,7 +209,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_parts_that_a_kill_left_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = shelf.folder(TASK)
+    folder = run.training_folder(TASK)
     folder.mkdir(parents=True)
     old, new = folder / ".regard-old.part", folder / ".regard-new.part"
     old.touch()
@@ -242,11 +242,11 @@ def test_two_that_want_the_same_train_once() -> None:
         steps.append(done)
         begun.set()
 
-    found: list[Trained] = []
-    first = threading.Thread(target=lambda: found.append(reported(TASK, counted)))
+    results: list[Trained] = []
+    first = threading.Thread(target=lambda: results.append(reported(TASK, counted)))
     first.start()
     assert begun.wait(20)
-    found.append(reported(TASK, counted))
+    results.append(reported(TASK, counted))
     first.join()
     assert steps == list(range(TASK.steps))
-    assert same(*found)
+    assert same(*results)

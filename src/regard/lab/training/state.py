@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.inspection import tensor_file as saved
+from regard.inspection import tensor_file
 from regard.inspection.files import beside
-from regard.lab.training.trained import Point
+from regard.lab.training.task import Point
 
 
 @dataclass
@@ -32,23 +32,21 @@ class State:
             for part, tensor in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer/{name}/{part}"] = tensor
         tensors["random/generator"], tensors["random/torch"] = self.generator.get_state(), torch.get_rng_state()
-        told = {"step": self.step, "since": self.since, "seconds": self.seconds, "curve": self.curve}
-        write(path, tensors, told)
+        values = {"step": self.step, "since": self.since, "seconds": self.seconds, "curve": self.curve}
+        write(path, tensors, values)
 
     def load(self, path: Path) -> None:
-        """Go on from a file that `save` wrote."""
-        tensors, told = read(path)
+        """Continue from a file that `save` wrote."""
+        tensors, values = read(path)
         fill(self.model, path, tensors)
         for name, parameter in self.model.named_parameters():
-            head = f"optimizer/{name}/"
-            parts = {key.removeprefix(head): tensor for key, tensor in tensors.items() if key.startswith(head)}
-            if parts:
+            if parts := _below(f"optimizer/{name}/", tensors):
                 self.optimizer.state[parameter] = parts
         try:
             self.generator.set_state(tensors["random/generator"])
             torch.set_rng_state(tensors["random/torch"])
-            self.step, self.since, self.seconds = told["step"], told["since"], told["seconds"]
-            self.curve = told["curve"]
+            self.step, self.since, self.seconds = values["step"], values["since"], values["seconds"]
+            self.curve = values["curve"]
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"{path} is no checkpoint ({error}); delete it, and the training begins anew") from error
 
@@ -58,29 +56,31 @@ def named(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def fill(model: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
-    """Give the model the weights of a file."""
-    wanted = named(model)
-    found = {key.removeprefix("model/"): tensor for key, tensor in tensors.items() if key.startswith("model/")}
-    if {name: tensor.shape for name, tensor in wanted.items()} != {name: each.shape for name, each in found.items()}:
+    """Copy the weights of a file into the model."""
+    weights, saved = named(model), _below("model/", tensors)
+    if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in saved.items()}:
         raise ValueError(f"the weights of {path} are not those of this model; delete the file")
     with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(found[name])
+        for name, tensor in weights.items():
+            tensor.copy_(saved[name])
 
 
-def write(path: Path, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
+def write(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """A safetensors file with JSON and checksums in its header."""
     with beside(path, "set REGARD_CACHE to a folder that you may write to") as part:
-        saved.write(part, {"regard": json.dumps(told)}, tensors)
+        tensor_file.write(part, {"regard": json.dumps(values)}, tensors)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write` wrote, in memory of its own."""
+    """Tensors and values that `write` wrote, in memory of their own."""
     try:
-        found = saved.mapped(path)
-        found.verify()
-        told: dict[str, Any] = json.loads(found.texts["regard"])
-        return {name: tensor.clone() for name, tensor in found.tensors.items()}, told
+        file = tensor_file.mapped(path)
+        file.verify()
+        return {name: tensor.clone() for name, tensor in file.tensors.items()}, json.loads(file.texts["regard"])
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}); delete it, and the training begins anew") from error

@@ -1,18 +1,21 @@
-"""Task: what is trained and how. Its fields are the settings; with the versions they decide every number."""
+"""Task: what is trained and how; Trained: the model after all steps, with the record of its training."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.checks import whole
 
+Point = dict[str, float]
+
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """Fields must be what JSON can hold: they are hashed, and kept in the record.
+    """The fields are the settings: with the versions they decide every number. They are hashed, so JSON must hold them.
 
     The learning rate rises to `rate` over the first steps, a share `rise` of all, and falls to 0 along a cosine. The
     curve has `looks` points.
@@ -50,6 +53,19 @@ class Task(ABC):
         rising = min(1.0, (step + 1) / max(1.0, self.rise * self.steps))
         return self.rate * rising * (1 + math.cos(math.pi * step / self.steps)) / 2
 
-    def looked_at(self, step: int) -> bool:
-        """Whether the curve has a point after so many steps."""
-        return step == self.steps or step % max(1, self.steps // self.looks) == 0
+
+@dataclass(frozen=True)
+class Trained:
+    """`curve` has `step`, `loss` (the mean since the last point) and the numbers of `Task.look` at each point.
+
+    `record` holds the settings, seed, versions and machine, and the seconds that the steps took.
+    """
+
+    task: Task
+    model: nn.Module
+    curve: tuple[Point, ...]
+    record: dict[str, Any]
+
+    def column(self, name: str) -> list[float]:
+        """One number of every point of the curve; points without it are left out."""
+        return [point[name] for point in self.curve if name in point]
