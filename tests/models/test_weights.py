@@ -16,7 +16,7 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
     tensors = {name: random.standard_normal(shape).astype(numpy.float32) for name, shape in shapes.items()}
     tensors["a"] = numpy.asfortranarray(tensors["a"])
     tensors["b.weight"][:3] = [numpy.nan, numpy.inf, -0.0]
-    entries = [gguf.TensorEntry(name, shape) for name, shape in shapes.items()]
+    entries = [gguf.Weight(name, shape) for name, shape in shapes.items()]
     reports: list[tuple[str, int, int]] = []
     with reporting_to_user(lambda *step: reports.append(step), "bytes"):
         gguf.write_safetensors(tmp_path / "w", entries, tensors.values())
@@ -33,4 +33,4 @@ def test_safetensors_reads_what_was_written(tmp_path: Path) -> None:
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
     tensor = numpy.zeros((2, 3), numpy.float32)
     with pytest.raises(ValueError, match=r"x should have the shape \(3, 2\), got \(2, 3\)"):
-        gguf.write_safetensors(tmp_path / "w", [gguf.TensorEntry("x", (3, 2))], [tensor])
+        gguf.write_safetensors(tmp_path / "w", [gguf.Weight("x", (3, 2))], [tensor])

