@@ -1,8 +1,8 @@
 """tricks: flash attention, chunks and the cache of keys and values: what each saves, and what it costs.
 
-Bytes are counted and not measured: of the formula as written and in chunks by weighing shapes, of regard's two engines
-that work block by block, as flash attention does, from `plan`. Operations are those of the products. Both are the same
-in every run; what a stopwatch says stands apart.
+Bytes are counted and not measured: for the formula as written and in chunks from the shapes of their tensors, for
+regard's two engines that work block by block, as flash attention does, from `plan`. Operations are those of the
+products. Both are the same in every run; measured times stand apart.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,7 @@ from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirm
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean
 from regard.lab.tricks import ways
-from regard.lab.tricks.ways import (
-    AGAIN,
-    CHUNK,
-    CHUNKS,
-    NAIVE,
-    TILED,
-    WIDTH,
-    GenerationCost,
-    GenerationCount,
-    generated,
-    projections,
-    small_model,
-    without,
-)
+from regard.lab.tricks.ways import AGAIN, CHUNK, CHUNKS, NAIVE, TILED, WIDTH, GenerationCost, generation_cost
 from regard.nn import generate
 from regard.progress import report
 
@@ -43,13 +30,11 @@ MEBI = 1 << 20
 
 
 @dataclass(frozen=True)
-class ForwardCost:
-    """One way: bytes by length and operations at the longest, forward alone; and its error in each repetition."""
+class PassCost:
+    """Bytes of one way by length, and operations at the longest."""
 
     bytes: dict[int, int]
     operations: int
-    longest: int
-    error: Tensor
 
     @property
     def order(self) -> float:
@@ -60,12 +45,16 @@ class ForwardCost:
 
 @dataclass(frozen=True)
 class TrickResults:
-    """Everything that is the same in every run."""
+    """Everything that is the same in every run, by way: a forward pass, its error in each repetition and the longest
+    text in `BUDGET`, a forward and backward pass; and generation by formula (`costs`) and as counted."""
 
-    forward: dict[str, ForwardCost]
-    training: dict[str, dict[int, tuple[int, int]]]
+    forward: dict[str, PassCost]
+    errors: dict[str, Tensor]
+    longest: dict[str, int]
+    training: dict[str, PassCost]
     costs: list[GenerationCost]
-    counted: GenerationCount
+    counted: GenerationCost
+    same_tokens: bool
     projections: float
 
     @property
@@ -74,14 +63,8 @@ class TrickResults:
         return list(self.forward)[-1]
 
     def more(self, name: str) -> float:
-        """Operations of a forward and a backward pass, of what the formula as written takes."""
-        longest = max(self.training[name])
-        return self.training[name][longest][1] / self.training[NAIVE][longest][1]
-
-    def training_order(self, name: str) -> float:
-        """The power of n that the bytes of training grow with."""
-        near, far = list(self.training[name])[-2:]
-        return growth_order(self.training[name][near][0], self.training[name][far][0])
+        """Operations of a forward and a backward pass, in units of what the formula as written takes."""
+        return self.training[name].operations / self.training[NAIVE].operations
 
 
 def run(setting: Setting) -> Report:
@@ -93,7 +76,7 @@ def run(setting: Setting) -> Report:
         "tricks",
         "What do flash attention, chunks and a cache of keys and values save, and what do they cost?",
         (forward_table(results), training_table(results), generation_table(results)),
-        (Panel((forward_picture(results), training_picture(results))), generation_picture(results)),
+        (memory_picture(results), generation_picture(results)),
         finding(results),
         (Compared(f"{CONCEPTS}, section 10", claims(results)),),
         setting.record(repetitions, width=WIDTH, queries_in_a_chunk=CHUNK),
@@ -105,23 +88,28 @@ def measured(setting: Setting, repetitions: int) -> TrickResults:
     """Bytes, operations, errors and generation."""
     lengths = setting.choose(full=(512, 2048, 8192, 32768), quick=(512, 1024, 2048, 4096))
     trained = setting.choose(full=(256, 512, 1024, 2048), quick=(128, 256, 512))
-    errors = wrong(setting, repetitions)
-    forward = {}
-    for name in setting.each("weighing", list(ways.ways())):
+    forward, longest, training = {}, {}, {}
+    for name in setting.each("counting", list(ways.ways())):
         held = {length: ways.forward_bytes(name, length) for length in lengths}
-        work, longest = ways.forward_operations(name, lengths[-1]), ways.longest(name, BUDGET, lengths[-1])
-        forward[name] = ForwardCost(held, work, longest, errors[name])
-    training = {
-        name: {length: ways.training(name, length) for length in trained}
-        for name in setting.each("weighing the training of", TRAINED)
-    }
+        forward[name] = PassCost(held, ways.forward_operations(name, lengths[-1]))
+        longest[name] = ways.longest(name, BUDGET, lengths[-1])
+    for name in setting.each("counting the training of", TRAINED):
+        counts = {length: ways.training(name, length) for length in trained}
+        training[name] = PassCost({length: held for length, (held, _) in counts.items()}, counts[trained[-1]][1])
     report("generating", 0, 1)
-    counts = setting.choose(full=(16, 64, 256, 1024, 4096), quick=(16, 64, 256, 1024))
-    counted = generated(small_model(setting.seed, "reference"), CHECKED)
-    return TrickResults(forward, training, [GenerationCost(count) for count in counts], counted, projections(CHECKED))
+    tokens = setting.choose(full=(16, 64, 256, 1024, 4096), quick=(16, 64, 256, 1024))
+    return TrickResults(
+        forward,
+        errors(setting, repetitions),
+        longest,
+        training,
+        [generation_cost(count) for count in tokens],
+        *ways.generated(ways.small_model(setting.seed, "reference"), CHECKED),
+        ways.projections(CHECKED),
+    )
 
 
-def wrong(setting: Setting, repetitions: int) -> dict[str, Tensor]:
+def errors(setting: Setting, repetitions: int) -> dict[str, Tensor]:
     """Root mean square of the error in float32, of what float64 gives, one number per repetition."""
     length, generator = 512, setting.generator()
     results: dict[str, list[Tensor]] = {name: [] for name in ways.ways()}
@@ -137,38 +125,35 @@ def wrong(setting: Setting, repetitions: int) -> dict[str, Tensor]:
 
 def forward_table(results: TrickResults) -> Table:
     """Bytes, their growth, reach, operations and errors."""
-    first = next(iter(results.forward.values()))
-    near, far = list(first.bytes)[1], list(first.bytes)[-1]
+    naive = results.forward[NAIVE]
+    near, far = list(naive.bytes)[1], list(naive.bytes)[-1]
     rows = [
         (
             name,
             f"{each.bytes[near] / MEBI:.2f}",
             f"{each.bytes[far] / MEBI:,.2f}",
             f"n^{each.order:.2f}",
-            f"{each.longest:,}",
-            f"{each.operations / first.operations:.2f}",
-            mean(each.error * 1e7),
+            f"{results.longest[name]:,}",
+            f"{each.operations / naive.operations:.2f}",
+            mean(results.errors[name] * 1e7),
         )
         for name, each in results.forward.items()
     ]
-    columns = (
-        *("way", f"MiB, n = {near:,}", f"MiB, n = {far:,}", "grows as", "n in 1 GiB", "operations"),
-        "error · 10⁷",
-    )
+    memory = (f"MiB, n = {near:,}", f"MiB, n = {far:,}", "grows as", "n in 1 GiB")
     title = (
         f"One head of width {WIDTH}, forward: memory beyond inputs and output, operations of naive = 1, relative error "
         "in float32 (mean and 95% interval)"
     )
-    return Table(columns, rows, title)
+    return Table(("way", *memory, "operations", "error · 10⁷"), rows, title)
 
 
 def training_table(results: TrickResults) -> Table:
     """The same for a forward and a backward pass."""
-    longest = max(results.training[NAIVE])
-    rows = []
-    for name in TRAINED:
-        held = f"{results.training[name][longest][0] / MEBI:.2f}"
-        rows.append((name, held, f"n^{results.training_order(name):.2f}", f"{results.more(name):.3f}"))
+    longest = max(results.training[NAIVE].bytes)
+    rows = [
+        (name, f"{each.bytes[longest] / MEBI:.2f}", f"n^{each.order:.2f}", f"{results.more(name):.3f}")
+        for name, each in results.training.items()
+    ]
     title = f"Forward and backward, n = {longest:,}; “again” computes the weights of a chunk once more to go back"
     return Table(("way", "MiB", "grows as", "operations"), rows, title)
 
@@ -185,7 +170,8 @@ def generation_table(results: TrickResults) -> Table:
         )
         for cost in results.costs
     ]
-    numbers, tokens = ("the same" if same else "other" for same in (exact(results), results.counted.same))
+    exact = results.counted == generation_cost(CHECKED)
+    numbers, tokens = ("the same" if same else "other" for same in (exact, results.same_tokens))
     title = (
         f"Generating n tokens with a model of 2 layers, width 64, by formula; counted at n = {CHECKED}: {numbers} "
         f"numbers, {tokens} tokens with and without"
@@ -193,27 +179,15 @@ def generation_table(results: TrickResults) -> Table:
     return Table(("n", "MFLOP without", "MFLOP with cache", "saved", "cache, KiB"), rows, title)
 
 
-def exact(results: TrickResults) -> bool:
-    """Whether the formulas give what was counted."""
-    cost, counted = GenerationCost(CHECKED), results.counted
-    return (cost.without, cost.cached, cost.held) == (counted.without, counted.cached, counted.held)
-
-
-def forward_picture(results: TrickResults) -> Picture:
-    """Memory against n."""
-    lines = [
-        Line(name, list(each.bytes), [held / MEBI for held in each.bytes.values()])
-        for name, each in results.forward.items()
-    ]
-    return Lines(lines, "n", "MiB", "Memory, forward", log_x=True, log_y=True)
-
-
-def training_picture(results: TrickResults) -> Picture:
-    """Memory of training against n."""
-    lines = [
-        Line(name, list(each), [held / MEBI for held, _ in each.values()]) for name, each in results.training.items()
-    ]
-    return Lines(lines, "n", "MiB", "Memory, forward and backward", log_x=True, log_y=True)
+def memory_picture(results: TrickResults) -> Picture:
+    """Memory against n, forward and in training."""
+    pictures = []
+    for title, costs in (("forward", results.forward), ("forward and backward", results.training)):
+        lines = [
+            Line(name, list(each.bytes), [held / MEBI for held in each.bytes.values()]) for name, each in costs.items()
+        ]
+        pictures.append(Lines(lines, "n", "MiB", f"Memory, {title}", log_x=True, log_y=True))
+    return Panel(pictures)
 
 
 def generation_picture(results: TrickResults) -> Picture:
@@ -234,15 +208,15 @@ def clock(setting: Setting, flash: str) -> Timing:
     for length in setting.each("timing n =", lengths):
         inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator())
         forward[length] = milliseconds({name: partial(way, *inputs) for name, way in every.items()}, rounds)
+    ratios = [times[NAIVE] / times[flash] for times in forward.values()]
     rows: list[tuple[Cell, ...]] = [
-        (length, *(times[name] for name in every), f"{times[NAIVE] / times[flash]:.1f}×")
-        for length, times in forward.items()
+        (length, *times.values(), f"{ratio:.1f}×")
+        for (length, times), ratio in zip(forward.items(), ratios, strict=True)
     ]
-    speed = f"{NAIVE} ÷ {flash}"
-    table = Table(("n", *every, speed), rows, f"Milliseconds forward, 2 heads, one thread, best of {rounds}")
+    columns = ("n", *every, f"{NAIVE} ÷ {flash}")
+    table = Table(columns, rows, f"Milliseconds forward, 2 heads, one thread, best of {rounds}")
     lines = [Line(name, list(forward), [times[name] for times in forward.values()]) for name in every]
     generation, curves = generation_clock(setting)
-    ratios = [times[NAIVE] / times[flash] for times in forward.values()]
     return Timing(
         (table, training_clock(setting), generation, speed_table(ratios)),
         (Panel((Lines(lines, "n", "ms", "Measured time, forward", log_x=True, log_y=True), curves)),),
@@ -277,16 +251,13 @@ def training_clock(setting: Setting) -> Table:
 def generation_clock(setting: Setting) -> tuple[Table, Picture]:
     """Milliseconds of generation with and without a cache."""
     counts, rounds = setting.choose(full=((16, 32, 64, 128, 256), 3), quick=((16, 48, 96), 2))
-    prompt, of, times = torch.zeros(1, 1, dtype=torch.long), small_model(setting.seed, "auto"), {}
+    prompt, model, times = torch.zeros(1, 1, dtype=torch.long), ways.small_model(setting.seed, "auto"), {}
+    names = anew, cached = "every token anew", "with a cache"
     for count in setting.each("timing generation, n =", counts):
-        works = {
-            "every token anew": partial(without, of, prompt, count),
-            "with a cache": partial(generate, of, prompt, count),
-        }
-        times[count] = milliseconds(works, rounds)
-    names = list(times[counts[0]])
+        calls = {anew: partial(ways.without, model, prompt, count), cached: partial(generate, model, prompt, count)}
+        times[count] = milliseconds(calls, rounds)
     rows: list[tuple[Cell, ...]] = [
-        (count, *took.values(), f"{took[names[0]] / took[names[1]]:.1f}×") for count, took in times.items()
+        (count, *took.values(), f"{took[anew] / took[cached]:.1f}×") for count, took in times.items()
     ]
     table = Table(("n", *names, "saved"), rows, f"Milliseconds of generating n tokens, best of {rounds}")
     lines = [Line(name, list(counts), [took[name] for took in times.values()]) for name in names]
@@ -296,36 +267,25 @@ def generation_clock(setting: Setting) -> tuple[Table, Picture]:
 def claims(results: TrickResults) -> tuple[Claim, ...]:
     """What is said of the three tricks."""
     naive, flash, chunks = (results.forward[name] for name in (NAIVE, results.flash, CHUNKS))
-    longest = results.costs[-1]
-    saved, longer = longest.without / longest.cached, chunks.longest / naive.longest
+    last = results.costs[-1]
+    saved, longer = last.without / last.cached, results.longest[CHUNKS] / results.longest[NAIVE]
     counts = "not said of counts: a stopwatch's, and this machine's"
+    more = "its K, V and output too" if results.projections == 4 else "more than Q"
+    projected = confirmed(results.projections == 1, f"corrected: {more}")
     cached = f"{confirmed(saved > 1)}; a new query still meets all keys"
+    forward, training = chunks.operations / naive.operations, results.more(AGAIN)
+    traded = "confirmed" if forward > 1 else "corrected: in training only" if training > 1 else "not confirmed"
+    trade = f"forward × {forward:.2f}, training × {training:.2f}"
     return (
         Claim("flash: memory from O(n²)", "n²", f"n^{naive.order:.2f}", confirmed(abs(naive.order - 2) < 0.05)),
         Claim("flash: … to O(n)", "n", f"n^{flash.order:.2f}", confirmed(flash.order < 1.05)),
         Claim("flash: 2–4× faster than naive", "2–4×", "see the times", counts),
-        Claim("cache: only Q for the new token", 1, results.projections, _projected(results.projections)),
-        Claim(
-            "cache: nothing computed anew", "everything kept", f"{saved:,.0f}× less at n = {longest.count:,}", cached
-        ),
+        Claim("cache: only Q for the new token", 1, results.projections, projected),
+        Claim("cache: nothing computed anew", "everything kept", f"{saved:,.0f}× less at n = {last.count:,}", cached),
         Claim("chunks: no full n × n matrix", "less", f"n^{chunks.order:.2f}", confirmed(chunks.order < 1.05)),
-        Claim("chunks: trade compute for memory", "yes", *_traded(results)),
+        Claim("chunks: trade compute for memory", "yes", trade, traded),
         Claim("chunks: longer sequences", "longer", f"{longer:,.0f}× as long in 1 GiB", confirmed(longer > 1)),
     )
-
-
-def _projected(projections: float) -> str:
-    """Whether a cached step projects Q alone, or more."""
-    more = "its K, V and output too" if projections == 4 else "more than Q"
-    return "confirmed" if projections == 1 else f"corrected: {more}"
-
-
-def _traded(results: TrickResults) -> tuple[str, str]:
-    """Operations forward and in training, and whether there was a trade."""
-    forward = results.forward[CHUNKS].operations / results.forward[NAIVE].operations
-    training = results.more(AGAIN)
-    verdict = "confirmed" if forward > 1 else "corrected: in training only" if training > 1 else "not confirmed"
-    return f"forward × {forward:.2f}, training × {training:.2f}", verdict
 
 
 def finding(results: TrickResults) -> str:

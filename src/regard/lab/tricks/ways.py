@@ -56,7 +56,7 @@ def ways() -> dict[str, Way]:
 
 
 def forward_bytes(name: str, length: int) -> int:
-    """The most that a forward pass over one head holds beyond inputs and output: counted, or as `plan` tells."""
+    """The most that a forward pass over one head holds beyond inputs and output: counted, or as `plan` estimates."""
     if name in ENGINES:
         held = _plan(name, length).bytes
         assert held is not None
@@ -83,8 +83,8 @@ def _plan(name: str, length: int) -> Plan:
 def longest(name: str, budget: int, far: int) -> int:
     """About how many tokens' forward pass fits into so many bytes.
 
-    The formula as written is weighed until it no longer fits. All others are straight lines in the length, which are
-    drawn out from `far` and half of it.
+    For the formula as written the length is found by bisection. The memory of all others is linear in the length and
+    extrapolated from `far` and half of it.
     """
     if name != NAIVE:
         low, high = forward_bytes(name, far // 2), forward_bytes(name, far)
@@ -99,7 +99,7 @@ def longest(name: str, budget: int, far: int) -> int:
 def training(name: str, length: int) -> tuple[int, int]:
     """Most bytes beyond inputs, and operations, of a forward and a backward pass.
 
-    The native engine is not among them: a counter of tensors does not see what it holds while it goes back.
+    The native engine is not among them: a counter of tensors does not see the memory of its backward pass.
     """
     way: Way = partial(chunked, again=True) if name == AGAIN else ways()[name]
     device = "cpu" if name in ENGINES else "meta"
@@ -116,36 +116,31 @@ def training(name: str, length: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class GenerationCost:
-    """Operations of generating so many tokens after a first one, and the bytes that the cache holds at the end.
+    """Operations of generating `count` tokens after a first one, and the bytes of the cache at the end.
 
     Of every pass all pairs are counted, hidden ones too, as the formula as written computes them.
     """
 
     count: int
+    without: int
+    cached: int
+    held: int
 
-    @property
-    def without(self) -> int:
-        """The whole text goes through the model for each token."""
-        tokens = self.count * (self.count + 1) // 2
-        pairs = tokens * (2 * self.count + 1) // 3  # 1 + 4 + 9 + ...
-        return self._of(tokens, pairs)
 
-    @property
-    def cached(self) -> int:
-        """Each token goes through the model once, and meets all before it."""
-        return self._of(self.count, self.count * (self.count + 1) // 2)
+def generation_cost(count: int) -> GenerationCost:
+    """The cost by formula: 4 projections of d × d, 8 of the feed-forward layer, and the logits of the last token."""
 
-    @property
-    def held(self) -> int:
-        """Keys and values of all tokens and layers, in float32."""
-        return 2 * 4 * LAYERS * MODEL_WIDTH * self.count
+    def operations(tokens: int, pairs: int) -> int:
+        layer = 24 * MODEL_WIDTH**2 * tokens + 4 * MODEL_WIDTH * pairs
+        return LAYERS * layer + 2 * MODEL_WIDTH * VOCABULARY * count
 
-    def _of(self, tokens: int, pairs: int) -> int:
-        """4 projections of d × d, 8 of the feed-forward layer, and the logits of the last token."""
-        return (
-            LAYERS * (24 * MODEL_WIDTH**2 * tokens + 4 * MODEL_WIDTH * pairs)
-            + 2 * MODEL_WIDTH * VOCABULARY * self.count
-        )
+    triangle = count * (count + 1) // 2
+    return GenerationCost(
+        count,
+        operations(triangle, triangle * (2 * count + 1) // 3),  # the whole text for each token: 1 + 4 + 9 + … pairs
+        operations(count, triangle),  # each token once, with all before it
+        2 * 4 * LAYERS * MODEL_WIDTH * count,  # keys and values in float32
+    )
 
 
 def small_model(seed: int, engine: str) -> LanguageModel:
@@ -168,22 +163,12 @@ def without(of: LanguageModel, prompt: Tensor, count: int) -> Tensor:
     return tokens[:, prompt.shape[1] :]
 
 
-@dataclass(frozen=True)
-class GenerationCount:
-    """The same as counted while both ways run, and whether they give the same tokens."""
-
-    without: int
-    cached: int
-    held: int
-    same: bool
-
-
-def generated(of: LanguageModel, count: int) -> GenerationCount:
-    """Both ways from a text of one token."""
+def generated(of: LanguageModel, count: int) -> tuple[GenerationCost, bool]:
+    """The cost as counted while both ways run from a text of one token, and whether they give the same tokens."""
     prompt, cache, outputs = torch.zeros(1, 1, dtype=torch.long), KVCache(capacity=count), []
     anew = operations(lambda: outputs.append(without(of, prompt, count)))
     cached = operations(lambda: outputs.append(generate(of, prompt, count, cache=cache)))
-    return GenerationCount(anew, cached, cache.nbytes, torch.equal(*outputs))
+    return GenerationCost(count, anew, cached, cache.nbytes), torch.equal(*outputs)
 
 
 def projections(before: int) -> float:
