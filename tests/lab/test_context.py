@@ -12,20 +12,7 @@ from regard import lab, models
 from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.inspection.records import Estimate
 from regard.lab.context import experiment
-from regard.lab.context.reading import (
-    Reading,
-    chance,
-    cue_weight,
-    elsewhere,
-    like,
-    minilm,
-    parsed,
-    read,
-    readers,
-    senses,
-    sentences,
-    words,
-)
+from regard.lab.context.reading import Reading, minilm, parsed, read, sentences, words
 from regard.lab.report import Report
 from regard.spec.masks import Lengths
 
@@ -82,18 +69,18 @@ def test_neighbors_of_vectors_made_by_hand(reading: Reading) -> None:
     named = [each.sense for each in reading.sentences]
     names = sorted(set(named))
     right = torch.nn.functional.one_hot(torch.tensor([names.index(each) for each in named])).double()
-    found = senses(reading, right)
+    found = reading.senses(right)
     assert found.accuracy.tolist() == [1.0, 1.0]
     assert found.separation.tolist() == [1.0, 1.0]
-    alike = senses(reading, torch.ones(len(named), 3))
+    alike = reading.senses(torch.ones(len(named), 3))
     assert alike.accuracy.tolist() == pytest.approx([7 / 15, 7 / 15])
     assert alike.separation.tolist() == [0.0, 0.0]
-    assert chance(reading) == pytest.approx(7 / 15)
+    assert reading.chance == pytest.approx(7 / 15)
 
 
 def test_the_embedding_knows_no_sense_and_attention_brings_it(reading: Reading) -> None:
-    assert senses(reading, reading.static()).accuracy.tolist() == pytest.approx([7 / 15, 7 / 15])
-    last = senses(reading, reading.vectors(reading.states[-1]))
+    assert reading.senses(reading.vectors(reading.embeddings())).accuracy.tolist() == pytest.approx([7 / 15, 7 / 15])
+    last = reading.senses(reading.vectors(reading.states[-1]))
     assert float(last.accuracy.min()) > 0.8
 
 
@@ -118,14 +105,14 @@ def test_what_is_not_changed_is_not_computed_again_and_stays(reading: Reading) -
 
 def test_controls_are_like_what_they_control(reading: Reading) -> None:
     generator = torch.Generator().manual_seed(0)
-    best = readers(reading, 6)
-    other = like(best, 12, generator)
+    best = reading.readers(6)
+    other = reading.other_heads(best, generator)
     assert {layer: len(heads) for layer, heads in best.items()} == {layer: len(heads) for layer, heads in other.items()}
     assert all(not set(best[layer]) & set(other[layer]) for layer in best)
-    weight = cue_weight(reading)
+    weight = reading.cue_weight
     least = min(float(weight[layer, head]) for layer, heads in best.items() for head in heads)
     assert int((weight >= least).sum()) == 6
-    drawn = elsewhere(reading, generator)
+    drawn = reading.other_words(generator)
     assert torch.equal(drawn.sum(1), reading.cues.sum(1).minimum(reading.others.sum(1)))
     assert not bool((drawn & ~reading.others).any())
 
@@ -145,7 +132,7 @@ def test_the_report_follows_from_the_model(quick: Quick) -> None:
 
 
 def test_verdicts_follow_the_numbers(reading: Reading) -> None:
-    right = senses(reading, reading.vectors(reading.states[-1]))
+    right = reading.senses(reading.vectors(reading.states[-1]))
     wrong = replace(right, accuracy=torch.tensor([0.4, 0.5]), separation=torch.tensor([0.01, 0.02]))
     names = (
         experiment.AS_IS,
@@ -155,11 +142,11 @@ def test_verdicts_follow_the_numbers(reading: Reading) -> None:
         experiment.CONTROL_BLIND,
         experiment.DEAF,
     )
-    nothing = experiment.ContextResults(reading, {}, dict.fromkeys(names, wrong), torch.eye(6), torch.eye(6))
+    nothing = experiment.ContextResults(reading, {}, dict.fromkeys(names, wrong), reading.cue_weight)
     assert [claim.verdict.split(":")[0] for claim in experiment.impact_claims(nothing)] == [
         *("not shown", "not shown", "not shown", "confirmed")
     ]
-    against = replace(nothing, lost=-torch.eye(6))
+    against = replace(nothing, lost=-reading.cue_weight)
     assert experiment.impact_claims(against)[-1].verdict.startswith("not confirmed")
 
 

@@ -12,30 +12,9 @@ import torch
 from torch import Tensor
 
 from regard.cached import cached_property
-from regard.inspection.interventions import Ablate, Forbid
+from regard.inspection.interventions import Ablate, Change, Forbid
 from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Picture, Table
-from regard.lab.context.reading import (
-    Heads,
-    Reading,
-    Senses,
-    SenseSentence,
-    after,
-    chance,
-    closeness,
-    cue_weight,
-    drops,
-    elsewhere,
-    groups,
-    like,
-    mean_of,
-    minilm,
-    read,
-    readers,
-    senses,
-    sentences,
-    uniform,
-    words,
-)
+from regard.lab.context.reading import Heads, Reading, Senses, SenseSentence, closeness, minilm, read, sentences, words
 from regard.lab.report import MINI_COURSE, Claim, Compared, Report, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, share
@@ -49,30 +28,30 @@ BLIND, CONTROL_BLIND, DEAF = "cues not read", "as many others not read", "withou
 
 @dataclass(frozen=True)
 class ContextResults:
-    """What was read, the senses under each change, and what each head does: (layer, head)."""
+    """What was read, the senses under each change, and `lost`, the share of the separation lost without each head:
+    (layer, head)."""
 
     reading: Reading
     readers: Heads
     changed: dict[str, Senses]
-    weight: Tensor
     lost: Tensor
 
     @cached_property
     def layers(self) -> list[Senses]:
         """Before any attention and after each layer."""
-        return [senses(self.reading, self.reading.vectors(state)) for state in self.reading.states]
+        return [self.reading.senses(self.reading.vectors(state)) for state in self.reading.states]
 
     @cached_property
     def static(self) -> Senses:
-        """Senses by the word's own embedding."""
-        return senses(self.reading, self.reading.static())
+        """Senses by the word's own embedding, the same in every sentence."""
+        return self.reading.senses(self.reading.vectors(self.reading.embeddings()))
 
     @cached_property
     def around(self) -> Senses:
         """Senses by the mean embedding of the words around, which knows the context without attention."""
         others = (self.reading.others | self.reading.cues).double()
-        embeddings = self.reading.encoder.model.tokens.weight[self.reading.ids].double()
-        return senses(self.reading, (embeddings * others.unsqueeze(-1)).sum(1) / others.sum(1, keepdim=True))
+        embeddings = self.reading.embeddings().double()
+        return self.reading.senses((embeddings * others.unsqueeze(-1)).sum(1) / others.sum(1, keepdim=True))
 
     def fall(self, name: str) -> Estimate:
         """The separation lost by a change, in shares of the mean separation, over words."""
@@ -81,7 +60,7 @@ class ContextResults:
 
     def agreement(self) -> float:
         """The correlation, over heads, of the weight on cues with the separation that is lost without the head."""
-        return float(torch.corrcoef(torch.stack([self.weight.flatten(), self.lost.flatten()]))[0, 1])
+        return float(torch.corrcoef(torch.stack([self.reading.cue_weight.flatten(), self.lost.flatten()]))[0, 1])
 
 
 def run(setting: Setting) -> Report:
@@ -91,6 +70,9 @@ def run(setting: Setting) -> Report:
     chosen = drawn(setting.choose(full=12, quick=5), setting.choose(full=8, quick=4), generator)
     report(f"{len(chosen)} sentences", 0, 1)
     results = measured(setting, encoder, chosen, generator)
+    last, static = mean(results.layers[-1].closeness), float(results.static.closeness.mean())
+    verdict = f"{confirmed(last.high < static, 'not shown')}: cosine across sentences, first {static:.2f}"
+    rich = Claim("rich contextual representations", "for each word", last, verdict)
     first = torch.randint(len(chosen), (2,), generator=generator).tolist()
     return Report(
         "context",
@@ -98,13 +80,13 @@ def run(setting: Setting) -> Report:
         (layer_table(results), change_table(results), neighbor_table(results, first)),
         (
             near(results.reading, results.changed[AS_IS]),
-            by_layer(results.layers, chance(results.reading)),
-            by_head(results.weight, results.lost),
-            from_the_word(results.reading, results.weight),
+            by_layer(results.layers, results.reading.chance),
+            by_head(results.reading.cue_weight, results.lost),
+            from_the_word(results.reading),
         ),
         finding(results),
         (
-            Compared(f"{MINI_COURSE}, What is attention?", rich_claims(results)),
+            Compared(f"{MINI_COURSE}, What is attention?", (rich,)),
             Compared(f"{MINI_COURSE}, Impact of attention scores", impact_claims(results)),
         ),
         setting.record(len(words(chosen)), model="minilm", sentences=len(chosen)),
@@ -128,25 +110,36 @@ def measured(
 ) -> ContextResults:
     """Read the sentences, with every change, and without each head in turn."""
     reading = read(encoder, chosen)
-    best = readers(reading, READERS)
-    count = reading.weights.shape[2]
+    readers = reading.readers(READERS)
     draws = range(setting.choose(full=8, quick=2))
+
+    def after(change: Change, heads: Heads | None = None, of: Reading = reading) -> Senses:
+        """The senses after the last layer when heads, or all, are changed."""
+        return of.senses(of.changed(change, heads))
+
     changed = {
-        AS_IS: senses(reading, reading.vectors(reading.states[-1])),
-        LESS: after(reading, Ablate(), best),
-        CONTROL: mean_of([after(reading, Ablate(), like(best, count, generator)) for _ in draws]),
-        BLIND: after(reading, Forbid(reading.cues)),
-        CONTROL_BLIND: mean_of([after(reading, Forbid(elsewhere(reading, generator))) for _ in draws]),
-        DEAF: after(reading, Ablate()),
+        AS_IS: reading.senses(reading.vectors(reading.states[-1])),
+        LESS: after(Ablate(), readers),
+        CONTROL: mean_of([after(Ablate(), reading.other_heads(readers, generator)) for _ in draws]),
+        BLIND: after(Forbid(reading.cues)),
+        CONTROL_BLIND: mean_of([after(Forbid(reading.other_words(generator))) for _ in draws]),
+        DEAF: after(Ablate()),
     }
     tried = words(chosen)[: setting.choose(full=12, quick=2)]  # without a head at a time: as many runs as heads
     few = read(encoder, tuple(each for each in chosen if each.word in tried)) if setting.quick else reading
-    whole = senses(few, few.vectors(few.states[-1])).separation
-    lost = torch.zeros(len(reading.weights), count, dtype=torch.float64)
+    intact = few.senses(few.vectors(few.states[-1])).separation.mean()
+    lost = torch.zeros_like(reading.cue_weight)
     for layer in setting.each("without each head of layer", range(1, len(lost) + 1)):
-        for head in range(count):
-            lost[layer - 1, head] = drops(few, layer - 1, head, whole)
-    return ContextResults(reading, best, changed, cue_weight(reading), lost)
+        for head in range(lost.shape[1]):
+            separation = after(Ablate(), {layer - 1: [head]}, few).separation
+            lost[layer - 1, head] = 1 - float(separation.mean() / intact)
+    return ContextResults(reading, readers, changed, lost)
+
+
+def mean_of(several: Sequence[Senses]) -> Senses:
+    """The mean of several, word by word."""
+    parts = ("accuracy", "separation", "closeness")
+    return Senses(*(torch.stack([getattr(each, part) for each in several]).mean(0) for part in parts))
 
 
 def layer_table(results: ContextResults) -> Table:
@@ -156,7 +149,7 @@ def layer_table(results: ContextResults) -> Table:
     named["words around"] = results.around
     rows = [(name, share(each.accuracy), mean(each.separation), mean(each.closeness)) for name, each in named.items()]
     title = (
-        f"The same word in other sentences: by chance {chance(results.reading):.1%} of the neighbors would be right; "
+        f"The same word in other sentences: by chance {results.reading.chance:.1%} of the neighbors would be right; "
         f"mean and 95% interval over {len(results.static.accuracy)} words. Last row: no attention, the mean embedding "
         "of all other words of the sentence"
     )
@@ -177,11 +170,11 @@ def change_table(results: ContextResults) -> Table:
     return Table(("attention", "nearest has the sense", "separation", "share of it lost"), rows, title)
 
 
-def neighbor_table(results: ContextResults, asked: list[int]) -> Table:
+def neighbor_table(results: ContextResults, chosen: list[int]) -> Table:
     """Two sentences, and the nearest to each before and after."""
     reading, rows = results.reading, []
     before, behind = (closeness(reading.vectors(reading.states[layer])) for layer in (0, -1))
-    for row in asked:
+    for row in chosen:
         one = reading.sentences[row]
         others = torch.tensor([each.word != one.word for each in reading.sentences])
         others[row] = True
@@ -194,7 +187,7 @@ def neighbor_table(results: ContextResults, asked: list[int]) -> Table:
 
 def near(reading: Reading, last: Senses) -> Picture:
     """How close the sentences of one word are, before any attention and after the last layer."""
-    word, every, same = groups(reading)[int(last.separation.argmax())]
+    word, every, same = reading.groups[int(last.separation.argmax())]
     rows = every[same.tril(-1).sum(1) < SHOWN]
     labels = [reading.sentences[row].sense for row in rows.tolist()]
     before, behind = (closeness(reading.vectors(reading.states[layer])[rows]) for layer in (0, -1))
@@ -234,42 +227,25 @@ def by_head(weight: Tensor, lost: Tensor) -> Picture:
     )
 
 
-def from_the_word(reading: Reading, weight: Tensor) -> Picture:
+def from_the_word(reading: Reading) -> Picture:
     """The attention of one word in a sentence of either sense, in the head that reads cues most."""
-    layer, head = divmod(int(weight.argmax()), weight.shape[1])
+    layer, head = divmod(int(reading.cue_weight.argmax()), reading.cue_weight.shape[1])
     on_cues = (reading.weights[layer, :, head] * reading.cues).sum(1)
-    word, rows, same = max(groups(reading), key=lambda group: float(on_cues[group[1]].mean()))
+    word, rows, same = max(reading.groups, key=lambda group: float(on_cues[group[1]].mean()))
     bars = []
     for members in dict.fromkeys(tuple(row.tolist()) for row in same):
         of_sense = rows[[place for place, inside in enumerate(members) if inside]]
-        shown = int(of_sense[on_cues[of_sense].argmax()])
-        length = int(reading.lengths[shown])
-        labels = [
-            f"*{token}*" if cue else token
-            for token, cue in zip(reading.tokens[shown], reading.cues[shown].tolist(), strict=False)
-        ]
-        bars.append(
-            Bars(
-                labels,
-                {"": reading.weights[layer, shown, head, :length].tolist()},
-                "weight",
-                reading.sentences[shown].sense,
-            )
-        )
+        best = int(of_sense[on_cues[of_sense].argmax()])
+        tokens = zip(reading.tokens[best], reading.cues[best].tolist(), strict=False)
+        labels = [f"*{token}*" if cue else token for token, cue in tokens]
+        heights = reading.weights[layer, best, head, : int(reading.lengths[best])].tolist()
+        bars.append(Bars(labels, {"": heights}, "weight", reading.sentences[best].sense))
     return Panel(bars, f"Where “{word}” looks: layer {layer + 1}, head {head + 1}; *words that tell its sense*")
-
-
-def rich_claims(results: ContextResults) -> tuple[Claim, ...]:
-    """Whether each word gets a vector of its own in each sentence."""
-    last, static = mean(results.layers[-1].closeness), float(results.static.closeness.mean())
-    apart = confirmed(last.high < static, "not shown")
-    says = "rich contextual representations"
-    return (Claim(says, "for each word", last, f"{apart}: cosine across sentences, first {static:.2f}"),)
 
 
 def impact_claims(results: ContextResults) -> tuple[Claim, ...]:
     """Contextualization, disambiguation and interpretability."""
-    accuracy, base = share(results.changed[AS_IS].accuracy), chance(results.reading)
+    accuracy, base = share(results.changed[AS_IS].accuracy), results.reading.chance
     blind, other = results.fall(BLIND), results.fall(CONTROL_BLIND)
     apart = mean(results.changed[CONTROL_BLIND].separation - results.changed[BLIND].separation)
     deaf, r = share(results.changed[DEAF].accuracy), results.agreement()
@@ -288,15 +264,16 @@ def impact_claims(results: ContextResults) -> tuple[Claim, ...]:
 def finding(results: ContextResults) -> str:
     """Sentences, from the numbers."""
     first, last = results.static.accuracy.mean(), results.layers[-1].accuracy.mean()
-    layer, head = divmod(int(results.weight.argmax()), results.weight.shape[1])
-    needed = divmod(int(results.lost.argmax()), results.weight.shape[1])
+    weight = results.reading.cue_weight
+    layer, head = divmod(int(weight.argmax()), weight.shape[1])
+    needed = divmod(int(results.lost.argmax()), weight.shape[1])
     return (
         f"The nearest neighbor of a word has its sense in {first:.0%} of the sentences by the embedding, "
         f"which is chance, and in {last:.0%} after the last layer; without attention it stays at "
         f"{results.changed[DEAF].accuracy.mean():.0%}. If the words that tell the sense cannot be read, "
         f"{results.fall(BLIND).mean:.0%} of the separation is lost; if as many others cannot, "
         f"{results.fall(CONTROL_BLIND).mean:.0%}. Head {layer + 1}.{head + 1} gives them most weight "
-        f"({results.weight.max():.2f}; uniform attention {uniform(results.reading):.2f}), and without the {READERS} "
+        f"({weight.max():.2f}; uniform attention {results.reading.uniform:.2f}), and without the {READERS} "
         f"heads that read them most {results.fall(LESS).mean:.0%} is lost, without as many others of the same layers "
         f"{results.fall(CONTROL).mean:.0%}; the single head that is missed most is {needed[0] + 1}.{needed[1] + 1} "
         f"({results.lost.max():.0%})."

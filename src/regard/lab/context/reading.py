@@ -1,11 +1,10 @@
 """Sentences in which one word has one of two senses, as MiniLM reads them.
 
 `parsed` reads the file of sentences, `read` runs the model and records the state of every token after every layer, and
-the rest measures whether the vectors of one word are near each other where its sense is the same.
+`Reading` measures whether the vectors of one word are near each other where its sense is the same.
 """
 
 import re
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from regard import models
+from regard.cached import cached_property
 from regard.inspection.capture import capture
-from regard.inspection.interventions import Ablate, Change, intervene
+from regard.inspection.interventions import Change, intervene
 from regard.spec.masks import Lengths
 
 MARKS = re.compile(r"\[(?P<word>[^\]]+)\]|\*(?P<cue>[^*]+)\*")
 Span = tuple[int, int]
-Heads = dict[int, list[int]]
-"""Heads by layer."""
+Heads = dict[int, list[int]]  # by layer
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,25 @@ class RemainingBlocks(nn.Module):
         self.blocks = blocks[first:]
 
     def forward(self, x: Tensor, mask: Lengths) -> Tensor:
-        """The states after the last layer from those before the first of these."""
         for block in self.blocks:
             x = block(x, mask=mask)
         return x
+
+
+@dataclass(frozen=True)
+class Senses:
+    """One number for each word: the share of its sentences whose nearest neighbor has the same sense; by how much
+    sentences of one sense are closer (cosine) than those of different senses; and how close they are on average."""
+
+    accuracy: Tensor
+    separation: Tensor
+    closeness: Tensor
+
+
+def closeness(vectors: Tensor) -> Tensor:
+    """Cosines (sentence, sentence), to twelve digits: vectors that are the same are then equally near."""
+    unit = normalize(vectors.double(), dim=-1)
+    return (unit @ unit.T).round(decimals=12)
 
 
 @dataclass(frozen=True)
@@ -110,18 +124,16 @@ class Reading:
         """(sentence, width) of the ambiguous word, from states (sentence, token, width)."""
         return states[torch.arange(len(self.ids)), self.at]
 
-    def static(self) -> Tensor:
-        """The word's own embedding, the same in every sentence."""
-        rows: Tensor = self.encoder.model.tokens.weight[self.ids[torch.arange(len(self.ids)), self.at]]
+    def embeddings(self) -> Tensor:
+        """(sentence, token, width): the embedding of every token, without its position."""
+        rows: Tensor = self.encoder.model.tokens.weight[self.ids]
         return rows
 
     @torch.no_grad()
     def changed(self, change: Change, heads: Heads | None = None) -> Tensor:
         """The word's vectors after the last layer when some heads, or all, are changed; the rest is not recomputed."""
         stack = self.encoder.model.encoder.blocks
-        heads = (
-            {layer: list(range(block.attention.heads)) for layer, block in enumerate(stack)} if heads is None else heads
-        )
+        heads = heads or {layer: list(range(block.attention.heads)) for layer, block in enumerate(stack)}
         first = min(heads)
         rest = RemainingBlocks(stack, first).eval()
         with ExitStack() as blocks:
@@ -130,19 +142,83 @@ class Reading:
             states = rest(self.states[first], Lengths(self.lengths))
         return self.vectors(states)
 
+    @cached_property
+    def groups(self) -> list[tuple[str, Tensor, Tensor]]:
+        """Each word, its sentences, and which pairs of them share their sense."""
+        listed = []
+        for word in words(self.sentences):
+            rows = [row for row, each in enumerate(self.sentences) if each.word == word]
+            sense = [self.sentences[row].sense for row in rows]
+            same = torch.tensor([[one == other for other in sense] for one in sense])
+            listed.append((word, torch.tensor(rows), same))
+        return listed
+
+    def senses(self, vectors: Tensor) -> Senses:
+        """Senses by vectors (sentence, width). Neighbors that are equally near count by their share."""
+        columns = []
+        for _, rows, same in self.groups:
+            near = closeness(vectors[rows])
+            own = torch.eye(len(rows), dtype=torch.bool)
+            nearest = near.masked_fill(own, -2.0)
+            tied = nearest == nearest.amax(1, keepdim=True)
+            right = ((tied & same).sum(1) / tied.sum(1)).double().mean()
+            columns.append((right, near[same & ~own].mean() - near[~same].mean(), near[~own].mean()))
+        return Senses(*(torch.stack(column) for column in zip(*columns, strict=True)))
+
+    @cached_property
+    def chance(self) -> float:
+        """How often a neighbor drawn at random has the same sense."""
+        shares = [(same.sum() - len(rows)) / (len(rows) * (len(rows) - 1)) for _, rows, same in self.groups]
+        return float(torch.stack(shares).double().mean())
+
+    @cached_property
+    def cue_weight(self) -> Tensor:
+        """(layer, head): the share of the word's attention that goes to the words which tell its sense."""
+        return (self.weights * self.cues[None, :, None]).sum(-1).mean(1).double()
+
+    @property
+    def uniform(self) -> float:
+        """That share if attention were the same everywhere."""
+        return float((self.cues.sum(1) / self.lengths).double().mean())
+
+    def readers(self, count: int) -> Heads:
+        """The heads that give most weight to the cues, by layer."""
+        by_layer: Heads = {}
+        for place in sorted(self.cue_weight.flatten().topk(count).indices.tolist()):
+            layer, head = divmod(place, self.cue_weight.shape[1])
+            by_layer.setdefault(layer, []).append(head)
+        return by_layer
+
+    def other_heads(self, heads: Heads, generator: torch.Generator) -> Heads:
+        """As many other heads of the same layers, drawn at random."""
+        drawn = {}
+        for layer, chosen in heads.items():
+            free = [head for head in range(self.weights.shape[2]) if head not in chosen]
+            order = torch.randperm(len(free), generator=generator).tolist()
+            drawn[layer] = [free[place] for place in order[: len(chosen)]]
+        return drawn
+
+    def other_words(self, generator: torch.Generator) -> Tensor:
+        """(sentence, token): as many other words as a sentence has cues, drawn at random."""
+        order = torch.rand(self.others.shape, generator=generator).masked_fill(~self.others, 2.0)
+        rank = order.argsort(1).argsort(1)
+        return (rank < self.cues.sum(1, keepdim=True)) & self.others
+
 
 @torch.no_grad()
 def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     """Have the encoder read the sentences."""
-    cut = [encoder.tokenizer.encode(each.text) for each in chosen]
+    encodings = [encoder.tokenizer.encode(each.text) for each in chosen]
     ids, lengths = encoder.tokens([each.text for each in chosen])
-    at = torch.tensor([_tokens(encoding, [each.at])[0] for encoding, each in zip(cut, chosen, strict=True)])
+    rows, at = torch.arange(len(ids)), torch.zeros(len(ids), dtype=torch.long)
     cues = torch.zeros_like(ids, dtype=torch.bool)
     others = torch.zeros_like(cues)
-    for row, (encoding, each) in enumerate(zip(cut, chosen, strict=True)):
-        cues[row, _tokens(encoding, list(each.cues))] = True
+    for row, (encoding, each) in enumerate(zip(encodings, chosen, strict=True)):
+        word = _tokens(encoding, [each.at])
+        at[row] = word[0]
         others[row, 1 : int(lengths[row]) - 1] = True  # all but [CLS] and [SEP]
-        others[row, _tokens(encoding, [each.at])] = False
+        others[row, word] = False
+        cues[row, _tokens(encoding, list(each.cues))] = True
     states: list[Tensor] = []
     stack = encoder.model.encoder
     hooks = [block.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0])) for block in stack.blocks]
@@ -152,122 +228,12 @@ def read(encoder: Any, chosen: tuple[SenseSentence, ...]) -> Reading:
     finally:
         for hook in hooks:
             hook.remove()
-    rows = torch.arange(len(ids))
     weights = torch.stack([layer.dense()[rows, :, at] for layer in attention])
-    return Reading(
-        encoder,
-        chosen,
-        tuple(tuple(encoding.tokens) for encoding in cut),
-        ids,
-        lengths,
-        at,
-        cues,
-        others & ~cues,
-        torch.stack(states),
-        weights,
-    )
+    tokens = tuple(tuple(encoding.tokens) for encoding in encodings)
+    return Reading(encoder, chosen, tokens, ids, lengths, at, cues, others & ~cues, torch.stack(states), weights)
 
 
 def _tokens(encoding: Any, spans: list[Span]) -> list[int]:
     """The tokens of some places in a text."""
     listed = {encoding.char_to_token(place) for span in spans for place in range(*span)}
     return sorted(token for token in listed if token is not None)
-
-
-@dataclass(frozen=True)
-class Senses:
-    """One number for each word: the share of its sentences whose nearest neighbor has the same sense; by how much
-    sentences of one sense are closer (cosine) than those of different senses; and how close they are on average."""
-
-    accuracy: Tensor
-    separation: Tensor
-    closeness: Tensor
-
-
-def closeness(vectors: Tensor) -> Tensor:
-    """Cosines (sentence, sentence), to twelve digits: vectors that are the same are then equally near."""
-    unit = normalize(vectors.double(), dim=-1)
-    return (unit @ unit.T).round(decimals=12)
-
-
-def groups(reading: Reading) -> list[tuple[str, Tensor, Tensor]]:
-    """Each word, its sentences, and which pairs of them share their sense."""
-    listed = []
-    for word in words(reading.sentences):
-        rows = [row for row, each in enumerate(reading.sentences) if each.word == word]
-        sense = [reading.sentences[row].sense for row in rows]
-        same = torch.tensor([[one == other for other in sense] for one in sense])
-        listed.append((word, torch.tensor(rows), same))
-    return listed
-
-
-def senses(reading: Reading, vectors: Tensor) -> Senses:
-    """Senses by vectors (sentence, width). Neighbors that are equally near count by their share."""
-    columns = []
-    for _, rows, same in groups(reading):
-        near = closeness(vectors[rows])
-        own = torch.eye(len(rows), dtype=torch.bool)
-        nearest = near.masked_fill(own, -2.0)
-        tied = nearest == nearest.amax(1, keepdim=True)
-        right = ((tied & same).sum(1) / tied.sum(1)).double().mean()
-        columns.append((right, near[same & ~own].mean() - near[~same].mean(), near[~own].mean()))
-    return Senses(*(torch.stack(column) for column in zip(*columns, strict=True)))
-
-
-def chance(reading: Reading) -> float:
-    """How often a neighbor drawn at random has the same sense."""
-    shares = [(same.sum() - len(rows)) / (len(rows) * (len(rows) - 1)) for _, rows, same in groups(reading)]
-    return float(torch.stack(shares).double().mean())
-
-
-def cue_weight(reading: Reading) -> Tensor:
-    """(layer, head): the share of the word's attention that goes to the words which tell its sense."""
-    return (reading.weights * reading.cues[None, :, None]).sum(-1).mean(1).double()
-
-
-def uniform(reading: Reading) -> float:
-    """That share if attention were the same everywhere."""
-    return float((reading.cues.sum(1) / reading.lengths).double().mean())
-
-
-def readers(reading: Reading, count: int) -> Heads:
-    """The heads that give most weight to the cues, by layer."""
-    weight = cue_weight(reading)
-    by_layer: Heads = {}
-    for place in sorted(weight.flatten().topk(count).indices.tolist()):
-        by_layer.setdefault(place // weight.shape[1], []).append(place % weight.shape[1])
-    return by_layer
-
-
-def like(heads: Heads, count: int, generator: torch.Generator) -> Heads:
-    """As many other heads of the same layers, drawn at random."""
-    drawn = {}
-    for layer, chosen in heads.items():
-        free = [head for head in range(count) if head not in chosen]
-        order = torch.randperm(len(free), generator=generator).tolist()
-        drawn[layer] = [free[place] for place in order[: len(chosen)]]
-    return drawn
-
-
-def elsewhere(reading: Reading, generator: torch.Generator) -> Tensor:
-    """(sentence, token): as many other words as a sentence has cues, drawn at random."""
-    order = torch.rand(reading.others.shape, generator=generator).masked_fill(~reading.others, 2.0)
-    rank = order.argsort(1).argsort(1)
-    return (rank < reading.cues.sum(1, keepdim=True)) & reading.others
-
-
-def mean_of(several: Sequence[Senses]) -> Senses:
-    """The mean of several, word by word."""
-    parts = ("accuracy", "separation", "closeness")
-    return Senses(*(torch.stack([getattr(each, part) for each in several]).mean(0) for part in parts))
-
-
-def after(reading: Reading, change: Change, heads: Heads | None = None) -> Senses:
-    """The senses after the last layer when heads are changed."""
-    return senses(reading, reading.changed(change, heads))
-
-
-def drops(reading: Reading, layer: int, head: int, whole: Tensor) -> float:
-    """The share of the separation, mean over words, that is lost without one head."""
-    left = after(reading, Ablate(), {layer: [head]}).separation
-    return 1 - float(left.mean() / whole.mean())
