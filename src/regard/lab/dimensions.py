@@ -1,25 +1,26 @@
 """dimensions: how a model's width is cut into heads, and what that changes: not the work of the products, but √d_k.
 
-Shapes of known models are literature; their parameters and operations are computed by formula, and counted: parameters
-on a real layer, operations by torch's counter and by `plan`. What depends on the number of heads is then measured on
-layers of BERT-base's width with weights as they start.
+Shapes of known models are from the literature; their parameters and operations are computed by formula, and counted:
+parameters on a real layer, operations by torch's counter and by `plan`. What depends on the number of heads is then
+measured on layers of BERT-base's width with initial weights.
 """
 
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from regard.engine.attend import attend
 from regard.engine.plan import plan
-from regard.inspection.records import Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Cell, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import milliseconds, one_thread, operations
 from regard.lab.maps import attend_statistics
 from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, mean
+from regard.lab.statistics import curve, mean, parameters
 from regard.nn import MultiHeadAttention
 from regard.progress import report
 from regard.spec.scores import ScaledDot
@@ -75,15 +76,14 @@ class LayerShape:
             operations(lambda part=part, given=given: part(given))  # type: ignore[misc]
             for part, given in ((layer.q_proj, x), (layer.k_proj, x), (layer.v_proj, x), (layer.out_proj, joined))
         )
-        # heads that share a key, and as many times as there are keys
+        # the query heads of one key head, times the number of key heads
         query, key = torch.zeros(1, self.heads // self.kv_heads, LENGTH, self.d_k), torch.zeros(1, 1, LENGTH, self.d_k)
         pairing = self.kv_heads * plan(query, key, key, engine="tiled").flops
-        return sum(parameter.numel() for parameter in layer.parameters()), projecting, pairing
+        return parameters(layer), projecting, pairing
 
 
 BERT = LayerShape("BERT-base", 768, 12, 12, 64, True)
-
-
+WIDTH = BERT.d_model
 MODELS = (
     LayerShape("Transformer base", 512, 8, 8, 64, False),
     BERT,
@@ -102,9 +102,6 @@ MODELS = (
     LayerShape("Gemma 7B", 3072, 16, 16, 256, False),
     LayerShape("SmolLM2-135M", 576, 9, 3, 64, False),
 )
-
-
-WIDTH = BERT.d_model
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def run(setting: Setting) -> Report:
         "dimensions",
         "What are d_model, d_k, d_v and h in known models, and what changes when a width is cut into more heads?",
         (model_table(), cut_table(cuts)),
-        (cut_picture(), model_picture(), Panel((work_picture(cuts), scale_picture(cuts)))),
+        (cut_picture(), model_picture(), line_picture(cuts)),
         finding(cuts),
         (Compared(f"{CONCEPTS}, section 2", claims(cuts)),),
         setting.record(repetitions, tokens_of_the_table_of_models=LENGTH, tokens_measured=SHORT),
@@ -158,8 +155,7 @@ def measured(setting: Setting, heads: int, repetitions: int) -> HeadSplit:
                 _, statistics = attend_statistics(query, key, key, "entropy", score=ScaledDot(scale))
                 keys.append(statistics["entropy"].exp().mean())
         products = operations(lambda: layer(x))
-    parameters = sum(parameter.numel() for parameter in layer.parameters())
-    return HeadSplit(heads, parameters, products, heads * SHORT**2, *map(torch.stack, (spread, used, borrowed)))
+    return HeadSplit(heads, parameters(layer), products, heads * SHORT**2, *map(torch.stack, (spread, used, borrowed)))
 
 
 def model_table() -> Table:
@@ -187,17 +183,11 @@ def model_table() -> Table:
 
 def cut_table(cuts: list[HeadSplit]) -> Table:
     """What stays and what changes with the number of heads."""
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
-            cut.heads,
-            cut.d_k,
-            f"{cut.parameters:,}",
-            f"{cut.operations / 1e6:.1f}",
-            f"{cut.exponentials:,}",
+            *(cut.heads, cut.d_k, f"{cut.parameters:,}", f"{cut.operations / 1e6:.1f}", f"{cut.exponentials:,}"),
             f"{math.sqrt(cut.d_k):.2f}",
-            mean(cut.spread),
-            mean(cut.used),
-            mean(cut.borrowed),
+            *map(mean, (cut.spread, cut.used, cut.borrowed)),
         )
         for cut in cuts
     ]
@@ -242,41 +232,40 @@ def _shade(head: int) -> float:
     return 0.3 if head % 2 else 0.7
 
 
-def work_picture(cuts: list[HeadSplit]) -> Picture:
-    """Products, exponentials and √d_k, each as a multiple of what one head has."""
+def line_picture(cuts: list[HeadSplit]) -> Picture:
+    """Work and √d_k as multiples of one head's; keys in use with the right √d_k, and with BERT-base's for all."""
     first, heads = cuts[0], [cut.heads for cut in cuts]
-    lines = [
+    work = [
         Line("products", heads, [cut.operations / first.operations for cut in cuts]),
         Line("exponentials", heads, [cut.exponentials / first.exponentials for cut in cuts]),
         Line("√d_k", heads, [math.sqrt(cut.d_k / first.d_k) for cut in cuts]),
     ]
-    return Lines(lines, "heads h", "of one head", "What h changes", log_x=True, log_y=True)
-
-
-def scale_picture(cuts: list[HeadSplit]) -> Picture:
-    """Keys in use with the right √d_k, and with that of BERT-base for all."""
-    heads = [cut.heads for cut in cuts]
-    lines = [
+    keys = [
         curve("÷ √d_k", heads, [mean(cut.used) for cut in cuts]),
         curve(f"÷ √{BERT.d_k} for all", heads, [mean(cut.borrowed) for cut in cuts]),
     ]
-    return Lines(lines, "heads h", "effective keys e^H", f"Keys in use, of {SHORT}", log_x=True)
+    return Panel(
+        (
+            Lines(work, "heads h", "of one head", "What h changes", log_x=True, log_y=True),
+            Lines(keys, "heads h", "effective keys e^H", f"Keys in use, of {SHORT}", log_x=True),
+        )
+    )
 
 
 def clock(setting: Setting) -> Timing:
     """Milliseconds of the attention itself against h, projections left out."""
     length, rounds = setting.choose(full=(LENGTH, 15), quick=(256, 4))
-    works = {}
+    calls = {}
     for heads in HEADS:
         query, key, value = torch.randn(3, 1, heads, length, WIDTH // heads, generator=setting.generator())
-        works[str(heads)] = lambda q=query, k=key, v=value: attend(q, k, v)
+        calls[str(heads)] = partial(attend, query, key, value)
     report("timing", 0, 1)
-    best = milliseconds(works, rounds)
-    rows = [(heads, WIDTH // heads, best[str(heads)], best[str(heads)] / best[str(BERT.heads)]) for heads in HEADS]
+    times = list(milliseconds(calls, rounds).values())
+    bert = times[HEADS.index(BERT.heads)]
+    rows = [(heads, WIDTH // heads, time, time / bert) for heads, time in zip(HEADS, times, strict=True)]
     title = f"Milliseconds of `attend` over {length} tokens of width {WIDTH}, one thread, best of {rounds}"
     table = Table(("h", "d_k", "ms", f"of h = {BERT.heads}"), rows, title)
-    line = Line("", list(HEADS), [best[str(heads)] for heads in HEADS])
-    return Timing((table,), (Lines([line], "heads h", "ms", "Measured time", log_x=True),))
+    return Timing((table,), (Lines([Line("", HEADS, times)], "heads h", "ms", "Measured time", log_x=True),))
 
 
 def claims(cuts: list[HeadSplit]) -> tuple[Claim, ...]:
@@ -308,12 +297,12 @@ def finding(cuts: list[HeadSplit]) -> str:
     """One sentence, from the numbers."""
     bert = next(cut for cut in cuts if cut.heads == BERT.heads)
     same = len({cut.operations for cut in cuts}) == 1
-    used: list[Estimate] = [mean(cut.used) for cut in cuts]
+    used = [mean(cut.used).mean for cut in cuts]
     return (
         f"From {cuts[0].heads} to {cuts[-1].heads} heads the products of a layer of width {WIDTH} "
         f"{'take the same' if same else 'do not take the same'} {bert.operations / 1e6:.1f} MFLOP while √d_k falls "
         f"from {math.sqrt(cuts[0].d_k):.1f} to {math.sqrt(cuts[-1].d_k):.1f}: divided by its own √d_k every cut uses "
-        f"{min(each.mean for each in used):.0f} to {max(each.mean for each in used):.0f} of {SHORT} keys, divided by "
+        f"{min(used):.0f} to {max(used):.0f} of {SHORT} keys, divided by "
         f"BERT-base's {math.sqrt(BERT.d_k):.0f} one head uses {mean(cuts[0].borrowed).mean:.1f} and {cuts[-1].heads} "
         f"heads {mean(cuts[-1].borrowed).mean:.1f}."
     )

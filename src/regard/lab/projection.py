@@ -1,12 +1,13 @@
 """projection: what W_O adds to heads that stand side by side, and what each head of a trained layer is worth.
 
-Without W_O the output of head h is block h of the result and nothing else. With it, every head adds h_i · W_O,i, a
+Without W_O the output of head i is block i of the result and nothing else. With it, every head adds h_i · W_O,i, a
 vector of all d_model numbers: Concat(heads) · W_O is the sum of these. W_O is (h · d_v) × d_model. Where a linear layer
 comes next, the product of both is one matrix, and a layer can be trained without W_O.
 """
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -81,22 +82,16 @@ def folded(model: Relater, texts: ItemTexts) -> float:
 def missed(task: Relating, model: torch_nn.Module, texts: ItemTexts) -> list[dict[str, Estimate]]:
     """For each head, the share of right answers to each question that is lost when it is ablated."""
     answers = task.answers(texts)
+    known = answers != NOWHERE
 
-    def lost(number: int, before: Tensor, after: Tensor) -> Tensor:
-        wanted = answers[..., number]
-        known = wanted != NOWHERE
-        right = [
-            ((each[..., number, :].argmax(-1) == wanted) & known).sum(1) / known.sum(1) for each in (before, after)
-        ]
-        return right[0] - right[1]
+    def lost(index: int, before: Tensor, after: Tensor) -> Tensor:
+        right = [(logits.argmax(-1) == answers) & known for logits in (before, after)]
+        counts = [(each[..., index].sum(1) / known[..., index].sum(1)) for each in right]
+        return counts[0] - counts[1]
 
-    metrics = {
-        question: lambda before, after, number=number: lost(number, before, after)
-        for number, question in enumerate(task.questions)
-    }
+    metrics = {question: partial(lost, index) for index, question in enumerate(task.questions)}
     table = effect(model, [texts.inputs], Ablate(), metric=metrics)
-    worth = [{question: row[question] for question in task.questions} for row in table]
-    return cast(list[dict[str, Estimate]], worth)
+    return [{question: cast(Estimate, row[question]) for question in task.questions} for row in table]
 
 
 @dataclass(frozen=True)
@@ -157,8 +152,8 @@ def run(setting: Setting) -> Report:
     return Report(
         "projection",
         "What does the output projection add to heads that stand side by side, and what is each head worth?",
-        (block_table(random), shape_table(shapes), trained_table(runs), missed_table(runs)),
-        (block_picture(random), missed_picture(runs)),
+        (*random_tables(random, shapes), *trained_tables(runs)),
+        pictures(random, runs),
         finding(random, runs, shapes),
         (
             Compared(f"{CONCEPTS}, section 7", claims(random, runs, shapes)),
@@ -183,77 +178,73 @@ def measured(seeds: list[int]) -> RandomLayers:
 
 def trained_layer(setting: Setting, name: str, seed: int) -> ProjectionTraining:
     """One training, its heads ablated one by one."""
-    asked = three_questions(setting, seed, HEADS, joined=name == WITH)
-    trained = train(asked)
-    texts = asked.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
+    task = three_questions(setting, seed, HEADS, joined=name == WITH)
+    trained = train(task)
+    texts = task.texts(TEXTS, torch.Generator().manual_seed(seed + 2))
     model = trained.model
     assert isinstance(model, Relater)
-    fold = folded(model, texts) if asked.joined else 0.0
-    return ProjectionTraining(trained, right(asked, model, texts), missed(asked, model, texts), fold)
+    fold = folded(model, texts) if task.joined else 0.0
+    return ProjectionTraining(trained, right(task, model, texts), missed(task, model, texts), fold)
 
 
-def block_table(random: RandomLayers) -> Table:
-    """How much of a head's effect stays in its own block."""
-    rows: list[tuple[Cell, ...]] = [
+def random_tables(random: RandomLayers, shapes: list[ProjectionShape]) -> tuple[Table, Table]:
+    """How much of a head's effect stays in its own block, and sizes of W_O."""
+    blocks: list[tuple[Cell, ...]] = [
         (name, random.own(name), mean(1 - each.diagonal(dim1=1, dim2=2).mean(1)))
         for name, each in random.footprints.items()
     ]
-    title = f"Random layers of {HEADS} heads: where the output changes when one head is ablated, in squares"
-    return Table(("heads", "in the head's own block", "in the blocks of the others"), rows, title)
-
-
-def shape_table(shapes: list[ProjectionShape]) -> Table:
-    """Sizes of W_O."""
-    rows: list[tuple[Cell, ...]] = []
+    sizes: list[tuple[Cell, ...]] = []
     for each in shapes:
         size, square = f"{each.rows} × {each.columns}", "yes" if each.rows == each.d_model else "no"
-        rows.append((each.d_model, each.heads, each.d_v, size, square, each.out))
-    columns = ("d_model", "h", "d_v", "W_O, (h · d_v) × d_model", "d_model × d_model", "output width")
-    return Table(columns, rows, "W_O of layers that were made and run")
+        sizes.append((each.d_model, each.heads, each.d_v, size, square, each.out))
+    return (
+        Table(
+            ("heads", "in the head's own block", "in the blocks of the others"),
+            blocks,
+            f"Random layers of {HEADS} heads: where the output changes when one head is ablated, in squares",
+        ),
+        Table(
+            ("d_model", "h", "d_v", "W_O, (h · d_v) × d_model", "d_model × d_model", "output width"),
+            sizes,
+            "W_O of layers that were made and run",
+        ),
+    )
 
 
-def trained_table(runs: Runs) -> Table:
-    """Right answers with and without W_O."""
-    rows: list[tuple[Cell, ...]] = [
-        (name, *(share([each.right[question] for each in group]) for question in QUESTIONS))
-        for name, group in runs.items()
-    ]
+def trained_tables(runs: Runs) -> tuple[Table, Table]:
+    """Right answers with and without W_O, and every head of the first models, ablated."""
+    questions = ("the one before", "the first", "the twin")
+    answers: list[tuple[Cell, ...]] = []
+    lost: list[tuple[Cell, ...]] = []
+    for name, group in runs.items():
+        answers.append((name, *(share([each.right[question] for each in group]) for question in QUESTIONS)))
+        for head, missed in enumerate(group[0].missed, 1):
+            lost.append((name, head, *(missed[question] for question in QUESTIONS)))
     title = (
         f"Trained, {HEADS} heads of {64 // HEADS} numbers: right answers to {TEXTS} new texts (guessing: 0.125), "
         f"mean and 95% interval over {len(runs[WITH])} trainings"
     )
-    return Table(("heads", "the one before", "the first", "the twin"), rows, title)
+    ablated = "Right answers lost when one head is ablated, first run of each; mean and 95% interval over texts"
+    return Table(("heads", *questions), answers, title), Table(("heads", "head", *questions), lost, ablated)
 
 
-def missed_table(runs: Runs) -> Table:
-    """Every head of the first models, ablated."""
-    rows: list[tuple[Cell, ...]] = [
-        (name, head + 1, *(lost[question] for question in QUESTIONS))
-        for name, group in runs.items()
-        for head, lost in enumerate(group[0].missed)
-    ]
-    title = "Right answers lost when one head is ablated, first run of each; mean and 95% interval over texts"
-    return Table(("heads", "head", "the one before", "the first", "the twin"), rows, title)
-
-
-def block_picture(random: RandomLayers) -> Picture:
-    """Footprints, averaged over the layers."""
+def pictures(random: RandomLayers, runs: Runs) -> tuple[Picture, Picture]:
+    """Mean footprints of random layers, and what each head of the first trained models is worth."""
     labels, blocks = [f"head {each + 1}" for each in range(HEADS)], [f"block {each + 1}" for each in range(HEADS)]
-    grids = [
-        Grid(random.footprints[name].mean(0).tolist(), labels, blocks, name, limits=(0.0, 1.0))
-        for name in (WITHOUT, WITH)
-    ]
-    return Panel(grids, "Random layers: where a head's output goes")
-
-
-def missed_picture(runs: Runs) -> Picture:
-    """What each head of the first models is worth."""
-    labels = [f"head {each + 1}" for each in range(HEADS)]
-    grids = []
+    footprints, worth = [], []
     for name in (WITHOUT, WITH):
-        worth = [[max(0.0, lost[question].mean) for question in QUESTIONS] for lost in runs[name][0].missed]
-        grids.append(Grid(worth, labels, QUESTIONS, name, limits=(0.0, 1.0)))
-    return Panel(grids, "Trained: right answers lost without one head")
+        footprint = random.footprints[name].mean(0).tolist()
+        footprints.append(Grid(footprint, labels, blocks, name, limits=(0.0, 1.0)))
+        worth.append(Grid([_worth(lost) for lost in runs[name][0].missed], labels, QUESTIONS, name, limits=(0.0, 1.0)))
+    return (
+        Panel(footprints, "Random layers: where a head's output goes"),
+        Panel(worth, "Trained: right answers lost without one head"),
+    )
+
+
+def _worth(lost: dict[str, Estimate]) -> list[float]:
+    """Right answers lost without a head, by question; a gain counts as 0."""
+    return [max(0.0, lost[question].mean) for question in QUESTIONS]
 
 
 def everything(runs: Runs, name: str) -> Estimate:
@@ -269,12 +260,8 @@ def gained(runs: Runs) -> Estimate:
 
 def narrowest(runs: Runs) -> Estimate:
     """The share of a head's worth that falls on one question: 1 if it serves that one alone."""
-    shares = []
-    for each in (each for group in runs.values() for each in group):
-        for lost in each.missed:
-            worth = [max(0.0, lost[question].mean) for question in QUESTIONS]
-            if sum(worth) > CLOSE:
-                shares.append(max(worth) / sum(worth))
+    heads = [_worth(lost) for group in runs.values() for each in group for lost in each.missed]
+    shares = [max(worth) / sum(worth) for worth in heads if sum(worth) > CLOSE]
     return share(shares)
 
 
