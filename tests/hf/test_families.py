@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import DynamicCache, StaticCache, masking_utils
 
 import regard.hf
-from regard.hf.tensor import Held
+from regard.hf.tensor import SharedMask
 
 Close = Callable[[Tensor, Tensor], None]
 SEEDS = (3, 5, 7)
@@ -123,10 +123,10 @@ def test_no_mask_is_built(padded: tuple[Any, str | None], monkeypatch: pytest.Mo
     pair = family.pair(5)
     given, _, _ = inputs(pair, side)
 
-    def refuse(self: Held) -> Tensor:
+    def refuse(self: SharedMask) -> Tensor:
         raise AssertionError("the mask was built")
 
-    monkeypatch.setattr(Held, "built", refuse)
+    monkeypatch.setattr(SharedMask, "materialize", refuse)
     monkeypatch.setattr(masking_utils, "sdpa_mask", refuse)
     with pair.once_each():
         pair.ours(**given)

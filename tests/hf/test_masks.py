@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import masking_utils as made
 
-from regard.hf.masks import mask
-from regard.hf.patterns import View, known, recognized
-from regard.hf.tensor import Held, MaskTensor
+from regard.hf.masks import View, known, mask, recognized
+from regard.hf.tensor import MaskTensor, SharedMask
 from regard.spec.masks import And, Causal, Dense, Documents, Full, Lengths, Mask, Not, Or, Prefix, Window
 
 CPU = torch.device("cpu")
@@ -83,7 +82,7 @@ def test_bools_are_those_of_transformers(
     wanted = made.sdpa_mask(**asked, allow_is_causal_skip=False)
     assert found.shape == wanted.shape
     assert found.dtype == torch.bool
-    assert torch.equal(found.held.built(), wanted)
+    assert torch.equal(found.shared.materialize(), wanted)
 
 
 def _padding(kind: str, batch: int, length: int) -> Tensor | None:
@@ -129,7 +128,7 @@ def test_structure_is_kept(name: str, parts: set[type[Mask]]) -> None:
 def test_padding_is_two_ends_where_it_can_be(padding: str, parts: set[type[Mask]]) -> None:
     found = mask(2, 9, 9, attention_mask=_padding(padding, 2, 9), table=known())
     assert isinstance(found, MaskTensor)
-    added = {type(part) for part in _parts(found.held.mask)} - {And, Causal}
+    added = {type(part) for part in _parts(found.shared.mask)} - {And, Causal}
     assert added == parts
 
 
@@ -140,7 +139,7 @@ def _parts(whole: Mask) -> list[Mask]:
 def test_left_padding_hides_a_prefix() -> None:
     found = mask(2, 9, 9, attention_mask=_padding("left", 2, 9), table=known())
     assert isinstance(found, MaskTensor)
-    assert found.held.mask == (Causal() & ~Prefix(torch.tensor([1, 2])))
+    assert found.shared.mask == (Causal() & ~Prefix(torch.tensor([1, 2])))
 
 
 def test_a_function_nobody_knows_becomes_bools() -> None:
@@ -171,8 +170,8 @@ def test_a_kind_that_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held(Causal() & Lengths([5, 3]), 1, (2, 4, 5), CPU)
+def shared() -> SharedMask:
+    return SharedMask(Causal() & Lengths([5, 3]), 1, (2, 4, 5), CPU)
 
 
 def bools() -> Tensor:
@@ -181,8 +180,8 @@ def bools() -> Tensor:
     return seen
 
 
-def test_operations_see_the_bools(held: Held) -> None:
-    tensor = MaskTensor(held)
+def test_operations_see_the_bools(shared: SharedMask) -> None:
+    tensor = MaskTensor(shared)
     assert type(~tensor) is Tensor
     assert torch.equal(~tensor, ~bools())
     assert torch.equal(tensor[:, :, 1:3, :2], bools()[:, :, 1:3, :2])
@@ -191,45 +190,45 @@ def test_operations_see_the_bools(held: Held) -> None:
     assert torch.equal(torch.cat([tensor, bools()]), torch.cat([bools(), bools()]))
 
 
-def test_handing_on_builds_nothing(held: Held) -> None:
-    tensor = MaskTensor(held)
+def test_handing_on_builds_nothing(shared: SharedMask) -> None:
+    tensor = MaskTensor(shared)
     for same in (tensor, tensor.detach(), tensor[:, :, :, :5], tensor[:, :, :, :99], tensor.to(CPU), tensor[:]):
         assert isinstance(same, MaskTensor)
-        assert same.held is held
+        assert same.shared is shared
     assert (tensor.shape, tensor.ndim, tensor.dtype) == ((2, 1, 4, 5), 4, torch.bool)
-    assert held.bools is None
+    assert shared.bools is None
     assert repr(tensor) == "MaskTensor(Causal() & Lengths([5, 3]), start=1, shape=(2, 1, 4, 5))"
 
 
-def test_writes_last(held: Held) -> None:
-    tensor, alias = MaskTensor(held), MaskTensor(held).detach()
+def test_writes_last(shared: SharedMask) -> None:
+    tensor, alias = MaskTensor(shared), MaskTensor(shared).detach()
     tensor[:, :, 0, :] = False
     wanted = bools()
     wanted[:, :, 0] = False
-    assert torch.equal(tensor.held.built(), wanted)
+    assert torch.equal(tensor.shared.materialize(), wanted)
     assert isinstance(alias, MaskTensor)
-    assert torch.equal(alias.held.built(), wanted)
+    assert torch.equal(alias.shared.materialize(), wanted)
     tensor.logical_not_()
-    assert torch.equal(tensor.held.built(), ~wanted)
+    assert torch.equal(tensor.shared.materialize(), ~wanted)
     assert repr(tensor) == "MaskTensor(bools, start=1, shape=(2, 1, 4, 5))"
 
 
-def test_copies_are_their_own(held: Held) -> None:
-    tensor = MaskTensor(held)
+def test_copies_are_their_own(shared: SharedMask) -> None:
+    tensor = MaskTensor(shared)
     for copied in (tensor.clone(), copy.deepcopy(tensor)):
         assert isinstance(copied, MaskTensor)
-        assert copied.held.mask is held.mask
+        assert copied.shared.mask is shared.mask
         copied[:] = False
         assert not bool(copied.any())
-    assert held.bools is None
+    assert shared.bools is None
     tensor[0] = True
     later = tensor.clone()
     tensor[0] = False
-    assert bool(later.held.built()[0].all())  # type: ignore[attr-defined]
+    assert bool(later.shared.materialize()[0].all())  # type: ignore[attr-defined]
 
 
-def test_what_is_saved_is_bools(held: Held) -> None:
+def test_what_is_saved_is_bools(shared: SharedMask) -> None:
     file = io.BytesIO()
-    torch.save(MaskTensor(held), file)
+    torch.save(MaskTensor(shared), file)
     file.seek(0)
     assert torch.equal(torch.load(file, weights_only=True), bools())

@@ -38,14 +38,6 @@ def counting() -> Iterator[list[nn.Module]]:
         _open_lists.reset(token)
 
 
-def record_call(module: nn.Module) -> None:
-    """Write the call into every list that is open; a compiled graph writes none."""
-    if torch.compiler.is_compiling():
-        return
-    for calls in _open_lists.get():
-        calls.append(module)
-
-
 def attentions_requested(kwargs: dict[str, Any]) -> bool:
     """Whether the model collects attentions: it says so, or hooks that record outputs are waiting for them."""
     from transformers.utils.output_capturing import _active_collector
@@ -63,8 +55,8 @@ def weights(query: Tensor, key: Tensor, spec: Spec, how: Literal["dense", "matri
     options: dict[str, Any] = {"mask": None, "bias": None, **spec}
     call = request(query, key, key[..., :0], **options, temperature=1.0, dropout=0.0, aux=())
     with context.autocast_disabled(query.device):
-        found = _formula(call) if needed(call) else matrix(query, key, **spec).dense(limit=None)
-    return found.to(query.dtype)
+        result = _formula(call) if needed(call) else matrix(query, key, **spec).dense(limit=None)
+    return result.to(query.dtype)
 
 
 def _formula(call: Request) -> Tensor:
@@ -77,8 +69,8 @@ def _formula(call: Request) -> Tensor:
     if call.sink is not None:
         logits = torch.cat([logits, call.sink.unsqueeze(-1).expand(*logits.shape[:-1], 1)], -1)
     some = (logits > -torch.inf).any(-1, keepdim=True)
-    found = torch.softmax(torch.where(some, logits, 0.0), -1)[..., : call.plane.keys]
-    return torch.where(some, found, 0.0).flatten(1, 2)
+    softmax = torch.softmax(torch.where(some, logits, 0.0), -1)[..., : call.plane.keys]
+    return torch.where(some, softmax, 0.0).flatten(1, 2)
 
 
 # what some layers hand to a kernel of their own instead of a mask
@@ -103,7 +95,9 @@ def attention(
     **more: Any,
 ) -> tuple[Tensor, Tensor | AttentionMatrix | None]:
     """(batch, query, head, width), and the weights if the model was asked for them."""
-    record_call(module)
+    if not torch.compiler.is_compiling():  # a compiled graph records no calls
+        for calls in _open_lists.get():
+            calls.append(module)
     for name, what in FOREIGN.items():
         if more.get(name) is not None:
             raise ValueError(
@@ -122,38 +116,30 @@ def attention(
         spec["bias"] = position_bias if not isinstance(bias, Tensor) else position_bias + bias
     spec["score"] = score if softcap is None else SoftCapped(score, float(softcap))
     spec["normalizer"] = Softmax(sink=s_aux)
-    seen = weights(query, key, spec, attentions) if attentions_requested(more) else None
+    returned = weights(query, key, spec, attentions) if attentions_requested(more) else None
     dropped = float(dropout) if module.training else 0.0
     spec["dropout"] = 0.0 if dropped == 1.0 else dropped
     out = attend(query, key, value, **spec)
-    return (out * 0.0 if dropped == 1.0 else out).transpose(1, 2).contiguous(), seen
+    return (out * 0.0 if dropped == 1.0 else out).transpose(1, 2).contiguous(), returned
 
 
 def _masked(query: Tensor, key: Tensor, given: Tensor | None, causal: bool, indices: Tensor | None) -> Spec:
     """The mask as `attend` takes it, or the bias that an additive one is."""
     size = (query.shape[2], key.shape[2])
     spec: Spec = {"query_start": 0}
-    if isinstance(given, MaskTensor) and given.held.bools is None and tuple(given.shape[2:]) == size:
-        spec["mask"], spec["query_start"] = given.held.mask, given.held.start
+    if isinstance(given, MaskTensor) and given.shared.bools is None and tuple(given.shape[2:]) == size:
+        spec["mask"], spec["query_start"] = given.shared.mask, given.shared.start
     elif isinstance(given, MaskTensor):
-        spec["mask"] = Dense(given.held.built())
+        spec["mask"] = Dense(given.shared.materialize())
     elif given is not None and given.is_floating_point():
         spec["bias"] = given
     elif given is not None:
         spec["mask"] = given
     elif causal and size[0] > 1:
         spec["mask"] = Causal()  # as torch counts it: query 0 stands at key 0
-    if indices is not None:
-        chosen = Dense(_chosen(indices, size[1]))
-        spec["mask"] = _mask(spec.get("mask")) & chosen if spec.get("mask") is not None else chosen
+    if indices is not None:  # keys that an indexer chose, (batch, query, k)
+        none = torch.zeros((*indices.shape[:-1], size[1]), dtype=torch.bool, device=indices.device)
+        chosen = Dense(none.scatter(-1, indices.long(), True).unsqueeze(1))
+        mask: Any = spec.get("mask")
+        spec["mask"] = chosen if mask is None else (mask if isinstance(mask, Mask) else Dense(mask)) & chosen
     return spec
-
-
-def _mask(mask: Any) -> Mask:
-    return mask if isinstance(mask, Mask) else Dense(mask)
-
-
-def _chosen(indices: Tensor, keys: int) -> Tensor:
-    """Keys that an indexer chose, (batch, query, k), as bools (batch, 1, query, key)."""
-    none = torch.zeros((*indices.shape[:-1], keys), dtype=torch.bool, device=indices.device)
-    return none.scatter(-1, indices.long(), True).unsqueeze(1)

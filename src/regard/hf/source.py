@@ -41,9 +41,9 @@ def kind_of(cls: type) -> Kind:
     trees = [tree(base) for base in own]
     name = cls.__name__.lower()
     attention = "attention" in name or "attn" in name
-    if any(found is None for found in trees) and attention:
+    if any(each is None for each in trees) and attention:
         return Kind.HIDDEN
-    nodes = [node for found in _methods([found for found in trees if found is not None]) for node in ast.walk(found)]
+    nodes = [node for each in _methods([each for each in trees if each is not None]) for node in ast.walk(each)]
     if any(_asks(node) for node in nodes):
         return Kind.SERVES
     called = [_called(node) for node in nodes if isinstance(node, ast.Call)]
@@ -59,23 +59,25 @@ def kind_of(cls: type) -> Kind:
 @cache
 def tables(cls: type) -> tuple[str, ...]:
     """Tables from which the class, or what it is made of, picks by `config._attn_implementation`."""
-    found: list[str] = []
+    picked: list[str] = []
     for base in cls.__mro__:
         top = _top(base.__module__) if base.__module__ in sys.modules else {}
         for name in _reached(base.__name__, top):
             nodes = list(ast.walk(top[name]))
             chosen = _chosen(nodes)
             for node in nodes:
-                if isinstance(node, ast.Subscript) and (_is_implementation(node.slice) or _named(node.slice) in chosen):
-                    found.append(ast.unparse(node.value))
-    return tuple(dict.fromkeys(name for name in found if name not in INTERFACES))
+                if isinstance(node, ast.Subscript) and (
+                    _is_implementation(node.slice) or getattr(node.slice, "id", "") in chosen
+                ):
+                    picked.append(ast.unparse(node.value))
+    return tuple(dict.fromkeys(name for name in picked if name not in INTERFACES))
 
 
 def tree(cls: type) -> ast.AST | None:
     """The class's syntax tree, or None where its source cannot be read."""
-    found = _top(cls.__module__).get(cls.__qualname__)
-    if isinstance(found, ast.ClassDef):
-        return found
+    definition = _top(cls.__module__).get(cls.__qualname__)
+    if isinstance(definition, ast.ClassDef):
+        return definition
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -89,13 +91,13 @@ def _top(module: str) -> dict[str, ast.AST]:
         body = ast.parse(inspect.getsource(sys.modules[module])).body
     except (OSError, TypeError, SyntaxError, KeyError):
         return {}
-    found: dict[str, ast.AST] = {}
+    by_name: dict[str, ast.AST] = {}
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found[node.name] = node
+            by_name[node.name] = node
         elif isinstance(node, ast.Assign):
-            found.update({target.id: node.value for target in node.targets if isinstance(target, ast.Name)})
-    return found
+            by_name.update({target.id: node.value for target in node.targets if isinstance(target, ast.Name)})
+    return by_name
 
 
 def _reached(start: str, top: dict[str, ast.AST]) -> set[str]:
@@ -111,21 +113,18 @@ def _reached(start: str, top: dict[str, ast.AST]) -> set[str]:
 
 
 def _methods(trees: list[ast.AST]) -> list[ast.AST]:
-    """What runs: a method that another takes the place of counts only if that one calls it with `super()`."""
-    found: list[ast.AST] = []
-    replaced: set[str] = set()
+    """What runs: a method that a subclass overrides counts only if that one calls it with `super()`."""
+    running: list[ast.AST] = []
+    overridden: set[str] = set()
     for cls in trees:
         body = cls.body if isinstance(cls, ast.ClassDef) else [cls]
-        shown = [node for node in body if getattr(node, "name", None) not in replaced]
-        found += shown
-        for node in shown:
-            if isinstance(node, ast.FunctionDef) and not any(_is_super(inner) for inner in ast.walk(node)):
-                replaced.add(node.name)
-    return found
-
-
-def _is_super(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _called(node) == "super"
+        own = [node for node in body if getattr(node, "name", None) not in overridden]
+        running += own
+        for node in own:
+            calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+            if isinstance(node, ast.FunctionDef) and not any(_called(call) == "super" for call in calls):
+                overridden.add(node.name)
+    return running
 
 
 def _asks(node: ast.AST) -> bool:
@@ -147,21 +146,17 @@ def _called(node: ast.Call) -> str:
 
 
 def _chosen(nodes: list[ast.AST]) -> set[str]:
-    """Variables that are set from `config._attn_implementation`, whatever is decided on the way."""
-    found: set[str] = set()
+    """Variables that are set from `config._attn_implementation`, directly or by a conditional expression."""
+    names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Assign) and any(_is_implementation(inner) for inner in _decided(node.value)):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _decided(node: ast.expr) -> list[ast.expr]:
     """The values that `a if … else b` may have."""
     return [*_decided(node.body), *_decided(node.orelse)] if isinstance(node, ast.IfExp) else [node]
-
-
-def _named(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_implementation(node: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from regard.spec.plane import Plane
 
 
 @dataclass(eq=False)
-class Held:
+class SharedMask:
     """What a MaskTensor and its aliases share: the mask, where query 0 stands, and the bools once they are built."""
 
     mask: Mask
@@ -26,18 +26,17 @@ class Held:
     device: torch.device
     bools: Tensor | None = None
 
-    def built(self) -> Tensor:
+    def materialize(self) -> Tensor:
         """The mask as bools, (batch, 1, query, key), built at most once, so that writes to them last."""
         if self.bools is None:
             batch, queries, keys = self.size
-            plane = Plane(
-                batch, 1, 1, queries, keys, torch.tensor([self.start], device="cpu", dtype=torch.int64), 0, self.device
-            )
+            start = torch.tensor([self.start], device="cpu", dtype=torch.int64)
+            plane = Plane(batch, 1, 1, queries, keys, start, 0, self.device)
             seen = self.mask.visible(plane.all).expand(batch, 1, 1, queries, keys)
             self.bools = seen.squeeze(2).clone(memory_format=torch.contiguous_format)
         return self.bools
 
-    def copied(self) -> "Held":
+    def copied(self) -> "SharedMask":
         """The same mask, to which writes do not show here."""
         return replace(self, bools=None if self.bools is None else self.bools.clone())
 
@@ -45,16 +44,16 @@ class Held:
 class MaskTensor(Tensor):
     """A bool tensor that is a mask until an operation needs its numbers."""
 
-    held: Held
+    shared: SharedMask
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, held: Held) -> "MaskTensor":
-        batch, queries, keys = held.size
+    def __new__(cls, shared: SharedMask) -> "MaskTensor":
+        batch, queries, keys = shared.size
         made: MaskTensor = Tensor._make_wrapper_subclass(
-            cls, (batch, 1, queries, keys), dtype=torch.bool, device=held.device
+            cls, (batch, 1, queries, keys), dtype=torch.bool, device=shared.device
         )
-        made.held = held
+        made.shared = shared
         return made
 
     @classmethod
@@ -62,21 +61,21 @@ class MaskTensor(Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if _is_alias(func, args, kwargs or {}):
-            return cls(args[0].held)
+            return cls(args[0].shared)
         if func is torch.ops.aten.clone.default:
-            return cls(args[0].held.copied())
-        plain_args, plain_kwargs = tree_map_only(cls, lambda mask: mask.held.built(), (args, kwargs or {}))
+            return cls(args[0].shared.copied())
+        plain_args, plain_kwargs = tree_map_only(cls, lambda mask: mask.shared.materialize(), (args, kwargs or {}))
         return func(*plain_args, **plain_kwargs)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        what = repr(self.held.mask) if self.held.bools is None else "bools"
-        return f"MaskTensor({what}, start={self.held.start}, shape={tuple(self.shape)})"
+        what = repr(self.shared.mask) if self.shared.bools is None else "bools"
+        return f"MaskTensor({what}, start={self.shared.start}, shape={tuple(self.shape)})"
 
     def __deepcopy__(self, memo: Any) -> "MaskTensor":
-        return MaskTensor(self.held.copied())
+        return MaskTensor(self.shared.copied())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.held.built().__reduce_ex__(protocol)
+        return self.shared.materialize().__reduce_ex__(protocol)
 
 
 def _is_alias(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
