@@ -4,7 +4,7 @@ Counts are exact and come from the masks in closed form, reach from their powers
 engine. The price is what trained models of each pattern cannot tell (`patterns/task.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,17 +35,13 @@ Counts = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A mask at any length, the small one that is drawn, who uses it, and what stays hidden in any number of layers."""
+    """A mask at any length, the small one that is drawn, its users, and what stays hidden in any number of layers."""
 
     name: str
     at: Callable[[int], Mask]
     drawn: Mask
     use: str
     hidden: str = ""
-
-
-def _bigbird(length: int) -> Mask:
-    return bigbird(length, 64)
 
 
 def _documents(length: int) -> Mask:
@@ -60,10 +56,9 @@ PATTERNS = (
     Pattern("local, window 3", lambda n: local(3), local(3), "Longformer, BigBird"),
     Pattern("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer", "odd distances"),
     Pattern("global + local", lambda n: longformer(3, [0]), longformer(3, [0]), "Longformer"),
-    Pattern("BigBird", _bigbird, bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
+    Pattern("BigBird", lambda n: bigbird(n, 64), bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
     Pattern("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
 )
-
 
 BASIC = PATTERNS[:3]  # the three that the source shows
 
@@ -87,15 +82,15 @@ def run(setting: Setting) -> Report:
         f"{finding(counts)} {task.price_finding(trained)}",
         (Compared(f"{RESULTS}, Experiment 2", (*claims(counts), *task.price_claims(trained))),),
         setting.record(trainings, window_of_the_trained_models=task.WINDOW),
-        clock(setting, {pattern.name: pattern.at for pattern in PATTERNS}),
+        clock(setting),
     )
 
 
 def picture(pattern: Pattern) -> Grid:
     """The mask over a few tokens: 1 where visible, blank where hidden."""
     plane = plane_of(pattern.drawn, DRAWN, DRAWN, 1, 1, None)
-    seen = pattern.drawn.visible(plane.all).expand(1, 1, 1, DRAWN, DRAWN)[0, 0, 0].tolist()
-    values = [[1.0 if visible else None for visible in row] for row in seen]
+    visible = pattern.drawn.visible(plane.all).expand(1, 1, 1, DRAWN, DRAWN)[0, 0, 0]
+    values = [[1.0 if seen else None for seen in row] for row in visible.tolist()]
     note = f"{pattern.drawn.pairs(DRAWN)} of {DRAWN**2} pairs; {pattern.use}"
     return Grid(values, TOKENS, TOKENS, pattern.name, note, (0.0, 1.0))
 
@@ -103,12 +98,9 @@ def picture(pattern: Pattern) -> Grid:
 def computed(mask: Mask, length: int) -> float:
     """The share of the plane that the tiled engine computes for one head; the rest is never touched."""
     schedule = Schedule.of(plane_of(mask, length, length, 1, 1, None), mask, tile_width=1, whole_rows=False)
-    area = sum(_size(tile.pairs.rows) * _size(tile.pairs.columns) for _, tiles in schedule.row_blocks for tile in tiles)
+    pairs = [tile.pairs for _, tiles in schedule.row_blocks for tile in tiles]
+    area: int = sum((each.rows.stop - each.rows.start) * (each.columns.stop - each.columns.start) for each in pairs)
     return area / length**2
-
-
-def _size(part: slice) -> int:
-    return int(part.stop - part.start)
 
 
 def count_table(counts: Counts) -> Table:
@@ -130,8 +122,7 @@ def doubling(counts: Counts, pattern: Pattern) -> float:
 
 def growth(counts: Counts) -> Picture:
     """Visible pairs against n."""
-    shown = [name for name in counts if name not in SMALL]
-    lines = [Line(name, list(counts[name]), list(counts[name].values())) for name in shown]
+    lines = [Line(name, list(each), list(each.values())) for name, each in counts.items() if name not in SMALL]
     return Lines(lines, "n", "visible pairs", "Work against length", log_x=True, log_y=True)
 
 
@@ -145,23 +136,25 @@ def reach_table() -> Table:
     return Table(columns, rows, f"Layers after which nothing more becomes known, n = {STACKED} (exact)")
 
 
-def clock(setting: Setting, masks: Mapping[str, Callable[[int], Mask]]) -> Timing:
-    """Milliseconds of one forward pass of one head, the best of several taken in turn; on the native engine where it
-    was built."""
+def clock(setting: Setting) -> Timing:
+    """Milliseconds of one forward pass of one head, best of several; on the native engine if it was built."""
     lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
     engine = "tiled" if library() is None else "native"
     generator = setting.generator()
     measured = []
     for length in setting.each("n =", lengths):
         query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
-        works = {name: partial(attend, query, key, value, mask=at(length), engine=engine) for name, at in masks.items()}
-        measured.append(milliseconds(works, rounds=setting.choose(full=5, quick=3)))
+        calls = {
+            pattern.name: partial(attend, query, key, value, mask=pattern.at(length), engine=engine)
+            for pattern in PATTERNS
+        }
+        measured.append(milliseconds(calls, rounds=setting.choose(full=5, quick=3)))
     table = Table(
-        ("n", *masks),
+        ("n", *calls),
         [(length, *times.values()) for length, times in zip(lengths, measured, strict=True)],
         f"Milliseconds of a forward pass on the {engine} engine (one head, width {WIDTH}, one thread), best of several",
     )
-    lines = [Line(name, lengths, [times[name] for times in measured]) for name in masks]
+    lines = [Line(name, lengths, [times[name] for times in measured]) for name in calls]
     return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
 
 

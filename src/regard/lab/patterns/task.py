@@ -1,8 +1,8 @@
 """The price of a pattern: what stacked layers can reach, computed from the mask and trained.
 
-A layer passes on what its keys know, so after L layers query i knows of key j if a path of L visible steps leads from i
-to j: the L-th power of the mask, where + is or and · is and. The trained models must name a color that stands somewhere
-in the text; what they cannot reach they must guess.
+After L layers, query i depends on key j if a path of L visible steps leads from i to j: the L-th power of the mask,
+where + is or and · is and. The trained models must name a color that stands somewhere in the text; where they cannot
+reach it they must guess.
 """
 
 from dataclasses import dataclass
@@ -49,17 +49,11 @@ def known(mask: Mask, length: int, layers: int) -> Tensor:
     return reached
 
 
-def powers(mask: Mask, length: int) -> list[Tensor]:
-    """What is known after 1, 2, 4, … layers, until nothing more becomes known."""
-    reached = [visible(mask, length)]
-    while not torch.equal(twice := after(reached[-1], reached[-1]), reached[-1]):
-        reached.append(twice)
-    return reached
-
-
 def layers_needed(mask: Mask, length: int) -> tuple[int, float]:
     """The layers after which nothing more becomes known, and the share of pairs that is known then."""
-    doublings = powers(mask, length)
+    doublings = [visible(mask, length)]  # what is known after 1, 2, 4, … layers
+    while not torch.equal(twice := after(doublings[-1], doublings[-1]), doublings[-1]):
+        doublings.append(twice)
     layers, so_far = 0, torch.eye(length, dtype=torch.bool)
     for exponent in range(len(doublings) - 1, -1, -1):
         further = after(so_far, doublings[exponent])
@@ -70,10 +64,10 @@ def layers_needed(mask: Mask, length: int) -> tuple[int, float]:
 
 def mask_of(pattern: str, window: int) -> Mask:
     """The mask by name."""
-    known = {FULL: Full(), LOCAL: local(window), GLOBAL: longformer(window, [0])}
-    if pattern not in known:
-        raise ValueError(f"pattern must be one of {', '.join(known)}, got {pattern!r}")
-    return known[pattern]
+    masks = {FULL: Full(), LOCAL: local(window), GLOBAL: longformer(window, [0])}
+    if pattern not in masks:
+        raise ValueError(f"pattern must be one of {', '.join(masks)}, got {pattern!r}")
+    return masks[pattern]
 
 
 @dataclass(frozen=True)
@@ -116,10 +110,10 @@ class Telling(Task):
 
     pattern: str
     layers: int
-    window: int
     length: int
-    width: int
     batch: int
+    window: int = WINDOW
+    width: int = 32
 
     @property
     def name(self) -> str:
@@ -132,30 +126,27 @@ class Telling(Task):
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Cross-entropy at all places of new texts."""
-        given = draw(self.batch, self.length, generator)
-        logits = model(given.tokens)
-        return cross_entropy(logits.flatten(0, 1), given.color.repeat_interleave(self.length))
+        texts = draw(self.batch, self.length, generator)
+        return cross_entropy(model(texts.tokens).flatten(0, 1), texts.color.repeat_interleave(self.length))
 
 
 def by_distance(model: torch_nn.Module, texts: ColorTexts) -> Tensor:
     """The share of places that name the color, by their distance from it: entry d is of distance d.
 
-    The start is left out: it looks on, and has no color of its own to tell.
+    The start token is left out.
     """
     with torch.no_grad():
         right = model(texts.tokens).argmax(-1) == texts.color.unsqueeze(1)
     places = torch.arange(texts.tokens.shape[1])
     distance = (places - texts.where.unsqueeze(1)).abs()[:, 1:].flatten()
-    hits = torch.zeros(len(places) - 1, dtype=torch.float64)
-    counts = torch.zeros_like(hits)
-    hits.index_add_(0, distance, right[:, 1:].flatten().double())
-    counts.index_add_(0, distance, torch.ones(len(distance), dtype=torch.float64))
-    return hits / counts.clamp(min=1)
+    count = len(places) - 1
+    hits = distance.bincount(right[:, 1:].flatten().double(), minlength=count)
+    return hits / distance.bincount(minlength=count).clamp(min=1)
 
 
 @dataclass(frozen=True)
 class TrainedPattern:
-    """A pattern in so many layers, as it was trained over and over: places right, (training, distance)."""
+    """All trainings of a pattern in so many layers; `right` is the share of places right, (training, distance)."""
 
     pattern: str
     layers: int
@@ -169,7 +160,7 @@ class TrainedPattern:
 
     @property
     def reach(self) -> int:
-        """The farthest place of which every place knows, by the mask: place 0, the start, aside."""
+        """The largest distance over which every place depends on every other, by the mask; the start is left out."""
         seen = known(mask_of(self.pattern, WINDOW), self.length, self.layers)[1:, 1:]
         reached = [bool(seen.diagonal(d).all() and seen.diagonal(-d).all()) for d in range(self.length - 1)]
         return reached.index(False) - 1 if False in reached else self.length - 2
@@ -184,11 +175,11 @@ class TrainedPattern:
         return share(self.right[:, distance])
 
     def within(self) -> Estimate:
-        """Places right, of those that the mask lets know (the color's own place aside)."""
+        """Share of places right within the reach of the mask, without the color's own place."""
         return share(self.right[:, 1 : self.reach + 1].mean(1))
 
     def beyond(self) -> Estimate | None:
-        """Places right, of all others."""
+        """Share of places right beyond the reach of the mask, if there are any."""
         rest = self.right[:, self.reach + 1 :]
         return share(rest.mean(1)) if rest.shape[1] else None
 
@@ -203,11 +194,11 @@ def trained_patterns(setting: Setting, length: int, trainings: int) -> list[Trai
     depths = [1]
     while depths[-1] * (WINDOW // 2) < length - 2:
         depths.append(2 * depths[-1])
-    wanted = [(FULL, 1), *((LOCAL, depth) for depth in depths), (GLOBAL, 2)]
+    variants = [(FULL, 1), *((LOCAL, depth) for depth in depths), (GLOBAL, 2)]
     seeds = setting.seeds(trainings)
     texts = draw(setting.choose(full=2000, quick=500), length, setting.generator())
     trained = []
-    for pattern, layers in wanted:
+    for pattern, layers in variants:
         models = [train(training_task(setting, pattern, layers, length, seed)).model for seed in seeds]
         right = torch.stack([by_distance(model, texts) for model in models])
         trained.append(TrainedPattern(pattern, layers, length, right))
@@ -216,19 +207,8 @@ def trained_patterns(setting: Setting, length: int, trainings: int) -> list[Trai
 
 def training_task(setting: Setting, pattern: str, layers: int, length: int, seed: int) -> Telling:
     """What is trained."""
-    return Telling(
-        seed=seed,
-        steps=setting.choose(full=250, quick=100),
-        rate=1e-2,
-        rise=0.3,
-        looks=5,
-        pattern=pattern,
-        layers=layers,
-        window=WINDOW,
-        length=length,
-        width=32,
-        batch=setting.choose(full=16, quick=8),
-    )
+    steps, batch = setting.choose(full=(250, 16), quick=(100, 8))
+    return Telling(seed, steps, 1e-2, 0.3, 5, pattern, layers, length, batch)
 
 
 def price_table(trained: list[TrainedPattern]) -> Table:
@@ -247,32 +227,26 @@ def price_picture(trained: list[TrainedPattern]) -> Picture:
     """Places right against the distance."""
     distances = range(1, trained[0].length - 1)
     lines = [curve(model.name, list(distances), [model.at(distance) for distance in distances]) for model in trained]
-    title = f"Who can tell what is far (window {WINDOW})"
-    return Lines(lines, "distance from the color", "places right", title)
+    return Lines(lines, "distance from the color", "places right", f"Who can tell what is far (window {WINDOW})")
 
 
-def one(trained: list[TrainedPattern], pattern: str, layers: int) -> TrainedPattern:
-    """A model by pattern and layers."""
-    return next(model for model in trained if (model.pattern, model.layers) == (pattern, layers))
-
-
-def deepest(trained: list[TrainedPattern]) -> TrainedPattern:
-    """The window in as many layers as it needs."""
-    return max((model for model in trained if model.pattern == LOCAL), key=lambda model: model.layers)
+def _compared(trained: list[TrainedPattern]) -> tuple[TrainedPattern, TrainedPattern, TrainedPattern]:
+    """The window in one layer, in as many as it needs, and with a global token."""
+    windows = [model for model in trained if model.pattern == LOCAL]
+    return windows[0], windows[-1], next(model for model in trained if model.pattern == GLOBAL)
 
 
 def price_claims(trained: list[TrainedPattern]) -> tuple[Claim, ...]:
     """What is lost, and what mends it."""
-    single, deep, mended = one(trained, LOCAL, 1), deepest(trained), one(trained, GLOBAL, 2)
+    single, deep, mended = _compared(trained)
     lost = single.beyond()
     assert lost is not None
-    fails, adds = lost.mean < SURE, confirmed(mended.reached() > single.reach)
+    fails, adds = confirmed(lost.mean < SURE), confirmed(mended.reached() > single.reach)
     by_depth = f"{_mends(deep)}, {deep.layers} × {WINDOW // 2} = {deep.layers * (WINDOW // 2)}"
+    layers = f"{deep.layers} layers reach {deep.reached()}"
     return (
-        Claim("local loses global context", "yes", lost, f"{confirmed(fails)}: right beyond {single.reach}"),
-        Claim(
-            "in one layer (not said)", "", f"{deep.layers} layers reach {deep.reached()}", f"not said: it {by_depth}"
-        ),
+        Claim("local loses global context", "yes", lost, f"{fails}: right beyond {single.reach}"),
+        Claim("in one layer (not said)", "", layers, f"not said: it {by_depth}"),
         Claim("Longformer adds global tokens", "yes", mended.within(), f"{adds}: it {_mends(mended)}, in 2 layers"),
     )
 
@@ -283,7 +257,7 @@ def _mends(model: TrainedPattern) -> str:
 
 def price_finding(trained: list[TrainedPattern]) -> str:
     """What was learned, from the numbers."""
-    single, deep, mended = one(trained, LOCAL, 1), deepest(trained), one(trained, GLOBAL, 2)
+    single, deep, mended = _compared(trained)
     lost = single.beyond()
     assert lost is not None
     return (

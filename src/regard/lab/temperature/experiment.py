@@ -1,8 +1,8 @@
 """temperature: how τ moves attention between one key and all keys, where the named regimes lie, and what τ is for.
 
-Draws are self-attention of 20 random tokens with scores ÷ √d_k, whose variance is 1: what a layer at initialization
-has. Learned scores spread more or less, and τ acts on them as a change of that spread. The uses are tried on small
-trained models (`temperature/uses.py`).
+Draws are self-attention of 20 random tokens with scores ÷ √d_k, whose variance is 1, as in a layer at initialization.
+Learned scores have other variances, and τ acts on them as a change of variance. The uses are tried on small trained
+models (`temperature/uses.py`).
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.inspection.records import Lines, Panel, Picture, Table
+from regard.inspection.records import Cell, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
 from regard.lab.report import CONCEPTS, Claim, Compared, Report
 from regard.lab.setting import Setting
@@ -86,13 +86,12 @@ def run(setting: Setting) -> Report:
         "temperature",
         "How does temperature move attention between a single key and all keys alike, and what is it good for?",
         (
-            main_table(by_tau),
-            limit_table(by_tau),
+            *tables(by_tau),
             uses.training_table(runs),
             uses.asking_table(runs),
             uses.student_table(runs),
         ),
-        (Panel((keys_curve(by_tau), peak_curve(by_tau))), *uses.pictures(runs)),
+        (picture(by_tau), *uses.pictures(runs)),
         f"{finding(by_tau)} {uses.finding(runs)}",
         (
             Compared(f"{CONCEPTS}, section 4, Temperature effects", claims(by_tau)),
@@ -107,9 +106,9 @@ def measure(draws: list[tuple[Tensor, Tensor]], tau: float) -> TemperatureDraws:
     parts = []
     for query, key in draws:
         value = torch.eye(KEYS, dtype=query.dtype).expand(len(query), 1, -1, -1)
-        soft, seen = attend_statistics(query, key, value, "entropy", "peak", temperature=tau)
+        soft, statistics = attend_statistics(query, key, value, "entropy", "peak", temperature=tau)
         apart = (soft - weights(query, key, normalizer=Hard(), engine="tiled")).abs().sum(-1) / 2
-        rows = (seen["entropy"], seen["entropy"].exp(), seen["peak"], apart)
+        rows = (statistics["entropy"], statistics["entropy"].exp(), statistics["peak"], apart)
         parts.append([each.mean((1, 2)) for each in rows])
     return TemperatureDraws(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -119,58 +118,51 @@ def names(tau: float) -> str:
     return " / ".join(regime.name for regime in REGIMES if regime.covers(tau))
 
 
-def main_table(by_tau: ByTemperature) -> Table:
-    """Entropy, effective keys and peak at each temperature."""
-    rows = [
-        (f"{tau:g}", names(tau), mean(by_tau[tau].entropy), mean(by_tau[tau].effective), mean(by_tau[tau].peak))
-        for tau in TEMPERATURES
-    ]
+def tables(by_tau: ByTemperature) -> tuple[Table, Table]:
+    """Entropy, effective keys and peak at each temperature, and the limit τ → 0, where softmax is hard attention."""
+    rows: list[tuple[Cell, ...]] = []
+    for tau in TEMPERATURES:
+        draws = by_tau[tau]
+        rows.append((f"{tau:g}", names(tau), *map(mean, (draws.entropy, draws.effective, draws.peak))))
     title = f"{KEYS} keys, d_k = {WIDTH}, scores ÷ √d_k ÷ τ; mean and 95% interval"
-    return Table(("τ", "regime", "entropy (nats)", "keys e^H", "peak"), rows, title)
+    limit = [(f"{tau:g}", mean(by_tau[tau].hard), mean(by_tau[tau].effective)) for tau in COLDEST]
+    return (
+        Table(("τ", "regime", "entropy (nats)", "keys e^H", "peak"), rows, title),
+        Table(("τ", "share of weight misplaced", "keys e^H"), limit, "Distance to hard attention, normalizer=Hard()"),
+    )
 
 
-def limit_table(by_tau: ByTemperature) -> Table:
-    """Toward τ = 0, where softmax becomes hard attention."""
-    rows = [(f"{tau:g}", mean(by_tau[tau].hard), mean(by_tau[tau].effective)) for tau in COLDEST]
-    columns = ("τ", "share of weight misplaced", "keys e^H")
-    return Table(columns, rows, "Distance to hard attention, normalizer=Hard()")
-
-
-def keys_curve(by_tau: ByTemperature) -> Picture:
-    """Effective number of keys against τ."""
-    line = curve("", TEMPERATURES, [mean(by_tau[tau].effective) for tau in TEMPERATURES])
-    return Lines([line], "τ", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
-
-
-def peak_curve(by_tau: ByTemperature) -> Picture:
-    """The largest weight against τ, down to the limit."""
+def picture(by_tau: ByTemperature) -> Picture:
+    """Effective number of keys against τ, and the largest weight down to the limit."""
     every = sorted(by_tau)
+    keys = curve("", TEMPERATURES, [mean(by_tau[tau].effective) for tau in TEMPERATURES])
     peak = curve("largest weight", every, [mean(by_tau[tau].peak) for tau in every])
     apart = curve("distance to hard", every, [mean(by_tau[tau].hard) for tau in every])
-    return Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True)
+    return Panel(
+        (
+            Lines([keys], "τ", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True),
+            Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True),
+        )
+    )
 
 
 def claims(by_tau: ByTemperature) -> tuple[Claim, ...]:
     """Each named regime, tested at every temperature it covers."""
-    return tuple(_claim(regime, by_tau) for regime in REGIMES)
-
-
-def _claim(regime: TemperatureRegime, by_tau: ByTemperature) -> Claim:
-    taus = [tau for tau in TEMPERATURES if regime.covers(tau)]
-    peaks, keys = ([mean(each).mean for each in column] for column in _columns(by_tau, taus))
-    held = [tau for tau, peak, used in zip(taus, peaks, keys, strict=True) if regime.test(peak, used)]
-    where = "everywhere" if held == taus else f"at τ = {', '.join(f'{tau:g}' for tau in held)}" if held else "nowhere"
-    word = "confirmed" if held == taus else "partly" if held else "corrected"
-    return Claim(
-        f"{regime.name}, τ = {_span(taus, 'g')}",
-        regime.says,
-        f"{_span(keys, '.1f')} keys, peak {_span(peaks, '.2f')}",
-        f"{word}: {regime.means} {where}",
-    )
-
-
-def _columns(by_tau: ByTemperature, taus: list[float]) -> tuple[list[Tensor], list[Tensor]]:
-    return [by_tau[tau].peak for tau in taus], [by_tau[tau].effective for tau in taus]
+    listed = []
+    for regime in REGIMES:
+        taus = [tau for tau in TEMPERATURES if regime.covers(tau)]
+        peaks = [mean(by_tau[tau].peak).mean for tau in taus]
+        keys = [mean(by_tau[tau].effective).mean for tau in taus]
+        passed = [tau for tau, peak, used in zip(taus, peaks, keys, strict=True) if regime.test(peak, used)]
+        if passed == taus:
+            verdict = f"confirmed: {regime.means} everywhere"
+        elif passed:
+            verdict = f"partly: {regime.means} at τ = {', '.join(f'{tau:g}' for tau in passed)}"
+        else:
+            verdict = f"corrected: {regime.means} nowhere"
+        here = f"{_span(keys, '.1f')} keys, peak {_span(peaks, '.2f')}"
+        listed.append(Claim(f"{regime.name}, τ = {_span(taus, 'g')}", regime.says, here, verdict))
+    return tuple(listed)
 
 
 def _span(numbers: list[float], form: str) -> str:

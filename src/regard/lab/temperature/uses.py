@@ -1,12 +1,12 @@
-"""The uses of temperatures that the seed names: models trained with, asked at, and taught by temperatures.
+"""The uses of temperatures that the seed names: in training, at inference, and in distillation.
 
-The weights of the one attention are the model's answer (`lab/tasks/matching.py`), so its temperature is also that of
+The weights of the one attention are the model's output (`lab/tasks/matching.py`), so its temperature is also that of
 the output: claims about sampling and distillation are about the output's softmax. The best answer is known.
 """
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from regard.lab.tasks.matching import SCALED, Distilling, Matcher, Matching, Mat
 from regard.lab.training import Trained, train
 
 TRAINED = (0.5, 1.0, 2.0)  # temperatures of trainings
-ASKED = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # those at which the model of τ = 1 is asked
+INFERENCE = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)  # of the model trained with τ = 1
 LABELS = 0.0
 SOFT = (LABELS, 1.0, 2.0, 4.0)  # what students learn from
 DRAWN = 10  # answers drawn from one distribution
@@ -29,26 +29,25 @@ ALIKE = 0.05  # losses in nats that differ by less are called the same
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """What a model says of new examples: loss, largest weight right, weight on the right key, keys drawn of ten."""
+    """Scores of a model's weights on new examples."""
 
     loss: float
-    right: float
-    weight: float
-    different: float
+    right: float  # share of queries whose largest weight is on the right key
+    weight: float  # on the right key
+    different: float  # expected number of different keys in `DRAWN` draws
 
 
 @dataclass(frozen=True)
 class TemperatureTraining:
-    """One seed. `moved` is how far the outputs of the model of τ = 1 are from those of one with another τ and a W_Q
-    that makes up for it; `target_keys` are the keys in use in what each student learns from."""
+    """The results of one seed, each by temperature."""
 
     trained: dict[float, Trained]
-    after: dict[float, AnswerScores]
-    gain: dict[float, float]
-    moved: dict[float, float]
-    asked: dict[float, AnswerScores]
+    after: dict[float, AnswerScores]  # of the models trained with τ
+    gain: dict[float, float]  # mean of the diagonal of W_Qᵀ W_K
+    moved: dict[float, float]  # largest change of an output when τ changes and W_Q makes up for it
+    inference: dict[float, AnswerScores]  # of the model trained with τ = 1
     students: dict[float, AnswerScores]
-    target_keys: dict[float, float]
+    target_keys: dict[float, float]  # effective number of keys in what each student learns from
     best: AnswerScores
 
 
@@ -56,13 +55,9 @@ Runs = list[TemperatureTraining]  # by seed
 
 
 def matching(setting: Setting, seed: int, tau: float) -> Matching:
-    """What is trained with a temperature."""
+    """The training with a temperature."""
     return Matching(
-        seed=seed,
-        steps=setting.choose(full=600, quick=200),
-        rate=2e-2,
-        rise=0.1,
-        looks=20,
+        *(seed, setting.choose(full=600, quick=200), 2e-2, 0.1, 20),
         keys=KEYS,
         d_query=WIDTH,
         d_key=WIDTH,
@@ -76,21 +71,19 @@ def matching(setting: Setting, seed: int, tau: float) -> Matching:
 
 
 def student(setting: Setting, seed: int, soft: float) -> Distilling:
-    """What is taught by the model of τ = 1."""
-    given = matching(setting, seed, 1.0)
-    same = {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "steps"}
-    return Distilling(
-        **same, steps=setting.choose(full=300, quick=150), examples=TEACHING, soft=soft, taught=given.steps
-    )
+    """The training of a student by the model of τ = 1."""
+    teacher = matching(setting, seed, 1.0)
+    fields = {**asdict(teacher), "steps": setting.choose(full=300, quick=150)}
+    return Distilling(**fields, examples=TEACHING, soft=soft, taught=teacher.steps)
 
 
 def examples(setting: Setting, sets: int) -> MatchingExamples:
-    """New examples to ask every model."""
+    """New examples on which every model is evaluated."""
     return matching(setting, setting.seed, 1.0).problem.draw(sets, setting.generator())
 
 
 def measured(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTraining:
-    """Train with every temperature, ask at every temperature, and teach students."""
+    """Train with every temperature, evaluate at every temperature, and train students."""
     tasks = {tau: matching(setting, seed, tau) for tau in TRAINED}
     trained = {tau: train(task) for tau, task in tasks.items()}
     problem = tasks[1.0].problem
@@ -105,17 +98,12 @@ def measured(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureT
             trained,
             {tau: answer(model(new.query, new.key), new) for tau, model in models.items()},
             {tau: float(model.product().diagonal().mean()) for tau, model in models.items()},
-            {tau: moved_by(teacher, new, tau) for tau in ASKED},
-            {tau: answer(teacher(new.query, new.key, tau), new) for tau in ASKED},
+            {tau: moved_by(teacher, new, tau) for tau in INFERENCE},
+            {tau: answer(teacher(new.query, new.key, tau), new) for tau in INFERENCE},
             {soft: answer(model(new.query, new.key), new) for soft, model in students.items()},
             {LABELS: 1.0} | {soft: keys_in_use(weights) for soft, weights in targets.items()},
             AnswerScores(best_loss(problem, new), *_shares(best, new)),
         )
-
-
-def best_gain() -> float:
-    """The factor of q · k / √d_k that makes the true probabilities at τ = 1: √d / σ²."""
-    return float(WIDTH**0.5 / NOISE**2)
 
 
 def moved_by(model: Matcher, given: MatchingExamples, tau: float) -> float:
@@ -129,7 +117,7 @@ def moved_by(model: Matcher, given: MatchingExamples, tau: float) -> float:
 
 
 def answer(weights: Tensor, given: MatchingExamples) -> AnswerScores:
-    """What the weights say."""
+    """The scores of weights."""
     return AnswerScores(float(loss(weights, given.shown)), *_shares(weights, given))
 
 
@@ -159,9 +147,9 @@ def after(runs: Runs, tau: float, name: str = "loss") -> Estimate:
     return _of(runs, lambda each: each.after[tau], name)
 
 
-def asked(runs: Runs, tau: float, name: str) -> Estimate:
-    """A score of the model of τ = 1, asked at τ."""
-    return _of(runs, lambda each: each.asked[tau], name)
+def inference(runs: Runs, tau: float, name: str) -> Estimate:
+    """A score of the model of τ = 1 at another τ."""
+    return _of(runs, lambda each: each.inference[tau], name)
 
 
 def taught(runs: Runs, soft: float, name: str) -> Estimate:
@@ -171,7 +159,8 @@ def taught(runs: Runs, soft: float, name: str) -> Estimate:
 
 def gain(runs: Runs, tau: float) -> Estimate:
     """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
-    return number([each.gain[tau] / best_gain() for each in runs])
+    best = WIDTH**0.5 / NOISE**2  # √d / σ² makes the true probabilities
+    return number([each.gain[tau] / best for each in runs])
 
 
 def moved(runs: Runs) -> float:
@@ -200,9 +189,9 @@ def _size(difference: float) -> str:
 
 
 def asking_table(runs: Runs) -> Table:
-    """The model of τ = 1, asked at τ."""
+    """The model of τ = 1 at another τ."""
     names = ("loss", "right", "weight", "different")
-    rows: list[tuple[Cell, ...]] = [(f"{tau:g}", *(asked(runs, tau, name) for name in names)) for tau in ASKED]
+    rows: list[tuple[Cell, ...]] = [(f"{tau:g}", *(inference(runs, tau, name) for name in names)) for tau in INFERENCE]
     columns = ("τ", "loss", "right", "weight on it", f"different in {DRAWN} draws")
     return Table(columns, rows, "The model trained with τ = 1, asked at another τ")
 
@@ -214,13 +203,13 @@ def student_table(runs: Runs) -> Table:
         name = "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
         keys = number([each.target_keys[soft] for each in runs])
         rows.append((name, keys, taught(runs, soft, "loss"), taught(runs, soft, "right")))
-    rows.append(("(the teacher)", "", asked(runs, 1.0, "loss"), asked(runs, 1.0, "right")))
+    rows.append(("(the teacher)", "", inference(runs, 1.0, "loss"), inference(runs, 1.0, "right")))
     title = f"Students that see {TEACHING * KEYS} examples, over and over; asked new ones"
     return Table(("learns from", "keys in a target", "loss", "right"), rows, title)
 
 
 def pictures(runs: Runs) -> tuple[Picture, ...]:
-    """Training, asking and teaching."""
+    """Training, inference and distillation."""
     losses = [during([each.trained[tau] for each in runs], "new examples", f"τ = {tau:g}") for tau in TRAINED]
     gains = [curve("learned", TRAINED, [gain(runs, tau) for tau in TRAINED]), Line("best", TRAINED, TRAINED)]
     new = Lines(losses, "step", "loss (nats)", "New examples")
@@ -237,7 +226,7 @@ def pictures(runs: Runs) -> tuple[Picture, ...]:
 
 def _curve(runs: Runs, name: str) -> Line:
     names = {"right": "largest weight", "weight": "weight on it"}
-    return curve(names.get(name, ""), ASKED, [asked(runs, tau, name) for tau in ASKED])
+    return curve(names.get(name, ""), INFERENCE, [inference(runs, tau, name) for tau in INFERENCE])
 
 
 def claims(runs: Runs) -> tuple[Claim, ...]:
@@ -245,18 +234,16 @@ def claims(runs: Runs) -> tuple[Claim, ...]:
     losses = [after(runs, tau).mean for tau in TRAINED]
     matters = "corrected: any τ will do" if max(losses) - min(losses) < ALIKE else "confirmed: τ matters"
     ratio = gain(runs, TRAINED[-1]).mean / gain(runs, TRAINED[0]).mean
-    cost = asked(runs, 0.7, "loss").mean - asked(runs, 1.0, "loss").mean
-    same = asked(runs, 0.7, "right") == asked(runs, 1.0, "right")
-    keys = [asked(runs, tau, "different").mean for tau in (1.0, 1.5)]
-    weight = [asked(runs, tau, "weight").mean for tau in (1.0, 0.5)]
-    hot = [asked(runs, tau, "different").mean for tau in (2.0, 5.0)]
+    cost = inference(runs, 0.7, "loss").mean - inference(runs, 1.0, "loss").mean
+    same = inference(runs, 0.7, "right") == inference(runs, 1.0, "right")
+    keys = [inference(runs, tau, "different").mean for tau in (1.0, 1.5)]
+    weight = [inference(runs, tau, "weight").mean for tau in (1.0, 0.5)]
+    hot = [inference(runs, tau, "different").mean for tau in (2.0, 5.0)]
     better = number([each.students[1.0].loss - each.students[2.0].loss for each in runs])
     scores = [taught(runs, soft, "right").mean for soft in (LABELS, 1.0, 2.0)]
     answers = f"{'the same' if same else 'other'} answers, {'too sure' if cost > 0 else 'better'}"
-    focused, undone = (
-        f"{confirmed(not same or cost <= 0, 'partly')}: {answers}",
-        f"outputs differ by {_size(moved(runs))}",
-    )
+    focused = f"{confirmed(not same or cost <= 0, 'partly')}: {answers}"
+    undone = f"outputs differ by {_size(moved(runs))}"
     return (
         Claim("training", "1.0", f"loss {_row(losses)} at {_row(TRAINED, 'g')}", matters),
         Claim("Warm as regularization", "1.0–2.0", f"gain × {ratio:.1f} for τ × 4", _undone(ratio)),
@@ -278,7 +265,7 @@ def _rises(numbers: list[float]) -> str:
 
 
 def _undone(ratio: float) -> str:
-    """Whether the weights took over at least half of the factor of 4 (on a log scale)."""
+    """Whether W_Q and W_K took over at least half of the factor of 4, on a log scale."""
     return "corrected: undone by training" if ratio > 2 else "confirmed: not undone"
 
 
@@ -289,7 +276,7 @@ def _sure(difference: Estimate) -> str:
 def finding(runs: Runs) -> str:
     """Two sentences, from the numbers."""
     losses, gains = ([each(runs, tau).mean for tau in TRAINED] for each in (after, gain))
-    best = min(ASKED, key=lambda tau: asked(runs, tau, "loss").mean)
+    best = min(INFERENCE, key=lambda tau: inference(runs, tau, "loss").mean)
     return (
         f"A model can undo τ by multiplying W_Q with it (outputs differ by {_size(moved(runs))}), and does: trained "
         f"with τ = {_row(TRAINED, 'g')} its gain is {_row(gains)} of what is best at "
