@@ -21,7 +21,7 @@ NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
 
 
 @dataclass
-class Layers:
+class Matrices:
     """Matrices as a capture holds them."""
 
     matrices: Sequence[AttentionMatrix]
@@ -36,6 +36,9 @@ class Layers:
 
     def numbers(self, layer: int) -> tuple[int, ...]:
         return tuple(range(self.matrices[layer].shape[1]))
+
+
+Layers: Any = Matrices  # it stands for a Capture
 
 
 @dataclass

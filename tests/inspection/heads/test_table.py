@@ -18,7 +18,7 @@ from regard.inspection.records import Table
 
 
 @dataclass
-class Layers:
+class Matrices:
     """Matrices as a capture holds them."""
 
     matrices: Sequence[AttentionMatrix]
@@ -33,6 +33,9 @@ class Layers:
 
     def numbers(self, layer: int) -> tuple[int, ...]:
         return tuple(range(self.matrices[layer].shape[1]))
+
+
+Layers: Any = Matrices  # it stands for a Capture
 
 
 def made(*sizes: int, seed: int = 0, **spec: Any) -> AttentionMatrix:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.request import Request
+from regard.inspection.capture.result import Capture
 from regard.inspection.heads.tokens import KeyTokens, TokenRows, key_tokens
-from regard.inspection.heads.visibility import Sight, alike, plain, sight_of
+from regard.inspection.heads.visibility import Visibility, alike, plain, visibility_of
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed
@@ -30,7 +31,7 @@ class HeadLayer:
     number: int
     name: str
     source: Computed
-    sight: Sight
+    visibility: Visibility
     within: bool
     heads: tuple[int, ...]
     shown: tuple[int, ...]
@@ -48,7 +49,7 @@ class HeadLayer:
     @cached_property
     def mean(self) -> Tensor:
         """The mean weight of each query over its visible keys, (batch, head, query)."""
-        keys, plane = self.sight.keys, self.source.request.plane
+        keys, plane = self.visibility.keys, self.source.request.plane
         size = (plane.batch, plane.heads, plane.queries)
         total = torch.ones(size, dtype=torch.float64, device="cpu")
         if self.sink is not None:
@@ -57,26 +58,8 @@ class HeadLayer:
 
     def noise(self, rows: slice) -> Tensor:
         """Rounding error of products in these rows, where uniform heads should be 0 once centered: (batch, head)."""
-        even = self.mean[..., rows].square() * self.sight.keys[..., rows]
+        even = self.mean[..., rows].square() * self.visibility.keys[..., rows]
         return (64 * torch.finfo(self.source.dtype).eps) ** 2 * even.sum(-1)
-
-
-class CaptureLike(Protocol):
-    """What a head table reads of a capture."""
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names."""
-
-    @property
-    def refused(self) -> dict[str, str]:
-        """Layers that cannot be shown, and why."""
-
-    def __getitem__(self, layer: int) -> AttentionMatrix:
-        """The matrix of a layer."""
-
-    def numbers(self, layer: int) -> tuple[int, ...]:
-        """The numbers of its heads in the model."""
 
 
 class LayerReader:
@@ -84,7 +67,7 @@ class LayerReader:
 
     def __init__(
         self,
-        capture: CaptureLike,
+        capture: Capture,
         chosen: Sequence[int],
         wanted: Collection[str],
         *,
@@ -98,7 +81,7 @@ class LayerReader:
         self.labeled = tokens is not None
         self.queries = None if queries is None else _bools(queries)
         self.cross = None if cross is None else set(layer_indices(capture, cross))
-        self.cache: list[tuple[Request, KeyTokens, bool, Sight]] = []
+        self.cache: list[tuple[Request, KeyTokens, bool, Visibility]] = []
         self._check([capture[number].shape for number in chosen])
 
     def layer(self, number: int) -> HeadLayer:
@@ -113,7 +96,7 @@ class LayerReader:
         words = self._words(matrix, request, within)
         shown, stored = self.capture.numbers(number), request.plane.heads
         heads = shown if len(shown) == stored else tuple(range(stored))  # some layers are stored whole
-        return HeadLayer(number, name, source, self._sight(request, words, within), within, heads, shown)
+        return HeadLayer(number, name, source, self._visibility(request, words, within), within, heads, shown)
 
     def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse arguments that fit no layer."""
@@ -152,13 +135,13 @@ class LayerReader:
             return own
         return self.given if self.labeled else KeyTokens(given, own.punctuation)
 
-    def _sight(self, request: Request, words: KeyTokens, within: bool) -> Sight:
-        for other, others, inside, sight in self.cache:
-            if within == inside and alike(request, other) and _same(words, others):
-                return sight
+    def _visibility(self, request: Request, words: KeyTokens, within: bool) -> Visibility:
+        for other, others, same_text, visibility in self.cache:
+            if within == same_text and alike(request, other) and words == others:
+                return visibility
         plane = request.plane
         queries = self.queries if _fits(self.queries, plane.batch, plane.queries) else None
-        new = sight_of(request, words, within, self.wanted, queries)
+        new = visibility_of(request, words, within, self.wanted, queries)
         self.cache.append((request, words, within, new))
         return new
 
@@ -167,7 +150,7 @@ def _fits(rows: Tensor | None, batch: int, count: int) -> bool:
     return rows is not None and rows.shape[-1] == count and len(rows) in (1, batch)
 
 
-def layer_indices(capture: CaptureLike, layers: Iterable[Name] | Name | slice | None) -> list[int]:
+def layer_indices(capture: Capture, layers: Iterable[Name] | Name | slice | None) -> list[int]:
     """Indices of layers given by number, name, several of them or None for all; refused layers only if named."""
     names = capture.layers
     if layers is None or isinstance(layers, slice):
@@ -188,14 +171,6 @@ def layer_indices(capture: CaptureLike, layers: Iterable[Name] | Name | slice | 
         else:
             indices.append(each % len(names))
     return indices
-
-
-def _same(one: KeyTokens, other: KeyTokens) -> bool:
-    pairs: Sequence[tuple[Tensor | None, Tensor | None]] = (
-        (one.ids, other.ids),
-        (one.punctuation, other.punctuation),
-    )
-    return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
 
 
 def _bools(queries: Any) -> Tensor:

@@ -16,23 +16,27 @@ from regard.spec.masks import Mask
 
 def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -> dict[str, Tensor]:
     """The wanted statistics that this layer has, (batch, head) each; NaN where no query counts."""
-    source, sight = layer.source, layer.sight
-    if not bool(sight.counted.any()):
+    source, visibility = layer.source, layer.visibility
+    if not bool(visibility.counted.any()):
         return {}
     rows = source.known(("entropy", "distance") if layer.within else ("entropy",)).statistics
     entropy = rows["entropy"].double().cpu()
-    result = {"entropy": _mean(entropy, sight.counted)}
-    result["relative"] = _mean(entropy / sight.keys.clamp(min=2).double().log(), sight.keys > 1)
+    result = {"entropy": _mean(entropy, visibility.counted)}
+    result["relative"] = _mean(entropy / visibility.keys.clamp(min=2).double().log(), visibility.keys > 1)
     if layer.within:
-        result["distance"] = _mean(rows["distance"].double().cpu(), sight.counted)
+        result["distance"] = _mean(rows["distance"].double().cpu(), visibility.counted)
     if (sink := layer.sink) is not None:
-        result["sink"] = _mean(sink, sight.counted)
+        result["sink"] = _mean(sink, visibility.counted)
     shares: dict[str, Tensor] = {}
     for name in NARROW:
-        if name in sight.kinds and name in wanted:
-            shares[name] = mass(source, sight.kinds[name]).view(entropy.shape).double().cpu()
-    wide = KindShares(source, {name: mask for name, mask in sight.kinds.items() if name in WIDE and name in wanted})
-    pairs = HeadProducts(source, sight.counted, layer.mean if centered else None) if "similarity" in wanted else None
+        if name in visibility.kinds and name in wanted:
+            shares[name] = mass(source, visibility.kinds[name]).view(entropy.shape).double().cpu()
+    wide = KindShares(
+        source, {name: mask for name, mask in visibility.kinds.items() if name in WIDE and name in wanted}
+    )
+    pairs = (
+        HeadProducts(source, visibility.counted, layer.mean if centered else None) if "similarity" in wanted else None
+    )
     if wide.kinds or pairs is not None:
         for block in source.blocks():
             wide.take(block)
@@ -40,9 +44,9 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
                 pairs.take(block)
             report("reading the weights", block.rows.stop, source.queries, "rows")
     for name, share in (shares | wide.result).items():
-        result[name] = _mean(share, sight.sees[name])
+        result[name] = _mean(share, visibility.sees[name])
     if pairs is not None:
-        alone = sight.counted.any(1).any(-1, keepdim=True)
+        alone = visibility.counted.any(1).any(-1, keepdim=True)
         noise = layer.noise(slice(None)) if centered else None
         result["similarity"] = torch.where(alone, _to_others(cosines(pairs.result, noise)), torch.nan)
     return {name: result[name] for name in wanted if name in result}
@@ -153,7 +157,7 @@ def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dic
         groups.setdefault((plane.batch, plane.queries, plane.keys), []).append(layer)
     for group in groups.values():
         similarity = _similarities(group, centered)
-        counts = torch.stack([layer.sight.counted.any(1).any(-1) for layer in group]).all(0)
+        counts = torch.stack([layer.visibility.counted.any(1).any(-1) for layer in group]).all(0)
         similarity = torch.where(counts.view(-1, 1, 1), similarity, torch.nan)
         similarity = similarity if per_batch else similarity.nanmean(0, keepdim=True)
         by_layer |= _split(group, similarity)
@@ -194,19 +198,14 @@ def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
     weights: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
     if centered:
         weights = centered_weights(weights, visible(source.request, rows), layer.mean[..., rows])
-    return weights * layer.sight.counted[..., rows].to(weights).unsqueeze(-1)
+    return weights * layer.visibility.counted[..., rows].to(weights).unsqueeze(-1)
 
 
 def _split(group: Sequence[HeadLayer], similarity: Tensor) -> dict[int, NearestHeads]:
     """(batch, head, head) of all layers to the nearest head of each."""
-    numbers = torch.tensor(
-        [layer.number for layer in group for _ in range(layer.source.heads)], device="cpu", dtype=torch.int64
-    )
-    heads = torch.tensor([head for layer in group for head in layer.heads], device="cpu", dtype=torch.int64)
-    shown = torch.tensor(
-        [head in layer.shown for layer in group for head in layer.heads], device="cpu", dtype=torch.bool
-    )
-    similarity = torch.where(shown, similarity, -2.0)
+    every = [(layer.number, head, head in layer.shown) for layer in group for head in layer.heads]
+    numbers, heads, shown = torch.tensor(every, device="cpu", dtype=torch.int64).view(-1, 3).unbind(-1)
+    similarity = torch.where(shown.bool(), similarity, -2.0)
     similarity.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
     value, place = torch.where(similarity.isnan(), -2.0, similarity).max(-1)
     none = value < -1.5

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.inspection.heads.layers import CaptureLike, HeadLayer, LayerReader, Name, layer_indices
+from regard.inspection.capture.result import Capture
+from regard.inspection.heads.layers import HeadLayer, LayerReader, Name, layer_indices
 from regard.inspection.heads.statistics import NearestHeads, head_statistics, nearest
 from regard.inspection.heads.tokens import TokenRows
 from regard.inspection.records import Cell, Table
@@ -22,7 +23,7 @@ COLUMNS = (
 
 
 def head_table(
-    capture: CaptureLike,
+    capture: Capture,
     *,
     which: str | Sequence[str] | None = None,
     layers: Name | Iterable[Name] | slice | None = None,
@@ -42,7 +43,10 @@ def head_table(
     names and shapes do not tell. `centered`: similarities of rows less their mean. `per_batch`: a row for each batch
     row instead of the mean. `progress` is called with (steps done, all steps).
     """
-    columns = _columns(which)
+    columns = COLUMNS if which is None else tuple(dict.fromkeys([which] if isinstance(which, str) else which))
+    for name in columns:
+        if name not in COLUMNS:
+            raise ValueError(f"which names columns, {', '.join(COLUMNS)}; got {name!r}")
     chosen = layer_indices(capture, layers)
     compared = any(name in NEAREST for name in columns)
     reader = LayerReader(capture, chosen, columns, ids=ids, tokens=tokens, queries=queries, cross=cross)
@@ -61,17 +65,15 @@ def head_table(
             near = nearest([layer for layer, _ in layer_statistics], centered, per_batch)
             if progress is not None:
                 progress(steps, steps)
-    rows = [
-        row
-        for layer, means in layer_statistics
-        for row in _rows(layer, means, near.get(layer.number), columns, per_batch)
-    ]
-    return Table(
-        ("layer", "name", *(("batch",) if per_batch else ()), "head", *columns), rows, _title(capture, layers), DECIMALS
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for layer, means in layer_statistics:
+        rows += _rows(layer, means, near.get(layer.number), columns, per_batch)
+    refused = capture.refused if layers is None or isinstance(layers, slice) else {}
+    title = f"not shown: {', '.join(refused)}" if refused else ""
+    return Table(("layer", "name", *(("batch",) if per_batch else ()), "head", *columns), rows, title, DECIMALS)
 
 
-def layer_table(capture: CaptureLike, **options: Any) -> Table:
+def layer_table(capture: Capture, **options: Any) -> Table:
     """One row for each layer: the mean over its heads of every column of `head_table`, whose options it takes.
 
     `similarity` is the mean cosine over all pairs of its heads, 1 if there is only one.
@@ -87,16 +89,6 @@ def layer_table(capture: CaptureLike, **options: Any) -> Table:
         for key, members in groups.items()
     ]
     return Table((*keys, "heads", *averaged), rows, heads.title, DECIMALS)
-
-
-def _columns(which: str | Sequence[str] | None) -> tuple[str, ...]:
-    if which is None:
-        return COLUMNS
-    names = (which,) if isinstance(which, str) else tuple(which)
-    for name in names:
-        if name not in COLUMNS:
-            raise ValueError(f"which names columns, {', '.join(COLUMNS)}; got {name!r}")
-    return tuple(dict.fromkeys(names))
 
 
 def _rows(
@@ -124,9 +116,3 @@ def _cell(name: str, means: dict[str, Tensor], near: NearestHeads | None, row: i
 def _average(cells: Sequence[Cell]) -> float:
     there = [float(cell) for cell in cells if isinstance(cell, int | float) and not math.isnan(cell)]
     return math.fsum(there) / len(there) if there else math.nan
-
-
-def _title(capture: CaptureLike, layers: object) -> str:
-    """Layers that have no rows, in the table of all."""
-    refused = capture.refused if layers is None or isinstance(layers, slice) else {}
-    return "" if not refused else f"not shown: {', '.join(refused)}"

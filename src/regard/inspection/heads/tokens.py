@@ -20,6 +20,12 @@ class KeyTokens:
     ids: Tensor | None = None
     punctuation: Tensor | None = None
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyTokens):
+            return NotImplemented
+        pairs = ((self.ids, other.ids), (self.punctuation, other.punctuation))
+        return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+
 
 def key_tokens(ids: Any, tokens: TokenRows | None) -> KeyTokens:
     """`ids` are integers, (key,) or (batch, key); `tokens` strings, one row or one for each batch row."""

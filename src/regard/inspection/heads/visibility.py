@@ -1,4 +1,4 @@
-"""Visible: which pairs of a call take part, without computing a weight."""
+"""Which pairs of a call are visible, and which kinds of keys each query sees, without computing a weight."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from regard.spec.masks.count import look
 from regard.spec.plane import Plane
 from regard.spec.scores import Score
 
-CELLS = 1 << 22  # pairs that are looked at together
+CELLS = 1 << 22  # pairs that are computed together
 LOWEST = -9e3  # models write −10,000, −65,504 or the lowest number of their format where they mean −inf
 
 
@@ -30,15 +30,16 @@ def plain(request: Request) -> Request:
 
 def alike(one: Request, other: Request) -> bool:
     """Whether two calls are certain to have the same visible pairs."""
-    sizes = (one.plane.batch, one.plane.heads, one.plane.queries, one.plane.keys, one.plane.key_start)
-    others = (other.plane.batch, other.plane.heads, other.plane.queries, other.plane.keys, other.plane.key_start)
+    sizes, others = (
+        (plane.batch, plane.heads, plane.queries, plane.keys, plane.key_start) for plane in (one.plane, other.plane)
+    )
     if sizes != others or not torch.equal(one.plane.starts, other.plane.starts) or one.mask != other.mask:
         return False
     return not any(_written(each.score) or (each.bias is not None and each.bias.hides) for each in (one, other))
 
 
-def looks(request: Request) -> Iterator[tuple[slice, Tensor]]:
-    """All rows in strips, and what they see: (1 or batch, 1 or head, row, key)."""
+def visible_blocks(request: Request) -> Iterator[tuple[slice, Tensor]]:
+    """All rows in blocks, and what they see: (1 or batch, 1 or head, row, key)."""
     plane = request.plane
     lanes = plane.batch * (plane.heads if _written(request.score) else 1)
     step = max(1, CELLS // max(1, lanes * plane.keys))
@@ -79,7 +80,7 @@ HERE = ("previous", "diagonal", "duplicate", "induction")  # kinds that mean som
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class Visibility:
     """`keys`: visible keys of each query, 0 of one that does not count. `kinds`: the pairs of each kind, as masks, and
     `sees`: which queries have a visible one. (batch, 1 or head, query) each."""
 
@@ -93,52 +94,47 @@ class Sight:
         return self.keys > 0
 
 
-def sight_of(
+def visibility_of(
     request: Request, words: KeyTokens, within: bool, wanted: Iterable[str], queries: Tensor | None = None
-) -> Sight:
+) -> Visibility:
     """`within`: queries and keys are of one text. `queries`, (1 or batch, query), are those that count."""
     plane = request.plane
     keys = torch.zeros((plane.batch, 1, plane.queries), dtype=torch.int64, device="cpu")
     if plane.keys == 0 or plane.queries == 0:
-        return Sight(keys, {}, {})
+        return Visibility(keys, {}, {})
     seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool, device="cpu")
     own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool, device="cpu")
-    for rows, seen_pairs in looks(request):
+    for rows, seen_pairs in visible_blocks(request):
         if seen_pairs.shape[1] > keys.shape[1]:
             keys = keys.repeat(1, seen_pairs.shape[1], 1)
         keys[..., rows] = seen_pairs.sum(-1).cpu()
         seen |= seen_pairs.any(1).any(-2).cpu()
-        own[:, rows] = (seen_pairs & _whole(Window(0, 0), plane, rows)).any(1).any(-1).cpu()
+        own[:, rows] = (seen_pairs & _shared(Window(0, 0), plane, rows)).any(1).any(-1).cpu()
     if queries is not None:
         keys = torch.where(queries.unsqueeze(1), keys, 0)
     elif within:
-        keys = torch.where(_padding(plane, seen, own).unsqueeze(1), 0, keys)
+        # padding: queries whose own key is visible to no query, if there is any that sees its own
+        place = _places(plane)
+        hidden = _inside(plane, place) & ~seen.gather(1, place.clamp(0, plane.keys - 1))
+        keys = torch.where((hidden & own.any(-1, keepdim=True)).unsqueeze(1), 0, keys)
     kinds = {name: mask for name, mask in _kinds(plane, words, seen, within).items() if name in wanted}
     sees = {name: torch.zeros(keys.shape, dtype=torch.bool, device="cpu") for name in kinds}
-    for rows, seen_pairs in looks(request) if kinds else ():
+    for rows, seen_pairs in visible_blocks(request) if kinds else ():
         for name, mask in kinds.items():
-            sees[name][..., rows] = (seen_pairs & _whole(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
-    return Sight(keys, kinds, sees)
+            sees[name][..., rows] = (seen_pairs & _shared(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
+    return Visibility(keys, kinds, sees)
 
 
-def _whole(mask: Mask, plane: Plane, rows: slice) -> Tensor:
+def _shared(mask: Mask, plane: Plane, rows: slice) -> Tensor:
     """(1 or batch, 1, row or 1, key or 1) of a mask that is one for all heads."""
-    found = mask.visible(plane.pairs(rows, slice(0, plane.keys)))
-    return found[(None,) * (5 - found.ndim)][:, 0]
-
-
-def _padding(plane: Plane, seen: Tensor, own: Tensor) -> Tensor:
-    """Queries whose own key nobody sees, if there is any that sees its own: (batch, query)."""
-    place = _places(plane)
-    hidden = _inside(plane, place) & ~seen.gather(1, place.clamp(0, plane.keys - 1))
-    return hidden & own.any(-1, keepdim=True)
+    pairs = mask.visible(plane.pairs(rows, slice(0, plane.keys)))
+    return pairs[(None,) * (5 - pairs.ndim)][:, 0]
 
 
 def _places(plane: Plane) -> Tensor:
     """The column at which each query stands, (batch, query); some may lie outside."""
-    return (plane.starts.view(-1, 1) - plane.key_start + torch.arange(plane.queries, device="cpu")).expand(
-        plane.batch, -1
-    )
+    places = plane.starts.view(-1, 1) - plane.key_start + torch.arange(plane.queries, device="cpu")
+    return places.expand(plane.batch, -1)
 
 
 def _inside(plane: Plane, place: Tensor) -> Tensor:
@@ -147,18 +143,16 @@ def _inside(plane: Plane, place: Tensor) -> Tensor:
 
 def _kinds(plane: Plane, words: KeyTokens, seen: Tensor, within: bool) -> dict[str, Mask]:
     first = torch.where(seen.any(-1), seen.int().argmax(-1), 0)
-    found: dict[str, Mask] = {"first": Prefix(first + 1) & ~Prefix(first)}
+    kinds: dict[str, Mask] = {"first": Prefix(first + 1) & ~Prefix(first)}
     if words.punctuation is not None:
-        signs = words.punctuation.long()
-        found["punctuation"] = Documents(
-            signs, query_ids=torch.ones((1, plane.queries), dtype=torch.int64, device="cpu")
-        )
+        all_queries = torch.ones((1, plane.queries), dtype=torch.int64, device="cpu")
+        kinds["punctuation"] = Documents(words.punctuation.long(), query_ids=all_queries)
     if within:
-        found |= {"previous": Window(1, -1), "diagonal": Window(0, 0)}
+        kinds |= {"previous": Window(1, -1), "diagonal": Window(0, 0)}
     if within and words.ids is not None:
         ids, place = words.ids.expand(plane.batch, -1), _places(plane)
-        asked = torch.where(_inside(plane, place), ids.gather(1, place.clamp(0, plane.keys - 1)), -2)
+        query_ids = torch.where(_inside(plane, place), ids.gather(1, place.clamp(0, plane.keys - 1)), -2)
         before = torch.cat([torch.full_like(ids[:, :1], -1), ids[:, :-1]], 1)
-        found["duplicate"] = Documents(ids, query_ids=asked) & ~Window(0, 0)
-        found["induction"] = Documents(before, query_ids=asked) & ~Window(-1, 1)
-    return found
+        kinds["duplicate"] = Documents(ids, query_ids=query_ids) & ~Window(0, 0)
+        kinds["induction"] = Documents(before, query_ids=query_ids) & ~Window(-1, 1)
+    return kinds
