@@ -18,7 +18,7 @@ from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.table import Column, columns_of
 from regard.inspection.text import display_width, visible
-from regard.lab.report import VERDICTS, Compared, Report
+from regard.lab.report import VERDICTS, Report
 from regard.lab.run_all import Failed, Outcome
 from regard.pages.document import content_hash
 from regard.plot.save import as_json as record_json
@@ -53,7 +53,8 @@ def fitted(table: Table, width: int) -> str:
     """The table as text; if it is too wide, its columns in groups, each group beginning with the first column."""
     groups = [[0]]
     for index in range(1, len(table.columns)):
-        if len(groups[-1]) > 1 and _width(table, [*groups[-1], index]) > width:
+        wider = plot.table(_columns(table, [*groups[-1], index]))
+        if len(groups[-1]) > 1 and max(map(display_width, wider.split("\n"))) > width:
             groups.append([0])
         groups[-1].append(index)
     texts = [plot.table(_broken(_columns(table, group), width)) for group in groups]
@@ -87,10 +88,6 @@ def _broken(table: Table, width: int) -> Table:
         for name, column, wide in zip(table.columns, columns, room, strict=True)
     ]
     return Table(names, rows) if len(rows) > len(table.rows) else table
-
-
-def _width(table: Table, group: list[int]) -> int:
-    return max(map(display_width, plot.table(_columns(table, group)).split("\n")))
 
 
 def as_record(report: Report) -> dict[str, Any]:
@@ -135,7 +132,12 @@ def write(report: Report, folder: Path) -> list[Path]:
         plot.save(table, written[-1])
     if report.compared:
         written.append(folder / f"{report.name}-seed.csv")
-        plot.save(_claim_table(report), written[-1])
+        rows = [
+            (compared.source, claim.says, claim.figure, claim.here, claim.verdict)
+            for compared in report.compared
+            for claim in compared.claims
+        ]
+        plot.save(Table(("source", "claim", "the seed", "here", "verdict"), rows), written[-1])
     written.append(folder / f"{report.name}.json")
     replace(written[-1], as_json(report).encode())
     return written
@@ -158,23 +160,10 @@ def _stems(name: str) -> Iterator[str]:
     yield from (f"{name}-{number}" for number in count(2))
 
 
-def _claim_table(report: Report) -> Table:
-    rows = [
-        (compared.source, claim.says, claim.figure, claim.here, claim.verdict)
-        for compared in report.compared
-        for claim in compared.claims
-    ]
-    return Table(("source", "claim", "the seed", "here", "verdict"), rows)
-
-
 def html_page(outcomes: Sequence[Outcome], questions: dict[str, str], folder: Path) -> str:
     """All outcomes as one page. `questions` are by name; `folder` holds the files that `write` made of the reports."""
     style = STYLE.read_text(encoding="utf-8")
-    reports = [each for each in outcomes if isinstance(each, Report)]
-    body = [
-        _opening(reports, outcomes, questions),
-        *(_section(number, each, folder) for number, each in enumerate(outcomes, 1)),
-    ]
+    body = [_header(outcomes, questions), *(_section(n, each, folder) for n, each in enumerate(outcomes, 1))]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
@@ -186,9 +175,9 @@ def html_page(outcomes: Sequence[Outcome], questions: dict[str, str], folder: Pa
     )
 
 
-def _opening(reports: Sequence[Report], outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
+def _header(outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
     lines = ["<header>", "<h1>The lab of regard</h1>"]
-    if reports:
+    if reports := [each for each in outcomes if isinstance(each, Report)]:
         run = reports[0].settings
         speed = "a quick run, with wide intervals" if run["quick"] else "the full run"
         lines.append(
@@ -223,41 +212,32 @@ def _section(number: int, outcome: Outcome, folder: Path) -> str:
     head = f'<section id="{outcome.name}">\n<h2><span class="number">{number}</span> {outcome.name}</h2>'
     if isinstance(outcome, Failed):
         return f'{head}\n<p class="failed">Not run: {_text(outcome.reason)}</p>\n</section>'
-    return "\n".join([head, *_parts(outcome, folder), "</section>"])
-
-
-def _parts(report: Report, folder: Path) -> Iterator[str]:
-    yield f'<p class="question">{_text(report.question)}</p>'
-    yield f'<p class="finding">{_text(report.finding)}</p>'
-    for table, drawn in zip_longest(_tables(report), pictures(report, folder)):
-        if table is not None:
-            yield _table(table)
-        if drawn is not None:
-            yield _picture(*drawn)
-    for compared in report.compared:
-        yield _claims(compared)
-    run = report.settings
-    command = f"regard lab {report.name}{' --quick' if run['quick'] else ''} --seed {run['seed']}"
+    parts = [
+        head,
+        f'<p class="question">{_text(outcome.question)}</p>',
+        f'<p class="finding">{_text(outcome.finding)}</p>',
+    ]
+    for table, drawn in zip_longest(_tables(outcome), pictures(outcome, folder)):
+        parts += [] if table is None else [_table(table)]
+        parts += [] if drawn is None else [_picture(*drawn)]
+    for compared in outcome.compared:
+        parts.append(_table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims]))
+    run = outcome.settings
+    command = f"regard lab {outcome.name}{' --quick' if run['quick'] else ''} --seed {run['seed']}"
     listed = " · ".join(f"{_text(name)} {_text(value)}" for name, value in run.items())
-    yield f'<p class="run"><code>{command}</code> · {listed}</p>'
+    return "\n".join([*parts, f'<p class="run"><code>{command}</code> · {listed}</p>', "</section>"])
 
 
 def _table(table: Table, kinds: Sequence[str] = ()) -> str:
-    columns = columns_of(table)
+    places = [(column, _place(column)) for column in columns_of(table)]
     lines = ['<div class="wide"><table>']
     if table.title:
         lines.append(f"<caption>{_text(table.title)}</caption>")
-    places = [_place(column) for column in columns]
-    names = "".join(
-        f'<th class="{place}">{_text(column.name)}</th>' for place, column in zip(places, columns, strict=True)
-    )
-    lines.append(f"<thead><tr>{names}</tr></thead>\n<tbody>")
+    names = [f'<th class="{place}">{_text(column.name)}</th>' for column, place in places]
+    lines.append(f"<thead><tr>{''.join(names)}</tr></thead>\n<tbody>")
     for index in range(len(table.rows)):
         kind = f' class="{kinds[index]}"' if kinds and kinds[index] else ""
-        cells = (
-            f'<td class="{place}">{_text(column.texts[index])}</td>'
-            for place, column in zip(places, columns, strict=True)
-        )
+        cells = [f'<td class="{place}">{_text(column.texts[index])}</td>' for column, place in places]
         lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])
 
@@ -267,10 +247,6 @@ def _place(column: Column) -> str:
     if not column.words:
         return "numbers"
     return "words short" if max(map(len, column.texts), default=0) <= SHORT else "words"
-
-
-def _claims(compared: Compared) -> str:
-    return _table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims])
 
 
 def _picture(picture: Picture, svg: Path) -> str:

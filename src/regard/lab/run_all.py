@@ -31,10 +31,6 @@ Outcome = Report | Failed
 Then = Callable[[Report], object]
 
 
-def nothing(report: Report) -> None:
-    """Do nothing with a report."""
-
-
 @dataclass(frozen=True)
 class _Worker:
     name: str
@@ -43,11 +39,7 @@ class _Worker:
 
 
 def run_all(
-    names: Sequence[str],
-    *,
-    quick: bool = False,
-    seed: int = 0,
-    then: Then = nothing,
+    names: Sequence[str], *, quick: bool = False, seed: int = 0, then: Then | None = None
 ) -> Generator[Outcome]:
     """Run the experiments in processes of their own, and yield each outcome as it arrives.
 
@@ -73,13 +65,19 @@ def run_all(
                     done += 1
                     yield message
         except KeyboardInterrupt:  # the processes receive it too
-            _wait_for_checkpoints(workers)
+            until = time.monotonic() + GRACE
+            for worker in workers:
+                worker.process.join(max(0.0, until - time.monotonic()))
             raise
         finally:
-            _terminate(workers)
+            for worker in workers:
+                worker.process.terminate()
+            for worker in workers:
+                worker.process.join()
+                worker.messages.close()
 
 
-def _start(name: str, quick: bool, seed: int, then: Then, threads: int) -> _Worker:
+def _start(name: str, quick: bool, seed: int, then: Then | None, threads: int) -> _Worker:
     context = mp.get_context("spawn")  # a forked torch may hang
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(sender, name, quick, seed, then, threads), name=f"regard lab {name}")
@@ -88,7 +86,7 @@ def _start(name: str, quick: bool, seed: int, then: Then, threads: int) -> _Work
     return _Worker(name, process, receiver)
 
 
-def _work(sender: Connection, name: str, quick: bool, seed: int, then: Then, threads: int) -> None:
+def _work(sender: Connection, name: str, quick: bool, seed: int, then: Then | None, threads: int) -> None:
     """Run one experiment in a process; send progress as strings and the outcome last."""
     torch.set_num_threads(threads)
     last = 0.0
@@ -104,7 +102,8 @@ def _work(sender: Connection, name: str, quick: bool, seed: int, then: Then, thr
         try:
             with reporting(send):
                 outcome = lab.run(name, quick=quick, seed=seed)
-            then(outcome)
+            if then is not None:
+                then(outcome)
         except Exception as error:
             outcome = Failed(name, f"{type(error).__name__}: {error}")
         sender.send(outcome)
@@ -124,19 +123,3 @@ def _receive(workers: Sequence[_Worker]) -> Iterator[tuple[_Worker, Outcome | st
         if not isinstance(message, str):
             worker.process.join()
         yield worker, message
-
-
-def _wait_for_checkpoints(workers: Sequence[_Worker]) -> None:
-    """Wait until each process has written its checkpoint, at most `GRACE` seconds in all."""
-    until = time.monotonic() + GRACE
-    for worker in workers:
-        worker.process.join(max(0.0, until - time.monotonic()))
-
-
-def _terminate(workers: Sequence[_Worker]) -> None:
-    """End every process that still runs."""
-    for worker in workers:
-        worker.process.terminate()
-    for worker in workers:
-        worker.process.join()
-        worker.messages.close()
