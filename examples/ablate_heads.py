@@ -15,7 +15,7 @@ import random
 from contextlib import ExitStack
 
 import torch
-from regard.inspection.tidy import Tidy
+from regard.inspection.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -84,7 +84,7 @@ def main() -> None:
         for head in heads:
             rise = mean(ablated(model, ids, [head]) - plain)
             rows.append([kind, *head, scores[head], rise])
-    print(Tidy(["kind", "layer", "head", "looks there", "loss rises by"], rows, title="one head ablated"))
+    print(Table(["kind", "layer", "head", "looks there", "loss rises by"], rows, title="one head ablated"))
 
     together = ablated(model, ids, top)
     drawn = torch.stack([ablated(model, ids, random.sample(others, options.heads)) for _ in range(options.draws)])

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from regard.inspection.tidy import Tidy
+from regard.inspection.table import Table
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -37,15 +37,15 @@ def losses(logits: Tensor, ids: Tensor, count: int) -> tuple[float, float]:
     return float(every[:, :count].mean()), float(every[:, count + 1 :].mean())
 
 
-def leaders(heads: Tidy, column: str, top: int) -> str:
+def leaders(heads: Table, column: str, top: int) -> str:
     """The heads with the most of a column."""
     best = [
         (row["layer"], row["head"], *(round(row[name], 3) for name in SHOWN)) for row in heads.sort(column).head(top)
     ]
-    return Tidy(("layer", "head", *SHOWN), best, f"most {column}").text()
+    return Table(("layer", "head", *SHOWN), best, f"most {column}").text()
 
 
-def maps(heads: Tidy, columns: Sequence[str], title: str) -> Panel:
+def maps(heads: Table, columns: Sequence[str], title: str) -> Panel:
     """Layer × head, one map for each column; shares from 0 to 1. A cell has room for one decimal."""
     count = 1 + max(heads["head"])
     grids = []

@@ -1,6 +1,8 @@
 """The examples run and do what they say, and so does the code of two pages."""
 
+import ast
 import contextlib
+import importlib
 import io
 import re
 import runpy
@@ -20,6 +22,16 @@ def run(name: str, *options: str) -> list[str]:
     found = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout.splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_every_name_that_an_example_imports_exists(path: Path) -> None:
+    """Also for those that only the slow tests run."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "regard":
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.import_module(f"{node.module}.{name.name}")
 
 
 def test_additive_recall_learns() -> None:
