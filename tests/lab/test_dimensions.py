@@ -30,9 +30,9 @@ def test_operations_are_those_of_a_layer(name: str) -> None:
     layer = MultiHeadAttention(
         shape.d_model, shape.heads, kv_heads=shape.kv_heads, d_k=shape.d_k, projection_bias=shape.biases
     )
-    found = layer.summary(LENGTH)
-    assert found.total_flops == shape.projecting + shape.pairing
-    assert found.total_parameters == shape.parameters
+    summary = layer.summary(LENGTH)
+    assert summary.total_flops == shape.projecting + shape.pairing
+    assert summary.total_parameters == shape.parameters
     assert shape.counted() == (shape.parameters, shape.projecting, shape.pairing)
 
 

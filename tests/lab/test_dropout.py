@@ -29,19 +29,19 @@ Quick = Callable[[str], Report]
 
 
 def test_kept_weights_grow_and_the_spread_of_sums_is_as_computed() -> None:
-    found = dropped(torch.Generator().manual_seed(0), 200, 0.3)
-    assert torch.allclose(found.before.sum(-1), torch.ones(()).double())
-    stays = ~found.gone
-    assert torch.allclose(found.after[stays], found.before[stays] / 0.7)
-    assert float(found.gone.double().mean()) == pytest.approx(0.3, abs=0.005)
-    assert float(found.sums.std()) == pytest.approx(found.spread, rel=0.05)
-    assert float(found.left.mean()) == pytest.approx(1.0, abs=0.01)
+    draw = dropped(torch.Generator().manual_seed(0), 200, 0.3)
+    assert torch.allclose(draw.before.sum(-1), torch.ones(()).double())
+    stays = ~draw.gone
+    assert torch.allclose(draw.after[stays], draw.before[stays] / 0.7)
+    assert float(draw.gone.double().mean()) == pytest.approx(0.3, abs=0.005)
+    assert float(draw.sums.std()) == pytest.approx(draw.spread, rel=0.05)
+    assert float(draw.left.mean()) == pytest.approx(1.0, abs=0.01)
 
 
 def test_heads_that_drop_the_same_pairs_are_noticed() -> None:
-    found = dropped(torch.Generator().manual_seed(0), 50, 0.5)
-    assert float(found.together.mean().abs()) < 0.02
-    same = DroppedWeights(0.5, found.before, found.after[:, :1].expand(-1, HEADS, -1, -1))
+    draw = dropped(torch.Generator().manual_seed(0), 50, 0.5)
+    assert float(draw.together.mean().abs()) < 0.02
+    same = DroppedWeights(0.5, draw.before, draw.after[:, :1].expand(-1, HEADS, -1, -1))
     assert same.together.tolist() == pytest.approx([1.0] * 50)
 
 
@@ -62,9 +62,9 @@ def test_reading_without_words_and_without_heads() -> None:
     model = Reader(30, 8, HEADS, 4, 0.0).eval()
     task = TopicReading(0, 1, rate=0.0, rise=0.1, looks=1, dropout=0.0, length=10, own=5, common=10, hint=0.5)
     texts = task.drawn(60, 1)
-    found = read(model, texts, texts, torch.Generator().manual_seed(2))
-    assert found.trained_on == found.new == right(model, texts)
-    assert 1 < found.words <= 10
+    scores = read(model, texts, texts, torch.Generator().manual_seed(2))
+    assert scores.trained_on == scores.new == right(model, texts)
+    assert 1 < scores.words <= 10
     # a text of one word again and again reads the same without half of them
     same = TopicTexts(texts.words[:, :1].expand(-1, 10), texts.topics)
     again = read(model, same, same, torch.Generator().manual_seed(2))

@@ -102,14 +102,14 @@ def test_verdicts_follow_the_numbers() -> None:
     setting = Setting(quick=True, seed=3)
     ideal = {(question, kind): [1.0, 1.0] for question in QUESTIONS for kind in KINDS}
     ideal |= {(ROUTE, FEED): [0.5, 0.6], (ALONE, ATTENTION): [0.5, 0.7], (TOGETHER, FEED): [0.5, 0.5]}
-    found = ffn.PartResults(ffn.count(), ffn.influence(setting, 2), ideal, [])
-    said = {claim.says: claim.verdict for claim in ffn.claims(found)}
+    results = ffn.PartResults(ffn.count(), ffn.influence(setting, 2), ideal, [])
+    said = {claim.says: claim.verdict for claim in ffn.claims(results)}
     assert said["ff alone: no cross-position info"] == said["together: route, then transform"] == "confirmed"
     assert said["attention alone transforms, one token"] == "confirmed"
     assert said["attention alone transforms, in a text"] == "corrected: softmax is a nonlinearity"
-    assert "agree" in ffn.crossing_table(found).title
+    assert "agree" in ffn.crossing_table(results).title
     other = dataclasses.replace(
-        found,
+        results,
         counted=(1, 1),
         right={key: [1.0, 1.0] if key[1] == FEED else [0.5, 0.5] for key in ideal},
         influence={"attention": torch.zeros(2), "feed-forward": torch.ones(2)},

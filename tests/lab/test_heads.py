@@ -19,13 +19,13 @@ Quick = Callable[[str], Report]
 
 def test_similarity_is_the_cosine_over_pairs_of_different_heads() -> None:
     maps = torch.rand(1, 3, 4, 4, dtype=torch.float64).softmax(-1)
-    found = AttentionMatrix.from_weights(maps)
+    matrix = AttentionMatrix.from_weights(maps)
     for name, less in (("cosine", 0.0), ("centered", 0.25)):
         flat = (maps[0] - less).flatten(1)
         pairs = [torch.cosine_similarity(flat[i], flat[j], dim=0) for i in range(3) for j in range(i)]
-        assert float(MEANINGS[name](found)) == pytest.approx(float(sum(pairs)) / 3)
+        assert float(MEANINGS[name](matrix)) == pytest.approx(float(sum(pairs)) / 3)
         if less:
-            assert float(MEANINGS["|centered|"](found)) == pytest.approx(float(sum(map(abs, pairs))) / 3)
+            assert float(MEANINGS["|centered|"](matrix)) == pytest.approx(float(sum(map(abs, pairs))) / 3)
     assert average(torch.full((5, 1, 1), 0.7)).tolist() == [1.0] * 5
 
 
@@ -55,10 +55,10 @@ def _looked(*rows: tuple[float, float, float]) -> HeadProfile:
 
 
 def test_heads_are_called_after_what_they_look_at() -> None:
-    found = _looked((0.9, 0.1, 0.0), (0.3, 0.3, 0.4), (0.1, 0.1, 0.8), (0.6, 0.2, 0.2))
-    assert found.kinds == ["previous", "mixed", "duplicate", "previous"]
-    assert found.patterns == 2
-    assert found.best("duplicate") == 0.8
+    profile = _looked((0.9, 0.1, 0.0), (0.3, 0.3, 0.4), (0.1, 0.1, 0.8), (0.6, 0.2, 0.2))
+    assert profile.kinds == ["previous", "mixed", "duplicate", "previous"]
+    assert profile.patterns == 2
+    assert profile.best("duplicate") == 0.8
 
 
 def test_quick_models_need_several_heads(quick: Quick) -> None:
@@ -99,8 +99,8 @@ def _runs(one: float, four: float, after: HeadProfile) -> Any:
     before = _looked(*[(0.1, 0.1, 0.1)] * 4)
     runs = {}
     for count in HEADS:
-        found = {"previous": four if count > 1 else one}
-        runs[count] = [SimpleNamespace(right=found, before=before, after=after) for _ in range(3)]
+        right = {"previous": four if count > 1 else one}
+        runs[count] = [SimpleNamespace(right=right, before=before, after=after) for _ in range(3)]
     return runs
 
 

@@ -58,13 +58,13 @@ class Known(nn.Module):
 
 def test_scores_of_heads_that_look_where_they_are_told() -> None:
     tokens = induction.repeated(2, 16, 8, torch.Generator().manual_seed(0))
-    found = induction.scores(Known(16, 8), tokens)
-    assert found.previous.shape == found.induction.shape == (2, 1)
-    assert float(found.previous[0]) > 0.99
+    scores = induction.scores(Known(16, 8), tokens)
+    assert scores.previous.shape == scores.induction.shape == (2, 1)
+    assert float(scores.previous[0]) > 0.99
     # the first token of the second half follows the last of the first: its key is itself a query of the second half
-    assert float(found.induction[1]) > 0.85
-    assert float(found.induction[0]) < 0.2
-    assert float(found.previous[1]) < 0.5
+    assert float(scores.induction[1]) > 0.85
+    assert float(scores.induction[0]) < 0.2
+    assert float(scores.previous[1]) < 0.5
 
 
 def test_the_model_is_attention_only_and_any_length_will_do() -> None:

@@ -65,9 +65,9 @@ def test_times_stand_apart(quick: Quick) -> None:
 )
 def test_layers_until_nothing_more_becomes_known(mask: Mask, layers: int, share: float) -> None:
     """n = 20: a window of ±r needs ⌈19 / r⌉ layers; a step of 2 never meets the other half."""
-    found = task.layers_needed(mask, 20)
-    assert found[0] == layers
-    assert found[1] == pytest.approx(share)
+    needed = task.layers_needed(mask, 20)
+    assert needed[0] == layers
+    assert needed[1] == pytest.approx(share)
     last = task.known(mask, 20, layers)
     assert torch.equal(last, task.known(mask, 20, layers + 1))
     assert not torch.equal(last, task.known(mask, 20, layers - 1))

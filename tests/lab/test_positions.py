@@ -22,10 +22,10 @@ Quick = Callable[[str], Report]
 def test_only_a_layer_without_positions_and_mask_is_equivariant() -> None:
     generator = torch.Generator().manual_seed(0)
     for scheme in SCHEMES:
-        found = order(scheme, 2, generator)
-        assert (float(found.shuffled.max()) < 1e-12) == (scheme.name == "none")
-        assert (float(found.moved.max()) < 1e-12) == (scheme.enters != "embeddings")
-        assert (float(found.values.max()) == 0) == (scheme.enters != "embeddings")
+        changes = order(scheme, 2, generator)
+        assert (float(changes.shuffled.max()) < 1e-12) == (scheme.name == "none")
+        assert (float(changes.moved.max()) < 1e-12) == (scheme.enters != "embeddings")
+        assert (float(changes.values.max()) == 0) == (scheme.enters != "embeddings")
     assert float(order(named("none"), 2, generator, causal=True).shuffled.min()) > 0.1
 
 
@@ -36,7 +36,7 @@ def test_transformer_xl_is_its_formula() -> None:
     nn.init.normal_(scheme.v)
     score = scheme()
     query, key = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4)
-    found = weights(query, key, score=score, engine="reference")
+    computed = weights(query, key, score=score, engine="reference")
     offsets = scheme.project(sinusoidal(19, 8, start=-9)).view(19, 2, 4)
     logits = torch.empty(2, 5, 5)
     for head in range(2):
@@ -45,7 +45,7 @@ def test_transformer_xl_is_its_formula() -> None:
                 content = (query[0, head, i] + scheme.u[head]) @ key[0, head, j]
                 place = (query[0, head, i] + scheme.v[head]) @ offsets[i - j + 9, head]
                 logits[head, i, j] = (content + place) / 2  # √4
-    assert torch.allclose(found[0], logits.softmax(-1), atol=1e-5)
+    assert torch.allclose(computed[0], logits.softmax(-1), atol=1e-5)
 
 
 class Looking(nn.Module):
@@ -80,9 +80,9 @@ def test_answers_and_profiles_of_a_model_that_looks_where_it_is_told() -> None:
     tokens = torch.randint(16, (4, 12), generator=torch.Generator().manual_seed(0))
     assert right(Looking(2, 16), tokens, 2, 5) == 1.0
     assert right(Looking(3, 16), tokens, 2, 5) < 0.5
-    found = profile(Looking(3, 16), tokens, 6)
-    assert found.shape == (6,)
-    assert float(found[3]) == pytest.approx(1.0)
+    by_distance = profile(Looking(3, 16), tokens, 6)
+    assert by_distance.shape == (6,)
+    assert float(by_distance[3]) == pytest.approx(1.0)
 
 
 def test_the_loss_is_of_the_token_asked_for() -> None:
@@ -90,8 +90,8 @@ def test_the_loss_is_of_the_token_asked_for() -> None:
     assert isinstance(task, PositionRecall)
     model = Looking(positions.BACK, task.vocabulary)
     sharp = nn.Sequential(model)
-    found = task.loss(lambda tokens: 50 * sharp(tokens), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    assert float(found) == pytest.approx(0.0, abs=1e-6)
+    loss = task.loss(lambda tokens: 50 * sharp(tokens), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    assert float(loss) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_learned_tables_have_rows_that_training_never_reaches() -> None:
@@ -123,14 +123,14 @@ def test_verdicts_and_finding_follow_the_numbers(quick: Quick) -> None:
     length = min(trained.right)
     able = dataclasses.replace(trained, right={times * length: [1.0, 1.0] for times in positions.TIMES})
     unable = dataclasses.replace(trained, right={times * length: [0.1, 0.1] for times in positions.TIMES})
-    found = {scheme.name: able if scheme.name == "ALiBi" else unable for scheme in SCHEMES}
-    assert "ALiBi can tell" in positions.finding(orders, found)
-    assert "ALiBi still can." in positions.finding(orders, found)
-    said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}
+    trainings = {scheme.name: able if scheme.name == "ALiBi" else unable for scheme in SCHEMES}
+    assert "ALiBi can tell" in positions.finding(orders, trainings)
+    assert "ALiBi still can." in positions.finding(orders, trainings)
+    said = {claim.says: claim.verdict for claim in positions.claims(orders, trainings)}
     assert said["shuffled tokens, shuffled outputs"] == said["relative: distance, not absolute"] == "confirmed"
     assert said["position flows in through Q and K"] == "corrected: not of sinusoidal, learned"
     orders["none"] = orders["rotary"]
     orders["sinusoidal"] = orders["learned"] = orders["T5"]
-    said = {claim.says: claim.verdict for claim in positions.claims(orders, found)}
+    said = {claim.says: claim.verdict for claim in positions.claims(orders, trainings)}
     assert said["shuffled tokens, shuffled outputs"] == "not confirmed"
     assert said["position flows in through Q and K"] == "confirmed"

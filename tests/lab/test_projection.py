@@ -71,14 +71,14 @@ def test_folded_into_the_reading_it_gives_the_same_answers() -> None:
 def test_what_is_missed_is_what_ablating_costs() -> None:
     task, model, texts = _model(1)
     whole = right(task, model, texts)
-    found = missed(task, model, texts)
-    assert len(found) == HEADS
+    lost_by_head = missed(task, model, texts)
+    assert len(lost_by_head) == HEADS
     with torch.no_grad():  # the last head put out zeros: its columns of W_O do not matter
         model.attention.out_proj.weight[:, -model.attention.d_v :] = 0
     without = right(task, model, texts)
     # "previous" and "first" are wanted by as many places of every text, so that the means agree
     for question in ("previous", "first"):
-        assert found[-1][question].mean == pytest.approx(whole[question] - without[question], abs=1e-6)
+        assert lost_by_head[-1][question].mean == pytest.approx(whole[question] - without[question], abs=1e-6)
 
 
 def test_quick_layers_learn_and_heads_are_missed(quick: Quick) -> None:
@@ -102,8 +102,8 @@ def test_quick_layers_learn_and_heads_are_missed(quick: Quick) -> None:
 def _runs(joined: float, apart: float) -> Any:
     lost = [{question: Estimate(0.5 * (question == "first"), 0.4, 0.6) for question in QUESTIONS}]
 
-    def of(found: float) -> Any:
-        return [SimpleNamespace(right=dict.fromkeys(QUESTIONS, found), missed=lost, folded=1e-15) for _ in range(3)]
+    def of(right: float) -> Any:
+        return [SimpleNamespace(right=dict.fromkeys(QUESTIONS, right), missed=lost, folded=1e-15) for _ in range(3)]
 
     return {WITH: of(joined), WITHOUT: of(apart)}
 

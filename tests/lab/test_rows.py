@@ -14,11 +14,11 @@ Quick = Callable[[str], Report]
 
 
 def test_rows_sum_to_one_and_columns_do_not() -> None:
-    found = draw(torch.Generator().manual_seed(0), 50, shared=False)
-    assert float((found.row_low - 1).abs().max()) < 1e-12
-    assert float((found.row_high - 1).abs().max()) < 1e-12
-    assert float(found.column_high.min()) > 1 > float(found.column_low.max())
-    assert float(found.smallest.min()) > 0
+    draws = draw(torch.Generator().manual_seed(0), 50, shared=False)
+    assert float((draws.row_low - 1).abs().max()) < 1e-12
+    assert float((draws.row_high - 1).abs().max()) < 1e-12
+    assert float(draws.column_high.min()) > 1 > float(draws.column_low.max())
+    assert float(draws.smallest.min()) > 0
 
 
 def test_a_shared_projection_makes_scores_symmetric_and_weights_not() -> None:

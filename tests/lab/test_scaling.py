@@ -37,7 +37,7 @@ def test_entropy_agrees_with_plain_torch(width: int, name: str) -> None:
 def test_gradients_are_those_of_plain_torch() -> None:
     """The draw is repeated with the same numbers and differentiated by hand-written attention."""
     width, count = 11, 3
-    found = measure(torch.Generator().manual_seed(5), width, ScaledDot(), count)
+    draws = measure(torch.Generator().manual_seed(5), width, ScaledDot(), count)
     generator = torch.Generator().manual_seed(5)
     query, key, value = (
         torch.randn(count, 1, KEYS, size, generator=generator, dtype=torch.float64) for size in (width, width, 1)
@@ -45,9 +45,9 @@ def test_gradients_are_those_of_plain_torch() -> None:
     query.requires_grad_()
     scores = query @ key.mT / math.sqrt(width)
     to_scores, to_query = torch.autograd.grad((scores.softmax(-1) @ value).sum(), (scores, query))
-    assert torch.allclose(found.scores, to_scores.norm(dim=-1).flatten(1).median(1).values, rtol=1e-9)
-    assert torch.allclose(found.query, to_query.norm(dim=-1).flatten(1).median(1).values, rtol=1e-9)
-    assert torch.allclose(found.query_mean, to_query.norm(dim=-1).flatten(1).mean(1), rtol=1e-9)
+    assert torch.allclose(draws.scores, to_scores.norm(dim=-1).flatten(1).median(1).values, rtol=1e-9)
+    assert torch.allclose(draws.query, to_query.norm(dim=-1).flatten(1).median(1).values, rtol=1e-9)
+    assert torch.allclose(draws.query_mean, to_query.norm(dim=-1).flatten(1).mean(1), rtol=1e-9)
 
 
 def test_scaled_entropy_is_constant_and_unscaled_falls(quick: Quick) -> None:

@@ -101,9 +101,9 @@ def test_expected_keys_of_ten_draws() -> None:
     drawn = torch.multinomial(
         weights.expand(20_000, 4), DRAWN, replacement=True, generator=torch.Generator().manual_seed(0)
     )
-    found = torch.nn.functional.one_hot(drawn, 4).amax(1).sum(1).double().mean()
+    different = torch.nn.functional.one_hot(drawn, 4).amax(1).sum(1).double().mean()
     given = MatchingExamples(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), torch.tensor([[0]]))
-    assert answer(weights.view(1, 1, 4), given).different == pytest.approx(float(found), abs=0.02)
+    assert answer(weights.view(1, 1, 4), given).different == pytest.approx(float(different), abs=0.02)
 
 
 def test_verdicts_of_uses_follow_from_the_numbers() -> None:

@@ -15,11 +15,11 @@ Quick = Callable[[str], Report]
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_interval_of_the_variance_covers_d(width: int) -> None:
-    found = sampled(torch.Generator().manual_seed(7), width, 40)
-    wide = mean(found.variance, confidence=0.999)
+    products = sampled(torch.Generator().manual_seed(7), width, 40)
+    wide = mean(products.variance, confidence=0.999)
     assert wide.low <= width <= wide.high
     assert RANGES[width] == pytest.approx(2 * width**0.5, abs=0.5)
-    assert mean(found.inside).mean == pytest.approx(0.954, abs=0.01)
+    assert mean(products.inside).mean == pytest.approx(0.954, abs=0.01)
 
 
 def test_louder_components_give_more_than_d() -> None:
