@@ -159,7 +159,7 @@ def test_the_builder_makes_what_is_asked_for_once(tmp_path: Path, monkeypatch: p
 
 
 def test_without_a_place_pyramids_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyramid, "HELD", 1)
+    monkeypatch.setattr(pyramid, "MOST_IN_MEMORY", 1)
     blocked = tmp_path / "file"
     blocked.write_text("")
     builder = PyramidBuilder(lambda key: (head_view(key[2]), LEVELS), TileCache(blocked), lambda: False)

@@ -7,10 +7,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from regard.engine.request import Request
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
-from regard.inspection.matrix.source import Computed, Source
-from regard.map.cut import Call
+from regard.inspection.matrix.source import Computed
+from regard.spec.biases import Bias
 from regard.spec.masks.count import hull, look, seen_keys
 from regard.spec.serialize import OperatorInputs, encoded, storable
 
@@ -46,7 +47,7 @@ class HeadView(Protocol):
         """The same of single rows, each a row of cells."""
 
 
-class GenericHeadView:
+class GenericHeadView(HeadView):
     """Any matrix, by the rectangles of its source."""
 
     def __init__(self, matrix: AttentionMatrix) -> None:
@@ -56,11 +57,17 @@ class GenericHeadView:
         self._seen: dict[int, Tensor] = {}
 
     def fingerprint(self) -> str | None:
-        """A text that changes with the weights; None if they depend on a function."""
-        return source_fingerprint(self._source, self._head)
+        source, head = self._source, self._head
+        if not isinstance(source, Computed):
+            return fingerprint((head,), source.weights[head])  # type: ignore[attr-defined]
+        request = source.request
+        parts = (request.score, request.mask, request.bias, request.normalizer, request.temperature)
+        if not all(storable(part) for part in parts):
+            return None
+        numbers = (head, request.plane.key_start, request.plane.starts.tolist())
+        return fingerprint(numbers, *parts, request.query, request.key)
 
     def seen(self, rows: slice) -> Tensor:
-        """How many keys each of these rows sees, (row,)."""
         blocks = range(rows.start // ROWS, -(-rows.stop // ROWS))
         for block in blocks:
             if block not in self._seen:
@@ -72,30 +79,25 @@ class GenericHeadView:
         if not isinstance(self._source, Computed):
             return torch.full((rows.stop - rows.start,), self.keys, device="cpu", dtype=torch.int64)
         request = self._source.request
-        bias = request.bias if request.bias is not None and request.bias.hides else None
-        return seen_keys(request.mask, request.plane, rows, bias).flatten(0, 1)[self._head].clone()
+        return seen_keys(request.mask, request.plane, rows, _hiding_bias(request)).flatten(0, 1)[self._head].clone()
 
     def hull(self, rows: slice, columns: slice) -> slice:
-        """The part of the columns that any of these rows may see."""
         if not isinstance(self._source, Computed):
             return columns
         return hull(self._source.request.mask, self._source.request.plane, rows, columns)
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
-        """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
         weights = self._source.tile(rows, columns)[self._head].detach().cpu()
         if not isinstance(self._source, Computed):
             return weights
         request = self._source.request
         plane = request.plane
-        bias = request.bias if request.bias is not None and request.bias.hides else None
-        seen = look(request.mask, plane, rows, columns, bias)
+        seen = look(request.mask, plane, rows, columns, _hiding_bias(request))
         size = (plane.batch, plane.kv_heads, plane.group, *weights.shape)
         shown = seen.expand(size).reshape(-1, *weights.shape)[self._head].cpu()
         return torch.where(shown, weights, -1.0)
 
     def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
-        """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         whole = blank((-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side)))
         seen = self.hull(rows, columns)
         if seen.start == seen.stop:
@@ -113,12 +115,14 @@ class GenericHeadView:
         return whole
 
     def lines(self, rows: Sequence[int]) -> Tensor:
-        """The weights of whole rows, (row, key); −1 where a pair is hidden."""
         return torch.cat([self.weights(slice(row, row + 1), slice(0, self.keys)) for row in rows])
 
     def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
-        """The same of single rows, each a row of cells."""
         return stacked([self.grid(slice(row, row + 1), columns, side) for row in rows])
+
+
+def _hiding_bias(request: Request) -> Bias | None:
+    return request.bias if request.bias is not None and request.bias.hides else None
 
 
 def blank(size: tuple[int, int]) -> PooledGrid:
@@ -153,26 +157,8 @@ def pooled(weights: Tensor, counts: Tensor, side: int) -> PooledGrid:
     return PooledGrid(cells.sum((1, 3)), cells.amax((1, 3)), pairs.sum((1, 3)))
 
 
-def call_fingerprint(call: Call) -> str:
-    """Of a head on the native engine."""
-    native, plane = call.native, call.native.plane
-    numbers = (native.scale, native.cap, native.phi, plane.queries, plane.keys, plane.key_start, plane.starts.tolist())
-    return _fingerprint(numbers, native.mask, native.slopes, *call.inputs)
-
-
-def source_fingerprint(source: Source, head: int) -> str | None:
-    """Of any head; None if a function has a part in it."""
-    if not isinstance(source, Computed):
-        return _fingerprint((head,), source.weights[head])  # type: ignore[attr-defined]
-    request = source.request
-    parts = (request.score, request.mask, request.bias, request.normalizer, request.temperature)
-    if not all(storable(part) for part in parts):
-        return None
-    numbers = (head, request.plane.key_start, request.plane.starts.tolist())
-    return _fingerprint(numbers, *parts, request.query, request.key)
-
-
-def _fingerprint(*parts: Any) -> str:
+def fingerprint(*parts: Any) -> str:
+    """A hash of parts of a spec, tensors and numbers."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, Tensor):

@@ -89,10 +89,9 @@ class Levels:
     def bounds(self, z: int, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[slice, slice]:
         """The queries and keys under tiles from … to (not included), down and across."""
         across = TILE * self.side(z)
-        down, right = (slice(first * across, stop * across) for first, stop in (rows, columns))
         return (
-            slice(down.start, min(self.queries, down.stop)),
-            slice(right.start, min(self.keys, right.stop)),
+            slice(rows[0] * across, min(self.queries, rows[1] * across)),
+            slice(columns[0] * across, min(self.keys, columns[1] * across)),
         )
 
     def coded(self, grid: PooledGrid) -> tuple[Bytes, Bytes]:
@@ -117,10 +116,10 @@ class Levels:
         return coded
 
 
-def padded(cells: Bytes) -> Bytes:
-    """A part of a tile as a whole one; cells past the end are 0."""
-    if cells.shape == (TILE, TILE):
+def padded(cells: Bytes, size: int = TILE) -> Bytes:
+    """A part of a tile, or of a square of another size, as a whole one; cells past the end are 0."""
+    if cells.shape == (size, size):
         return np.ascontiguousarray(cells)
-    whole: Bytes = np.zeros((TILE, TILE), np.uint8)
+    whole: Bytes = np.zeros((size, size), np.uint8)
     whole[: cells.shape[0], : cells.shape[1]] = cells
     return whole

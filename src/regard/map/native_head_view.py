@@ -2,27 +2,87 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.engine.attend import choose
 from regard.engine.native.autograd import forward_rows
-from regard.engine.native.call import lower_request
+from regard.engine.native.call import Inputs, NativeCall, lower_request, program
 from regard.engine.native.second_pass import second_pass, weights_tile
 from regard.engine.second_pass import PassOutputs
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
-from regard.map.cut import Call
-from regard.map.head_view import blank, call_fingerprint, put
+from regard.map.head_view import HeadView, blank, fingerprint, put
+from regard.spec import masks
 from regard.spec.masks.count import hull, look, seen_keys
-from regard.spec.plane import CannotSliceError
+from regard.spec.plane import Axes, CannotSliceError, Selection
 
 ROW_BLOCK = 1024  # rows whose state is computed together
 MOST = 4096  # of them at once
 CELLS = 1 << 22  # weights that are held at once
+
+
+AXES: tuple[Axes, ...] = (  # of the inputs of a call: query, key, value, tau, table, dense, sink, weights
+    ("batch", "head", "query", None),
+    ("batch", "kv head", "key", None),
+    ("batch", "kv head", "key", None),
+    ("head",),
+    ("head", None),
+    ("batch", "head", "query", "key"),
+    ("head",),
+    ("head", None),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call without its tensors, and these."""
+
+    native: NativeCall
+    inputs: Inputs
+
+    def sliced(self, selection: Selection) -> "Call":
+        """The call of the selected batch rows, heads, queries and keys."""
+        plane, mask = self.native.plane.sliced(selection), self.native.mask.sliced(selection)
+        slopes = self.native.slopes
+        slopes = None if slopes is None else selection.tensor(slopes, ("head",))
+        native = replace(self.native, plane=plane, mask=mask, program=program(mask, plane), slopes=slopes)
+        tensors = zip(self.inputs, AXES, strict=True)
+        inputs: Any = tuple(None if tensor is None else selection.tensor(tensor, axes) for tensor, axes in tensors)
+        return Call(native, inputs)
+
+    def rectangle(self, rows: slice, columns: slice) -> "Call":
+        """Some queries and some keys, at their positions."""
+        return self.sliced(Selection(rows=rows, columns=columns, queries=self.native.plane.queries))
+
+    def gathered(self, rows: list[int], seen: Tensor) -> "Call":
+        """Single queries, and which of the first keys each sees, (row, key); for biases that know no positions."""
+        query, key, value, tau, table, dense, sink, weights = self.inputs
+        assert self.native.slopes is None
+        assert table is None
+        keys = slice(0, seen.shape[1])
+        mask = masks.Dense(seen[None, None])
+        small = replace(self.native.plane, queries=len(rows), keys=seen.shape[1])
+        if dense is not None:
+            dense = dense if dense.shape[-2] == 1 else dense[:, :, rows]
+            dense = dense if dense.shape[-1] == 1 else dense[..., keys]
+        native = replace(self.native, plane=small, mask=mask, program=program(mask, small))
+        inputs = (query[:, :, rows], key[:, :, keys], value[:, :, keys], tau, table, dense, sink, weights)
+        return Call(native, inputs)
+
+    def weights(self, state: Tensor) -> Tensor:
+        """All weights of a call of one head, (row, key); −1 where a pair is hidden."""
+        everything = (slice(0, self.native.plane.queries), slice(0, self.native.plane.keys))
+        return weights_tile(self.native, self.inputs, state, *everything)[0, 0]
+
+    def pooled(self, state: Tensor, cells: tuple[int, int]) -> PooledGrid:
+        """The weights of a call of one head in this many rows and columns of cells."""
+        sums = second_pass(self.native, self.inputs, state, PassOutputs(grid=cells))
+        return PooledGrid(*(sums[name][0, 0] for name in ("sum", "max", "pairs")))
 
 
 def native_call(matrix: AttentionMatrix) -> Call | None:
@@ -39,18 +99,19 @@ def native_call(matrix: AttentionMatrix) -> Call | None:
 def native_head_view(call: Call, matrix: AttentionMatrix) -> "NativeHeadView | None":
     """One head, (query, key), of a call; None if not all of its numbers are finite, or its mask has no single head."""
     try:
-        own = call.lane(*divmod(int(matrix._lead), call.native.plane.heads))
+        batch, head = divmod(int(matrix._lead), call.native.plane.heads)
+        own = call.sliced(Selection.of(call.native.plane, slice(batch, batch + 1), head))
     except CannotSliceError:
         return None
     finite = all(bool(torch.isfinite(part.sum())) for part in own.inputs[:2])
     return NativeHeadView(own) if finite else None
 
 
-class NativeHeadView:
+class NativeHeadView(HeadView):
     """Weights are e^(x − top) / total; with total / (visible keys) instead they come times the visible keys."""
 
     def __init__(self, call: Call) -> None:
-        """`call` is of one head_view."""
+        """`call` is of one head."""
         self._call, plane = call, call.native.plane
         self.queries, self.keys = plane.queries, plane.keys
         dtype = torch.promote_types(call.inputs[0].dtype, torch.float32)
@@ -60,16 +121,16 @@ class NativeHeadView:
         self._lock = threading.Lock()
 
     def fingerprint(self) -> str | None:
-        """A text that changes with the weights."""
-        return call_fingerprint(self._call)
+        native, plane = self._call.native, self._call.native.plane
+        sizes = (plane.queries, plane.keys, plane.key_start, plane.starts.tolist())
+        numbers = (native.scale, native.cap, native.phi, *sizes)
+        return fingerprint(numbers, native.mask, native.slopes, *self._call.inputs)
 
     def seen(self, rows: slice) -> Tensor:
-        """How many keys each of these rows sees, (row,)."""
         self.ready(rows)
         return self._counts[rows]
 
     def hull(self, rows: slice, columns: slice) -> slice:
-        """The part of the columns that any of these rows may see."""
         return hull(self._call.native.mask, self._call.native.plane, rows, columns)
 
     def ready(self, rows: slice) -> None:
@@ -84,48 +145,32 @@ class NativeHeadView:
                 if not self._ready_blocks[first]:
                     while past < min(blocks.stop, first + MOST // ROW_BLOCK) and not self._ready_blocks[past]:
                         past += 1
-                    self._find(slice(first * ROW_BLOCK, min(self.queries, past * ROW_BLOCK)))
+                    self._compute_state(slice(first * ROW_BLOCK, min(self.queries, past * ROW_BLOCK)))
                     self._ready_blocks[first:past] = True
                 first = past
 
-    def _find(self, rows: slice) -> None:
+    def _compute_state(self, rows: slice) -> None:
+        native = self._call.native
         part = self._call.rectangle(rows, self.hull(rows, slice(0, self.keys)))
         with torch.no_grad():
             if part.native.plane.keys:
                 self._state[..., rows] = forward_rows(part.native, part.inputs)["state"]
-            if part.native.bias_hides:
-                self._counts[rows] = self._counted(rows)
-            else:
-                self._counts[rows] = seen_keys(self._call.native.mask, self._call.native.plane, rows)[0, 0]
+            if not native.bias_hides:
+                self._counts[rows] = seen_keys(native.mask, native.plane, rows)[0, 0]
+                return
+            step = max(1, CELLS // self.keys)
+            for first in range(rows.start, rows.stop, step):
+                some = slice(first, min(first + step, rows.stop))
+                self._counts[some] = (self._weights(some, slice(0, self.keys)) >= 0).sum(-1)
 
-    def _counted(self, rows: slice) -> Tensor:
-        """Keys that a bias of −inf does not hide."""
-        step = max(1, CELLS // self.keys)
-        parts = (slice(first, min(first + step, rows.stop)) for first in range(rows.start, rows.stop, step))
-        everything = slice(0, self.keys)
-        return torch.cat([(self._tile(part, everything, self._rows(part)) >= 0).sum(-1) for part in parts])
-
-    def _rows(self, rows: slice) -> Tensor:
-        return self._state[..., rows].contiguous()
-
-    def _relative(self, rows: slice) -> Tensor:
-        """The state that gives weights times visible keys."""
-        state = self._rows(rows).clone()
-        state[1] /= self._counts[rows].clamp(min=1)
-        return state
-
-    def _tile(self, rows: slice, columns: slice, state: Tensor) -> Tensor:
-        part = self._call.rectangle(rows, columns)
-        size = (slice(0, rows.stop - rows.start), slice(0, columns.stop - columns.start))
-        return weights_tile(part.native, part.inputs, state, *size)[0, 0]
+    def _weights(self, rows: slice, columns: slice) -> Tensor:
+        return self._call.rectangle(rows, columns).weights(self._state[..., rows].contiguous())
 
     def weights(self, rows: slice, columns: slice) -> Tensor:
-        """The weights of a rectangle, (row, column); −1 where a pair is hidden."""
         self.ready(rows)
-        return self._tile(rows, columns, self._rows(rows))
+        return self._weights(rows, columns)
 
     def grid(self, rows: slice, columns: slice, side: int) -> PooledGrid:
-        """Weights times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         size = (-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side))
         seen = self.hull(rows, columns)
         if seen.start == seen.stop:
@@ -145,31 +190,29 @@ class NativeHeadView:
         return whole
 
     def lines(self, rows: Sequence[int]) -> Tensor:
-        """The weights of whole rows, (row, key), −1 where a pair is hidden; the result is not cached."""
         weights = torch.full((len(rows), self.keys), -1.0, dtype=self._state.dtype, device="cpu")
-        for own, alone in self._alone(rows):
-            plane = alone.call.native.plane
-            size = (slice(0, plane.queries), slice(0, plane.keys))
-            weights[own, : plane.keys] = weights_tile(alone.call.native, alone.call.inputs, alone.state, *size)[0, 0]
+        for own, call, state, _ in self._single_rows(rows):
+            weights[own, : call.native.plane.keys] = call.weights(state)
         return weights
 
     def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
-        """The same of single rows, each a row of cells; the result is not cached."""
         whole = blank((len(rows), -(-(columns.stop - columns.start) // side)))
-        for own, alone in self._alone(rows):
-            state = alone.state.clone()
-            state[1] /= alone.counts().clamp(min=1)
-            plane = alone.call.native.plane
+        for own, call, state, seen in self._single_rows(rows):
+            plane = call.native.plane
+            counts = (call.weights(state) >= 0 if call.native.bias_hides else seen).sum(-1)
+            relative = state.clone()
+            relative[1] /= counts.clamp(min=1)
             for across in _even(slice(columns.start, min(plane.keys, columns.stop)), side):
-                part = alone.call.rectangle(slice(0, plane.queries), across)
                 cells = (plane.queries, max(1, (across.stop - across.start) // side))
-                given = second_pass(part.native, part.inputs, state, PassOutputs(grid=cells))
-                cells_of_part = PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
-                put(whole, cells_of_part, own.start, (across.start - columns.start) // side)
+                part = call.rectangle(slice(0, plane.queries), across).pooled(relative, cells)
+                put(whole, part, own.start, (across.start - columns.start) // side)
         return whole
 
-    def _alone(self, rows: Sequence[int]) -> Iterator[tuple[slice, "_Alone"]]:
-        """Calls of just these rows, several in one unless a bias looks at positions; rows that see nothing are none."""
+    def _single_rows(self, rows: Sequence[int]) -> Iterator[tuple[slice, Call, Tensor, Tensor]]:
+        """Calls of just these rows, several in one unless a bias looks at positions, without those that see nothing.
+
+        Gives the places in `rows`, the call, its state, and which keys the mask lets the rows see, (row, key).
+        """
         native = self._call.native
         together = native.slopes is None and self._call.inputs[4] is None
         step = max(1, CELLS // self.keys) if together else 1
@@ -177,53 +220,32 @@ class NativeHeadView:
             some = rows[start : start + step]
             seen = [look(native.mask, native.plane, slice(row, row + 1), slice(0, self.keys))[0, 0, 0] for row in some]
             table = torch.cat([row.expand(1, self.keys) for row in seen])
-            last = _last(table)
-            if last:
-                call = self._call.gathered(list(some), table[:, :last]) if together else self._one(some[0], last)
+            places = table.any(0).nonzero()
+            if len(places):
+                past = int(places[-1]) + 1
+                if together:
+                    call = self._call.gathered(list(some), table[:, :past])
+                else:
+                    call = self._call.rectangle(slice(some[0], some[0] + 1), slice(0, past))
                 with torch.no_grad():
                     state = forward_rows(call.native, call.inputs)["state"]
-                yield slice(start, start + len(some)), _Alone(call, state, table)
-
-    def _one(self, row: int, last: int) -> Call:
-        return self._call.rectangle(slice(row, row + 1), slice(0, last))
+                yield slice(start, start + len(some)), call, state, table
 
     def _pooled(self, rows: slice, columns: slice, side: int) -> PooledGrid:
         """Of a rectangle that is a whole number of cells down and across, or less than one."""
-        state = self._relative(rows)
+        state = self._state[..., rows].clone(memory_format=torch.contiguous_format)
+        state[1] /= self._counts[rows].clamp(min=1)  # gives weights times visible keys
+        call = self._call.rectangle(rows, columns)
         if side == 1:
-            weights = self._tile(rows, columns, state)
+            weights = call.weights(state)
             seen = weights >= 0
             relative = weights.clamp_(min=0)
             return PooledGrid(relative, relative, seen)
-        part = self._call.rectangle(rows, columns)
-        cells = tuple(max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
-        given = second_pass(part.native, part.inputs, state, PassOutputs(grid=(cells[0], cells[1])))
-        return PooledGrid(*(given[name][0, 0] for name in ("sum", "max", "pairs")))
+        down, across = (max(1, (axis.stop - axis.start) // side) for axis in (rows, columns))
+        return call.pooled(state, (down, across))
 
 
 def _even(axis: slice, side: int) -> list[slice]:
     """The whole cells of an axis, and what is left at its end."""
     middle = axis.start + (axis.stop - axis.start) // side * side
     return [part for part in (slice(axis.start, middle), slice(middle, axis.stop)) if part.start < part.stop]
-
-
-class _Alone(NamedTuple):
-    """Some rows on their own: the call, their state, and which keys the mask lets them see."""
-
-    call: Call
-    state: Tensor
-    seen: Tensor
-
-    def counts(self) -> Tensor:
-        """How many keys each row sees."""
-        if not self.call.native.bias_hides:
-            return self.seen.sum(-1)
-        plane = self.call.native.plane
-        size = (slice(0, plane.queries), slice(0, plane.keys))
-        return (weights_tile(self.call.native, self.call.inputs, self.state, *size)[0, 0] >= 0).sum(-1)
-
-
-def _last(seen: Tensor) -> int:
-    """One past the last key that any row sees."""
-    places = seen.any(0).nonzero()
-    return int(places[-1]) + 1 if len(places) else 0

@@ -75,17 +75,10 @@ def overview(
     return Overview(side, *levels.coded(preview_grid(head_view, everything[0], side, stop, rows)), False)
 
 
-def square(cells: Bytes, size: int) -> bytes:
-    """Cells as size × size, 0 past their end."""
-    whole: Bytes = np.zeros((size, size), np.uint8)
-    whole[: cells.shape[0], : cells.shape[1]] = cells
-    return whole.tobytes()
-
-
 def strongest(head_view: HeadView, view: Overview, count: int, stop: Stop) -> list[dict[str, Any]]:
     """The largest weight times visible keys of the `count` strongest cells of an overview, the largest first."""
     order = np.argsort(view.max, axis=None, kind="stable")[::-1][:count]
-    cells_found = []
+    strongest_cells = []
     for number in order.tolist():
         stop.check()
         y, x = divmod(number, view.max.shape[1])
@@ -99,5 +92,5 @@ def strongest(head_view: HeadView, view: Overview, count: int, stop: Stop) -> li
         at, own = divmod(int(cells.argmax()), cells.shape[1])
         q, k = rows.start + at, columns.start + own
         relative, visible = float(cells[at, own]), int(head_view.seen(slice(q, q + 1))[0])
-        cells_found.append((relative, {"q": q, "k": k, "weight": relative / max(1, visible), "visible": visible}))
-    return [cell for _, cell in sorted(cells_found, key=lambda pair: -pair[0])]
+        strongest_cells.append((relative, {"q": q, "k": k, "weight": relative / max(1, visible), "visible": visible}))
+    return [cell for _, cell in sorted(strongest_cells, key=lambda pair: -pair[0])]

@@ -23,7 +23,7 @@ from regard.map.tile_cache import TileCache
 ROW_BLOCK = 2048  # rows of one step, a power of two times BASE
 HeadKey = tuple[int, int, int]  # layer, batch row, head
 PATIENCE = 3.0  # seconds after which a pyramid that is not requested gives way to another
-BEGUN, KEPT, HELD = 2, 64, 8  # most pyramids that are begun, ready, and ready without a file
+MOST_BEGUN, MOST_READY, MOST_IN_MEMORY = 2, 64, 8  # most pyramids that are begun, ready, and ready without a file
 
 _threads: "weakref.WeakSet[PyramidBuilder]" = weakref.WeakSet()  # those whose thread was started
 
@@ -69,13 +69,10 @@ class Build:
                 break
         self._tops.append(grid)
         self.done += 1
-        if self.done == self.total and self.levels.coarse_sides[-1] > ROW_BLOCK:
-            self._finish()
-
-    def _finish(self) -> None:
-        grid = stacked(self._tops)
-        for side in self.levels.coarse_sides:
-            if side > ROW_BLOCK:
+        above = [side for side in self.levels.coarse_sides if side > ROW_BLOCK]
+        if self.done == self.total and above:
+            grid = stacked(self._tops)
+            for side in above:
                 grid = grid.halved()
                 self._write(side, 0, grid)
 
@@ -167,7 +164,7 @@ class PyramidBuilder:
             build = Build(head_view, levels, name)
             with self._change:
                 self._builds[key] = build
-                while len(self._builds) > BEGUN:
+                while len(self._builds) > MOST_BEGUN:
                     self._builds.popitem(last=False)
         self._yield_to_requests()
         build.step()
@@ -189,10 +186,10 @@ class PyramidBuilder:
             self._ready[key] = planes
             self._builds.pop(key, None)
             self._requested.pop(key, None)
-            held = [each for each, own in self._ready.items() if isinstance(own, MemoryPlanes)]
-            for each in held[: max(0, len(held) - HELD)]:
+            in_memory = [each for each, own in self._ready.items() if isinstance(own, MemoryPlanes)]
+            for each in in_memory[: max(0, len(in_memory) - MOST_IN_MEMORY)]:
                 del self._ready[each]
-            while len(self._ready) > KEPT:
+            while len(self._ready) > MOST_READY:
                 self._ready.popitem(last=False)
 
     def _yield_to_requests(self) -> None:

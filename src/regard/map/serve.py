@@ -7,7 +7,6 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from regard import checks
 from regard.inspection.capture import Capture
@@ -33,9 +32,14 @@ def serve(
     view = CaptureView.of(shown)
     if not 0 <= checks.whole("port", port) < 1 << 16:
         raise ValueError(f"port must be a number from 0 to {(1 << 16) - 1}, got {port!r}")
-    server_module = _server()
+    try:
+        from regard.map.server import MapServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "regard":
+            raise
+        raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
     with listening(port) as sock:
-        running = server_module.MapServer(view, sock)
+        running = MapServer(view, sock)
         named = (f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number)
         place = "".join(f"#{text}" for text in ["&".join(named)] if text)
         with ended_by_signals(running.stop):  # from when the address is printed
@@ -82,13 +86,3 @@ def listening(port: int) -> socket.socket:
         sock.close()
         raise OSError(f"port {port} cannot be used ({error.strerror}); leave it out, and a free one is taken") from None
     return sock
-
-
-def _server() -> Any:
-    try:
-        from regard.map import server
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "regard":
-            raise
-        raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
-    return server

@@ -61,26 +61,29 @@ class Tiles:
         for band in bands(missing):
             stop.check()
             coarse = band.z < levels.exact_from
-            tiles |= (
-                self._shared_preview(key, head_view, levels, band, stop)
-                if coarse
-                else _computed(head_view, levels, band)
-            )
+            if coarse:
+                tiles |= self._preview(key, head_view, levels, band, stop)
+            else:
+                grid = head_view.grid(*_bounds(levels, band), levels.side(band.z))
+                tiles |= _split(levels.coded(grid), band, 0)
             for x in range(band.first, band.past):
                 self._keep(key, Place(band.z, band.y, x), coarse, tiles[Place(band.z, band.y, x)])
         return tiles
 
-    def _shared_preview(
-        self, key: HeadKey, head_view: HeadView, levels: Levels, band: Band, stop: Stop
-    ) -> dict[Place, Tile]:
-        """One at a time: requests that wait mostly wait for the same rows."""
+    def _preview(self, key: HeadKey, head_view: HeadView, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
+        """All tiles of a row, since every row that is computed needs all of its keys.
+
+        One request at a time: those that wait mostly wait for the same rows.
+        """
         with self._previewing:
             stop.check()
             places = [Place(band.z, band.y, x) for x in range(band.first, band.past)]
             cached = {place: tile for place in places if (tile := self._cached(key, place, True)) is not None}
             if len(cached) == len(places):
                 return cached
-            made = self._preview(head_view, levels, band, stop)
+            whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
+            rows, _ = _bounds(levels, whole)
+            made = _split(levels.coded(preview_grid(head_view, rows, levels.side(band.z), stop)), whole, ESTIMATE)
             for place, tile in made.items():
                 self._keep(key, place, True, tile)
             return made
@@ -89,13 +92,6 @@ class Tiles:
         """Drop all cached tiles."""
         with self._lock:
             self._cache.clear()
-
-    @staticmethod
-    def _preview(head_view: HeadView, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
-        """All tiles of a row, since every row that is computed needs all of its keys."""
-        whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
-        rows, _ = _bounds(levels, whole)
-        return _split(levels.coded(preview_grid(head_view, rows, levels.side(band.z), stop)), whole, ESTIMATE)
 
     def _cached(self, key: HeadKey, place: Place, estimate: bool) -> Tile | None:
         with self._lock:
@@ -123,10 +119,6 @@ def bands(places: Sequence[Place]) -> Iterator[Band]:
 
 def _bounds(levels: Levels, band: Band) -> tuple[slice, slice]:
     return levels.bounds(band.z, (band.y, band.y + 1), (band.first, band.past))
-
-
-def _computed(head_view: HeadView, levels: Levels, band: Band) -> dict[Place, Tile]:
-    return _split(levels.coded(head_view.grid(*_bounds(levels, band), levels.side(band.z))), band, 0)
 
 
 def _split(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:

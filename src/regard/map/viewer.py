@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.map import preview, profiles
-from regard.map.cut import Call
 from regard.map.head_view import GenericHeadView, HeadView
 from regard.map.jobs import RequestBody, RequestError, Stop
-from regard.map.levels import STEP, TILE, Levels, Place
-from regard.map.native_head_view import native_call, native_head_view
+from regard.map.levels import STEP, TILE, Levels, Place, padded
+from regard.map.native_head_view import Call, native_call, native_head_view
 from regard.map.pyramid import HeadKey, PyramidBuilder
 from regard.map.tile_cache import TileCache, usual
 from regard.map.tiles import Tiles
@@ -86,13 +85,15 @@ class Viewer:
         """Stop the background work."""
         self._builder.close()
 
-    def _layer(self, body: RequestBody) -> tuple[int, LayerView]:
+    def _layer(self, body: RequestBody) -> tuple[int, LayerView, int]:
+        """The layer with its number, and the batch row."""
         number = body.number("layer", 0, len(self.view.layers) - 1)
-        return number, self.view.layers[number]
+        layer = self.view.layers[number]
+        return number, layer, body.number("batch", 0, layer.batch - 1, 0)
 
     def _key(self, body: RequestBody) -> tuple[LayerView, HeadKey]:
-        number, layer = self._layer(body)
-        return layer, (number, body.number("batch", 0, layer.batch - 1, 0), body.number("head", 0, layer.heads - 1))
+        number, layer, batch = self._layer(body)
+        return layer, (number, batch, body.number("head", 0, layer.heads - 1))
 
     def _head_view(self, key: HeadKey) -> HeadView:
         with self._lock:
@@ -101,9 +102,8 @@ class Viewer:
                 if key[0] not in self._calls:
                     self._calls[key[0]] = native_call(layer.matrix)
                 matrix, call = layer.head(*key[1:]), self._calls[key[0]]
-                self._head_views[key] = (None if call is None else native_head_view(call, matrix)) or GenericHeadView(
-                    matrix
-                )
+                native = None if call is None else native_head_view(call, matrix)
+                self._head_views[key] = native or GenericHeadView(matrix)
             return self._head_views[key]
 
     def _info(self, body: RequestBody, stop: Stop) -> Answer:
@@ -180,17 +180,17 @@ class Viewer:
         )
 
     def _tokens(self, body: RequestBody, stop: Stop) -> Answer:
-        _, layer = self._layer(body)
+        _, layer, batch = self._layer(body)
         axis = body.word("axis", AXES)
         count = layer.length(axis)
         first = body.number("from", 0, count)
         last = body.number("to", first, min(count, first + TOKENS))
-        words = layer.tokens(axis, body.number("batch", 0, layer.batch - 1, 0))
+        words = layer.tokens(axis, batch)
         return {"tokens": None if words is None else list(words[first:last])}
 
     def _find(self, body: RequestBody, stop: Stop) -> Answer:
-        _, layer = self._layer(body)
-        words = layer.tokens(body.word("axis", AXES), body.number("batch", 0, layer.batch - 1, 0)) or ()
+        _, layer, batch = self._layer(body)
+        words = layer.tokens(body.word("axis", AXES), batch) or ()
         text, limit = body.text("text", LETTERS).casefold(), body.number("limit", 1, FOUND, FOUND)
         places = [place for place, word in enumerate(words) if text in word.casefold()]
         return {"positions": places[:limit], "total": len(places)}
@@ -203,8 +203,7 @@ class Viewer:
         return {"cells": preview.strongest(head_view, view, count, stop), "exact": view.exact}
 
     def _thumbs(self, body: RequestBody, stop: Stop) -> Answer:
-        number, layer = self._layer(body)
-        batch = body.number("batch", 0, layer.batch - 1, 0)
+        number, layer, batch = self._layer(body)
         size = body.number("size", preview.SIZES[0], preview.SIZES[-1], 32)
         if size not in preview.SIZES:
             raise RequestError(f"size must be one of {', '.join(map(str, preview.SIZES))}, got {size}")
@@ -221,11 +220,10 @@ class Viewer:
         view = preview.overview(
             self._head_view(key), self.view.layers[key[0]].levels, size, self._builder.get(key), Stop()
         )
-        return view.exact, b"".join(preview.square(part, size) for part in (view.mean, view.max))
+        return view.exact, b"".join(padded(part, size).tobytes() for part in (view.mean, view.max))
 
     def _heads(self, body: RequestBody, stop: Stop) -> Answer:
-        number, layer = self._layer(body)
-        batch = body.number("batch", 0, layer.batch - 1, 0)
+        number, layer, batch = self._layer(body)
         if (number, batch) not in self._statistics:
             table = profiles.statistics_of_all_rows(layer, batch, self.view.capture)
             if table is None:
