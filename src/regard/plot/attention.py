@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.inspection.files import replace
+from regard.inspection.files import form_of, replace
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid, Panel
 from regard.plot import grids
 from regard.plot.alignment import alignment
 from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
-from regard.plot.grids import Limits, are_positions
+from regard.plot.grids import are_positions
 from regard.plot.heatmap import TALLEST, Layout, cell_line, choose, color_scale, heatmap_in
 from regard.plot.heatmap_figure import draw_heads
 from regard.plot.lines import draw_links, links_of
@@ -80,29 +80,21 @@ def _one_head(matrix: AttentionMatrix, width: int, height: int | None, how: str,
     around = 3
     while True:
         rows = max((min(lines, TALLEST) - around) * stacked, 1)
-        margin = _margin(matrix, rows, width)
+        margin = len(str(queries)) + 1
+        if matrix.query_tokens and queries <= rows:  # tokens behind the positions
+            margin = min(margin + 10, width // 4)
         grid = picture(matrix, rows, max((width - margin) // cell, 1), how=how, title=title)
         assert isinstance(grid, Grid)
-        block = heatmap_in(Layout(margin, cell, stacked=stacked), _by_number(grid, keys, stacked), width, depth)
+        # numbers over the columns, which take one line, and so at the rows before their tokens
+        columns = grids.shape(grid.values)[1]
+        numbers = grid.column_labels if columns < keys else [str(column) for column in range(columns)]
+        named = not are_positions(grid.row_labels) and stacked == 1  # two rows in a line have their number anyway
+        labels = [f"{row} {label}" for row, label in enumerate(grid.row_labels)] if named else grid.row_labels
+        grid = replace_fields(grid, row_labels=labels, column_labels=numbers)
+        block = heatmap_in(Layout(margin, cell, stacked=stacked), grid, width, depth)
         if len(block) <= lines or rows == 1:
             return _shortened(block, lines)
         around += len(block) - lines
-
-
-def _by_number(grid: Grid, keys: int, stacked: int) -> Grid:
-    """The same grid with numbers over its columns, which take one line, and so at its rows before their tokens."""
-    columns = grids.shape(grid.values)[1]
-    numbers = grid.column_labels if columns < keys else [str(column) for column in range(columns)]
-    named = not are_positions(grid.row_labels) and stacked == 1  # two rows in a line have their number anyway
-    rows = [f"{row} {label}" for row, label in enumerate(grid.row_labels)] if named else grid.row_labels
-    return replace_fields(grid, row_labels=rows, column_labels=numbers)
-
-
-def _margin(matrix: AttentionMatrix, rows: int, width: int) -> int:
-    """Columns for positions, and for tokens behind them where each row is one."""
-    queries = matrix.shape[-2]
-    number = len(str(queries)) + 1
-    return min(number + 10, width // 4) if matrix.query_tokens and queries <= rows else number
 
 
 @dataclass(frozen=True)
@@ -145,12 +137,17 @@ def _many_heads(matrix: AttentionMatrix, width: int, height: int | None, how: st
 
 
 def _heads(heads: Sequence[Grid], tiles: _HeadTiles, layout: Layout, width: int, depth: Depth) -> list[Line]:
-    limits = grids.shared_limits(heads)
-    blocks = [_small(grid, layout, limits, depth) for grid in heads[: tiles.shown]]
+    values = [row for grid in heads for row in grid.values]
+    limits = grids.limits(values)
+    blocks: list[Block] = []
+    for grid in heads[: tiles.shown]:
+        starts = range(0, len(grid.values), layout.stacked)
+        rows = [cell_line(grid.values[start : start + layout.stacked], layout, limits, depth) for start in starts]
+        blocks.append([[Span(grid.title.strip("[]").replace(" ", ""))], *rows])
     body: list[Line] = []
     for start in range(0, len(blocks), tiles.abreast):
         body += beside([padded(block, tiles.wide) for block in blocks[start : start + tiles.abreast]], _GAP)
-    scale = color_scale([row for grid in heads for row in grid.values], layout, limits, width, depth)
+    scale = color_scale(values, layout, limits, width, depth)
     some = f" These are {tiles.shown:,} of {len(heads):,} heads: choose others by index, or save them all."
     note = f"{heads[0].note}.{some if tiles.shown < len(heads) else ''} A{heads[0].title}.show() shows one with labels."
     return [*body, *scale, *paragraph(note, width, depth)]
@@ -159,12 +156,6 @@ def _heads(heads: Sequence[Grid], tiles: _HeadTiles, layout: Layout, width: int,
 def _shortened(block: Block, lines: int) -> Block:
     """In a window too small for the note, what fits of it."""
     return block if len(block) <= lines else [*block[: lines - 1], [Span("…")]]
-
-
-def _small(grid: Grid, layout: Layout, limits: Limits, depth: Depth) -> Block:
-    starts = range(0, len(grid.values), layout.stacked)
-    rows = [cell_line(grid.values[start : start + layout.stacked], layout, limits, depth) for start in starts]
-    return [[Span(grid.title.strip("[]").replace(" ", ""))], *rows]
 
 
 def _arranged(
@@ -192,16 +183,11 @@ def save_attention(
     matrix: AttentionMatrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "", kind: str = "map"
 ) -> None:
     """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv; `kind` is that of a figure."""
-    path = Path(path)
-    form = path.suffix.lower().removeprefix(".")
-    if form not in FORMATS:
-        raise ValueError(
-            f"the suffix of a picture of attention names its format, one of {', '.join(FORMATS)}; got {path.name!r}"
-        )
+    form = form_of(path, FORMATS)
     if kind not in KINDS:
         raise ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
     if kind != "map" and form not in FIGURES:
-        raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {path.name!r}")
+        raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {Path(path).name!r}")
     if form == "html":
         content = page(matrix, how=how, title=title).encode()
     elif form == "npz":
@@ -237,15 +223,12 @@ def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "", kin
 
 
 def _spelled(grid: Grid) -> Grid:
-    labels = _figure_labels(grid.row_labels), _figure_labels(grid.column_labels)
-    return replace_fields(grid, row_labels=labels[0], column_labels=labels[1])
-
-
-def _figure_labels(labels: Sequence[str]) -> list[str]:
-    """Tokens as fonts have them; numbers where only some could be written."""
-    if len(labels) > _MOST_TOKENS and not are_positions(labels):
-        return [str(number) for number in range(len(labels))]
-    return [font_label(label) for label in labels]
+    """The grid with labels that fonts have; numbers where only some could be written."""
+    sides = []
+    for labels in (grid.row_labels, grid.column_labels):
+        too_many = len(labels) > _MOST_TOKENS and not are_positions(labels)
+        sides.append([str(number) if too_many else font_label(label) for number, label in enumerate(labels)])
+    return replace_fields(grid, row_labels=sides[0], column_labels=sides[1])
 
 
 def as_npz(matrix: AttentionMatrix) -> bytes:

@@ -65,6 +65,11 @@ class Limits:
     high: float
     power: float = 1.0
 
+    @property
+    def label(self) -> str:
+        """What to write beside a scale of colors: how they are spread, if not evenly."""
+        return "" if self.power == 1 else "square root scale"
+
     def fraction(self, value: float) -> float:
         """How far `value` is from low to high, within 0 and 1; not-a-number stays itself."""
         if math.isnan(value):
@@ -96,16 +101,6 @@ def limits(values: Cells, fixed: tuple[float, float] | None = None) -> Limits:
         return Limits(low, low + 1.0)
     tiny = low == 0 and median(finite) < high / _TINY
     return Limits(low, high, power=0.5 if tiny else 1.0)
-
-
-def shared_limits(heads: Sequence[Grid]) -> Limits:
-    """One scale for heads that stand side by side."""
-    return limits([row for grid in heads for row in grid.values])
-
-
-def scale_label(limits: Limits) -> str:
-    """What to write beside a scale of colors: how they are spread, if not evenly."""
-    return "" if limits.power == 1 else "square root scale"
 
 
 def pooled(values: Cells, rows: int, columns: int) -> Cells:

@@ -103,21 +103,16 @@ def choose(grid: Grid, values: Cells, width: int, depth: Depth) -> Layout:
             return layout
     if depth is Depth.PLAIN and not pattern:
         return numbered[-1]
-    if pattern and (named := _named_cell(grid, depth)):
-        layout = space.layout(named)
+    labels = column_labels(grid, depth)
+    named = max(map(display_width, labels)) + 1  # a cell above which a name fits
+    if pattern and named <= _WIDEST_CELL and not are_positions(labels):
+        layout = space.layout(max(named, 2))
         if layout.columns == layout.rows == 1:
             return layout
     squares = space.layout(cell=2)
     if squares.columns == squares.rows == 1 or not depth.colored:
         return squares
     return space.layout(cell=1, stacked=2)
-
-
-def _named_cell(grid: Grid, depth: Depth) -> int:
-    """The cell without a number above which a name fits, or 0 where columns have positions or long names."""
-    labels = column_labels(grid, depth)
-    cell = max(map(display_width, labels)) + 1
-    return max(cell, 2) if cell <= _WIDEST_CELL and not are_positions(labels) else 0
 
 
 def equally_clear(grid: Grid, narrow: int, wide: int, depth: Depth) -> bool:

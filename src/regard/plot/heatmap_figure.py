@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure, SubFigure
 
 HIDDEN = "#e6e6e6"  # behind small maps
@@ -31,23 +30,14 @@ _LABELED_SIDE = 1.0  # inches; a smaller map has only its name
 _SMALLEST_FONT, _LARGEST_FONT = 4.5, 8.0
 
 
-def color_norm(limits: grids.Limits) -> "PowerNorm":
-    """The way from values to colors for matplotlib."""
-    from matplotlib.colors import PowerNorm
-
-    return PowerNorm(limits.power, limits.low, limits.high)
-
-
-def as_array(values: grids.Cells) -> "np.ndarray[Any, Any]":
-    """The cells as an array, NaN where a pair is hidden."""
-    return np.array([[np.nan if value is None else value for value in row] for row in values], dtype=float)
-
-
 def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple[float, float]] = ()) -> None:
     """Colored cells with rows downward as in a matrix; hidden pairs are hatched gray.
 
     `marks` (row, column) get frames around their cells, or dots where cells are small.
     """
+    from matplotlib.colors import PowerNorm
+    from matplotlib.patches import Rectangle
+
     values = grids.cells(grid)
     height, width = grids.shape(values)
     axes, layout = figure.subplots(), grid_layout(grid)
@@ -61,9 +51,9 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     limits = grids.limits(values, grid.limits)
     image = axes.imshow(
         # infinities take the color at their end; only hidden pairs and not-a-number show the paper
-        np.ma.masked_invalid(np.clip(as_array(values), limits.low, limits.high)),
+        np.ma.masked_invalid(np.clip(np.array(values, dtype=float), limits.low, limits.high)),
         cmap=colormap(),
-        norm=color_norm(limits),
+        norm=PowerNorm(limits.power, limits.low, limits.high),
         aspect="equal" if max(height, width) <= 4 * min(height, width) else "auto",
         interpolation="nearest",
     )
@@ -86,21 +76,15 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
         # an inset stays beside the cells wherever the layout puts them
         across = layout.sides[0]
         scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
-        figure.colorbar(image, cax=scale, label=grids.scale_label(limits)).outline.set_visible(False)
+        figure.colorbar(image, cax=scale, label=limits.label).outline.set_visible(False)
     if marks:
-        _mark(axes, marks, framed=max(height, width) <= _FRAMED)
-
-
-def _mark(axes: "Axes", marks: Sequence[tuple[float, float]], *, framed: bool) -> None:
-    from matplotlib.patches import Rectangle
-
-    color = hex_color(MARK)
-    if framed:
-        for row, column in marks:
-            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=1.8))
-    else:
-        rows, columns = zip(*marks, strict=True)
-        axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
+        color = hex_color(MARK)
+        if max(height, width) <= _FRAMED:
+            for row, column in marks:
+                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=1.8))
+        else:
+            rows, columns = zip(*marks, strict=True)
+            axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
 
 
 def _label(axis: "Axis", labels: Sequence[str], count: int, font: float) -> None:
@@ -138,20 +122,26 @@ def _write_numbers(axes: "Axes", values: grids.Cells, limits: grids.Limits) -> N
 
 def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     """Small maps in rows of `abreast`; token labels at the left and the top of all, where they can be read."""
+    from matplotlib.colors import PowerNorm
+
     heads = [part for part in panel.pictures if isinstance(part, Grid)]
-    limits = grids.shared_limits(heads)
+    limits = grids.limits([row for grid in heads for row in grid.values])
     side = next(
         side for most, side in ((4, 3.0), (16, 2.2), (48, 1.5), (96, 1.05), (1 << 30, 0.8)) if len(heads) <= most
     )
     height, width = grids.shape(heads[0].values)
     # the longer side is `side`, the other no thinner than a fourth of that
     tall, wide = (max(side * count / max(height, width, 1), side / 4) for count in (height, width))
-    abreast = abreast or _columns(len(heads), wide)
+    if abreast is None:  # in rows of similar length
+        most = max(int((WIDEST - 1.5) / (wide + 0.12)), 1)
+        abreast = min(most, len(heads), math.ceil(math.sqrt(len(heads) * 1.5)))
+        abreast = math.ceil(len(heads) / math.ceil(len(heads) / abreast))
     down = math.ceil(len(heads) / abreast)
     labeled = side >= _LABELED_SIDE
     fonts = (_font(tall, height), _font(wide, width)) if labeled else (0.0, 0.0)
     left, above = (
-        _room(labels, font) for labels, font in zip((heads[0].row_labels, heads[0].column_labels), fonts, strict=True)
+        max((display_width(fit(label, _LONGEST_SMALL_LABEL)) for label in labels), default=0) * font * _LETTER / POINTS
+        for labels, font in zip((heads[0].row_labels, heads[0].column_labels), fonts, strict=True)
     )
     across = abreast * (wide + 0.12) + left + 0.9
     hidden = any(value is None for grid in heads for row in grid.values for value in row)
@@ -159,12 +149,12 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     high = down * (tall + (0.3 if labeled else 0.2)) + above + 0.16 * len(note) + (0.5 if panel.title else 0.2)
     figure = constrained((across, high), 0.06, 0.04, wspace=0.01, hspace=0.01)
     places = figure.subplots(down, abreast, squeeze=False)
-    norm = color_norm(limits)
+    norm = PowerNorm(limits.power, limits.low, limits.high)
     for number, axes in enumerate(places.flat):
         if number >= len(heads):
             axes.set_axis_off()
             continue
-        values = np.ma.masked_invalid(as_array(heads[number].values))
+        values = np.ma.masked_invalid(np.array(heads[number].values, dtype=float))
         image = axes.imshow(values, cmap=colormap(), norm=norm, aspect="auto", interpolation="nearest")
         axes.set_box_aspect(tall / wide)
         first_row, first_column = labeled and number < abreast, labeled and number % abreast == 0
@@ -174,28 +164,16 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     figure.supxlabel("\n".join(note), fontsize="small")
     scale = figure.colorbar(image, ax=places, shrink=min(1.0, 2.2 / high + 0.3), aspect=24, pad=0.015)
     scale.outline.set_visible(False)
-    scale.set_label(grids.scale_label(limits), fontsize="small")
+    scale.set_label(limits.label, fontsize="small")
     scale.ax.tick_params(labelsize="small")
     finish_texts(figure)
     return figure
-
-
-def _columns(heads: int, wide: float) -> int:
-    """Heads side by side, in rows of similar length."""
-    most = max(int((WIDEST - 1.5) / (wide + 0.12)), 1)
-    wanted = min(most, heads, math.ceil(math.sqrt(heads * 1.5)))
-    return math.ceil(heads / math.ceil(heads / wanted))
 
 
 def _font(length: float, count: int) -> float:
     """The largest letters that fit beside the cells; 0 where none can be read."""
     size = min(length * POINTS / max(count, 1) * 0.85, _LARGEST_FONT)
     return size if size >= _SMALLEST_FONT else 0.0
-
-
-def _room(labels: Sequence[str], font: float) -> float:
-    longest = max((display_width(fit(label, _LONGEST_SMALL_LABEL)) for label in labels), default=0)
-    return longest * font * _LETTER / POINTS
 
 
 def _finish(axes: "Axes", grid: Grid, fonts: tuple[float, float], *, first_row: bool, first_column: bool) -> None:
@@ -205,14 +183,14 @@ def _finish(axes: "Axes", grid: Grid, fonts: tuple[float, float], *, first_row: 
     axes.xaxis.set_label_position("bottom")
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=1)
-    for axis, labels, font, wanted in (
+    for axis, labels, font, labeled in (
         (axes.yaxis, grid.row_labels, fonts[0], first_column),
         (axes.xaxis, grid.column_labels, fonts[1], first_row),
     ):
-        if wanted and not font and grids.are_positions(labels):
+        if labeled and not font and grids.are_positions(labels):
             step = math.ceil(len(labels) / _SMALL_POSITIONS)
             axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=6)
-        elif wanted and font:
+        elif labeled and font:
             texts = [fit(visible(label), _LONGEST_SMALL_LABEL) for label in labels]
             axis.set_ticks(range(len(labels)), texts, fontsize=font)
         else:

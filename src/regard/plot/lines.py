@@ -14,7 +14,7 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot.figure import finish_texts
-from regard.plot.pooling import PooledHeads, font_label, pool
+from regard.plot.pooling import font_label, pool
 from regard.plot.theme import SERIES, hex_color, series_color
 
 if TYPE_CHECKING:
@@ -77,22 +77,19 @@ def links_of(matrix: AttentionMatrix, *, threshold: float | None = None, title: 
         Link(head, query, key, float(pooled.max[head, query, key])) for head, query, key in np.argwhere(drawn).tolist()
     ]
     names = [name if name != "[]" else "" for name in pooled.names]
+    total, total_drawn = float(pooled.max[pooled.visible].sum()), float(pooled.max[drawn].sum())
+    share = f", {100 * total_drawn / total:.0f}% of the weight" if total > 0 else ""
+    note = (
+        f"{int(drawn.sum()):,} of {int(pooled.visible.sum()):,} visible pairs{share}; weights below {short(threshold)} "
+        "are left out. Thicker and darker: more weight"
+    )
     return Links(
         sorted(links, key=lambda link: link.weight),
         *pooled.labels(matrix),
         names,
         threshold,
         title,
-        _note(pooled, drawn, threshold),
-    )
-
-
-def _note(pooled: PooledHeads, drawn: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]", threshold: float) -> str:
-    total, share_drawn = float(pooled.max[pooled.visible].sum()), float(pooled.max[drawn].sum())
-    share = f", {100 * share_drawn / total:.0f}% of the weight" if total > 0 else ""
-    return (
-        f"{int(drawn.sum()):,} of {int(pooled.visible.sum()):,} visible pairs{share}; weights below {short(threshold)} "
-        "are left out. Thicker and darker: more weight"
+        note,
     )
 
 

@@ -67,7 +67,9 @@ def mask_grid(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0, ac
     for name, index, count in (("batch_row", batch_row, plane.batch), ("head", head, plane.heads)):
         if not 0 <= index < max(count, 1):
             raise ValueError(f"{name} must be one of 0 to {count - 1}, got {index}")
-    pool = _round_up(max(math.ceil(plane.keys / across), math.ceil(plane.queries / down), 1))
+    pool = max(math.ceil(plane.keys / across), math.ceil(plane.queries / down), 1)
+    step = 5 * 10 ** (len(str(pool)) - 2) if pool >= 10 else 1
+    pool = -(-pool // step) * step  # for round labels: 9 stays, 22 becomes 25, 21,740 becomes 25,000
     rows, columns = ([*range(0, length, pool), length] for length in (plane.queries, plane.keys))
     counts = count_cells(mask, plane, rows, columns)
     lane = counts[batch_row, head] if counts.numel() else counts.sum((0, 1))
@@ -104,25 +106,17 @@ def _many(count: int, one: str, more: str) -> str:
 
 
 def _visible(seen: int, pairs: int) -> str:
-    return f"{seen:,} of {_many(pairs, 'pair', 'pairs')} visible" + (f" ({_percent(seen, pairs)})" if pairs else "")
-
-
-def _percent(seen: int, pairs: int) -> str:
-    """Three digits; 0% and 100% only where they are exact."""
-    share = 100 * seen / pairs
-    text = f"{share:.3g}"
-    if text in ("0", "100") and 0 < seen < pairs:
-        return "less than 100%" if seen > pairs / 2 else "more than 0%"
-    return f"{text}%"
+    """The share has three digits; 0% and 100% only where they are exact."""
+    text = f"{seen:,} of {_many(pairs, 'pair', 'pairs')} visible"
+    if not pairs:
+        return text
+    percent = f"{100 * seen / pairs:.3g}%"
+    if percent in ("0%", "100%") and 0 < seen < pairs:
+        percent = "less than 100%" if seen > pairs / 2 else "more than 0%"
+    return f"{text} ({percent})"
 
 
 def _start(plane: Plane, batch_row: int) -> int:
     if plane.starts.numel() == 0:
         return 0
     return int(plane.starts[batch_row if plane.starts.numel() > 1 else 0])
-
-
-def _round_up(pool: int) -> int:
-    """The next number that makes round labels: 9 stays, 22 becomes 25, 21,740 becomes 25,000."""
-    step = 5 * 10 ** (len(str(pool)) - 2) if pool >= 10 else 1
-    return -(-pool // step) * step

@@ -12,13 +12,12 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
 from regard.plot.figure import finish_texts
-from regard.plot.heatmap_figure import HIDDEN, color_norm
+from regard.plot.heatmap_figure import HIDDEN
 from regard.plot.pooling import PooledHeads, pool
 from regard.plot.theme import colormap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
@@ -192,6 +191,7 @@ def bands_of(layers: int, heads: int) -> int:
 def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     """All maps; their colors on one scale for all ("shared") or on one for each ("own")."""
     from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     names, naming = layer_names(maps.layers)
@@ -212,7 +212,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     limits = grids.limits([pooled.by(maps.how)[pooled.visible].tolist() for pooled in shown])
-    norm = color_norm(limits)
+    norm = PowerNorm(limits.power, limits.low, limits.high)
     for layer in range(len(maps.layers)):
         _draw_layer(axes, maps, layer, places, norm if scale == "shared" else None)
     axes.set(xlim=(0, width), ylim=(height, 0))  # images change them
@@ -222,7 +222,13 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     for line, text in enumerate(note):
         axes.text(0.12, places.size[1] + 0.16 + 0.16 * line, text, va="center", fontsize=8, color="#333333")
     if scale == "shared":
-        _write_scale(figure, ScalarMappable(norm, colormap()), places, (width, height), limits)
+        high = min(places.rows * places.step, 2.6)
+        left, bottom = places.size[0] + 0.05, height - places.above - high
+        beside = figure.add_axes((left / width, bottom / height, 0.12 / width, high / height))
+        bar = figure.colorbar(ScalarMappable(norm, colormap()), cax=beside)
+        bar.outline.set_visible(False)
+        bar.set_label(limits.label, fontsize=7)
+        beside.tick_params(labelsize=7, length=2)
     finish_texts(figure)
     return figure
 
@@ -237,15 +243,13 @@ def layer_names(layers: Sequence[LayerMaps]) -> tuple[list[str], str]:
         return [str(layer.number) for layer in layers], f"; layers: {first}" + (
             f" to {last}" if len(layers) > 1 else ""
         )
-    return [f"{layer.number} {_tail(visible(layer.name))}" for layer in layers], ""
-
-
-def _tail(name: str) -> str:
-    """The end of a name, which tells it from others."""
-    return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
+    names = [visible(layer.name) for layer in layers]  # of a long one its end, which tells it from others
+    names = [name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :] for name in names]
+    return [f"{layer.number} {name}" for layer, name in zip(layers, names, strict=True)], ""
 
 
 def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm: "PowerNorm | None") -> None:
+    from matplotlib.colors import PowerNorm
     from matplotlib.patches import Rectangle
 
     layer = maps.layers[number]
@@ -257,11 +261,16 @@ def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm
         text = fit(visible(text), int(across / 0.05))
         axes.text(x + 0.06, y + places.side / 2, text, va="center", fontsize=6.5, color="#666666")
         return
-    for head, (values, wide, high) in zip(layer.heads, _tiles(layer, maps.how, places.side), strict=True):
+    # as the text is long, but no side thinner than a fourth
+    longest = max(layer.pooled.sizes)
+    high, wide = (places.side * max(size / longest, 0.25) for size in layer.pooled.sizes)
+    for head, values in zip(layer.heads, values_of(layer, maps.how), strict=True):
         x, y = places.corner(number, maps.heads.index(head))
         x, y = x + (places.side - wide) / 2, y + (places.side - high) / 2
         axes.add_patch(Rectangle((x, y), wide, high, facecolor=HIDDEN, linewidth=0))
-        own = norm or color_norm(grids.limits([values[~np.isnan(values)].tolist()]))
+        if norm is None:
+            limits = grids.limits([values[~np.isnan(values)].tolist()])
+        own = norm or PowerNorm(limits.power, limits.low, limits.high)
         axes.imshow(
             np.ma.masked_invalid(values),
             cmap=colormap(),
@@ -272,15 +281,6 @@ def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm
             origin="upper",
             zorder=2,  # images lie below patches otherwise
         )
-
-
-def _tiles(layer: LayerMaps, how: str, side: float) -> Iterator[tuple["np.ndarray[Any, Any]", float, float]]:
-    """Each map with its width and height: as the text is long, but no side thinner than a fourth."""
-    assert layer.pooled is not None
-    queries, keys = layer.pooled.sizes
-    longest = max(queries, keys)
-    for values in values_of(layer, how):
-        yield values, side * max(keys / longest, 0.25), side * max(queries / longest, 0.25)
 
 
 def _write_edges(axes: "Axes", places: _Places, names: Sequence[str], maps: Overview) -> None:
@@ -302,15 +302,3 @@ def _write_edges(axes: "Axes", places: _Places, names: Sequence[str], maps: Over
     for layer, name in enumerate(names):
         x, y = places.corner(layer, 0)
         axes.text(x - 0.08, y + places.side / 2, name, ha="right", va="center", fontsize=font)
-
-
-def _write_scale(
-    figure: "Figure", colors: "ScalarMappable", places: _Places, size: tuple[float, float], limits: grids.Limits
-) -> None:
-    high = min(places.rows * places.step, 2.6)
-    left, bottom = places.size[0] + 0.05, size[1] - places.above - high
-    axes = figure.add_axes((left / size[0], bottom / size[1], 0.12 / size[0], high / size[1]))
-    scale = figure.colorbar(colors, cax=axes)
-    scale.outline.set_visible(False)
-    scale.set_label(grids.scale_label(limits), fontsize=7)
-    axes.tick_params(labelsize=7, length=2)

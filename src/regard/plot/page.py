@@ -109,6 +109,7 @@ def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...
     if pooled is None:
         return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
     rows, columns = pooled.starts
+    cells = [np.where(pooled.visible, pooled.by(how), -np.inf) for how in hows]
     return {
         "name": token_label(layer.name) if layer.name else "",
         "heads": list(layer.heads),
@@ -118,14 +119,9 @@ def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...
         "columns": [*columns, pooled.sizes[1]],
         "queries": None if layer.query_tokens is None else texts.index(tuple(layer.query_tokens)),
         "keys": None if layer.key_tokens is None else texts.index(tuple(layer.key_tokens)),
-        "cells": [_cells(pooled, how) for how in hows],
+        "cells": [base64.b64encode(array.astype("<f4").tobytes()).decode("ascii") for array in cells],
         "notes": [pooled.note(how) for how in hows],
     }
-
-
-def _cells(pooled: PooledHeads, how: str) -> str:
-    cells = np.where(pooled.visible, pooled.by(how), -np.inf).astype("<f4")
-    return base64.b64encode(cells.tobytes()).decode("ascii")
 
 
 def capture_page(capture: Layers, *, how: str = "max", title: str = "", batch: int = 0, cells: int = CELLS) -> str:

@@ -15,7 +15,7 @@ from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, 
 from regard.inspection.text import visible
 from regard.plot import grids
 from regard.plot.figure import constrained, finish_texts
-from regard.plot.heatmap_figure import HIDDEN, as_array
+from regard.plot.heatmap_figure import HIDDEN
 from regard.plot.theme import colormap, hex_color, series_color
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def values_of(table: Table, statistic: str) -> list[tuple[int, int, float]]:
     for row in table.rows:
         value = _number(row[place])
         if math.isfinite(value):
-            by_head.setdefault((_whole(row[layer]), _whole(row[head])), []).append(value)
+            by_head.setdefault((int(_number(row[layer])), int(_number(row[head]))), []).append(value)
     return [(*at, fmean(values)) for at, values in sorted(by_head.items())]
 
 
@@ -94,7 +94,7 @@ def statistic_maps(table: Table, title: str = "") -> Panel:
     """Every statistic as a Grid: rows are layers, columns heads, None where there is no such head or number."""
     _check(table)
     layers, heads = (
-        sorted({_whole(row[list(table.columns).index(name)]) for row in table.rows}) for name in ("layer", "head")
+        sorted({int(_number(row[list(table.columns).index(name)])) for row in table.rows}) for name in ("layer", "head")
     )
     statistics = []
     for statistic in statistics_of(table):
@@ -118,10 +118,6 @@ def _number(cell: Cell) -> float:
     if isinstance(cell, Estimate):
         return cell.mean
     return float(cell) if isinstance(cell, int | float) else math.nan
-
-
-def _whole(cell: Cell) -> int:
-    return int(_number(cell))
 
 
 def draw_profiles(profiles: Sequence[Profile], title: str = "") -> "Figure":
@@ -167,7 +163,7 @@ def draw_maps(panel: Panel) -> "Figure":
             axes.set_axis_off()
             continue
         grid = maps[number]
-        values = as_array(grid.values)
+        values = np.array(grid.values, dtype=float)
         blank = blank or bool(np.isnan(values).any())
         limits = grids.limits(grid.values)
         shown = np.ma.masked_invalid(values)

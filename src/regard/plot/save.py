@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from regard.inspection.files import form_of, replace
 from regard.inspection.number import nonfinite
-from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
+from regard.inspection.records import Estimate, Grid, Picture, Table
 from regard.inspection.table import checked_rows
 from regard.inspection.table import text_table as table
 from regard.plot import grids
@@ -101,10 +101,10 @@ def _table_lines(table: Table) -> Iterator[list[object]]:
         for name in ([column, f"{column} low", f"{column} high"] if wide else [column])
     ]
     for row in rows:
-        yield [part for cell, wide in zip(row, estimated, strict=True) for part in _csv_cells(cell, wide)]
-
-
-def _csv_cells(cell: Cell, wide: bool) -> list[Cell]:
-    if isinstance(cell, Estimate):
-        return [cell.mean, cell.low, cell.high]
-    return [cell, "", ""] if wide else [cell]
+        line: list[object] = []
+        for cell, wide in zip(row, estimated, strict=True):
+            if isinstance(cell, Estimate):
+                line += [cell.mean, cell.low, cell.high]
+            else:
+                line += [cell, "", ""] if wide else [cell]
+        yield line

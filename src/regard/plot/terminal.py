@@ -94,13 +94,13 @@ def _line(line: Line, depth: Depth) -> str:
     parts: list[str] = []
     for (ink, paper), spans in groupby(line, key=lambda span: (span.ink, span.paper)):
         text = "".join(span.text for span in spans)
-        codes = ";".join(_code(ground, color, depth) for ground, color in ((38, ink), (48, paper)) if color is not None)
+        codes = ";".join(
+            f"{ground};5;{nearest_256(color)}" if depth is Depth.PALETTE else f"{ground};2;{';'.join(map(str, color))}"
+            for ground, color in ((38, ink), (48, paper))
+            if color is not None
+        )
         parts.append(f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text)
     return "".join(parts)
-
-
-def _code(ground: int, color: RGB, depth: Depth) -> str:
-    return f"{ground};5;{nearest_256(color)}" if depth is Depth.PALETTE else f"{ground};2;{';'.join(map(str, color))}"
 
 
 def legend(names: Sequence[str], signs: Sequence[str], width: int, depth: Depth) -> list[Line]:

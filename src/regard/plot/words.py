@@ -46,24 +46,22 @@ def words_of(tokens: Sequence[str]) -> Words:
     if mark is None or (mark == " " and any(map(_continues, tokens))):
         return _grouped(tokens, lambda n: not _continues(tokens[n]), lambda text: text.removeprefix(_GOES_ON))
     if mark == "Ġ":
-        return _grouped(_decoded(tokens), lambda n: _is_new(tokens, n, mark), str)
+        decoded = [token if (data := _bytes(token)) is None else data for token in tokens]
+        return _grouped(decoded, lambda n: _is_new(tokens, n, mark), str)
     return _grouped(tokens, lambda n: _is_new(tokens, n, mark), lambda text: text.replace(mark, " "))
 
 
 def _grouped(tokens: Sequence[Any], is_new: Callable[[int], bool], plain: Callable[[str], str]) -> Words:
     starts = [n for n in range(len(tokens)) if n == 0 or is_new(n)]
     parts = [tokens[start:stop] for start, stop in pairwise([*starts, len(tokens)])]
-    return Words(tuple(starts), tuple(_trimmed(_text(part, plain)) for part in parts))
-
-
-def _text(part: Sequence[Any], plain: Callable[[str], str]) -> str:
-    if any(isinstance(token, bytes) for token in part):
-        return b"".join(t if isinstance(t, bytes) else t.encode() for t in part).decode("utf-8", "replace")
-    return "".join(map(plain, part))
-
-
-def _trimmed(text: str) -> str:
-    return text.strip(" ") or text
+    texts = []
+    for part in parts:
+        if any(isinstance(token, bytes) for token in part):
+            text = b"".join(t if isinstance(t, bytes) else t.encode() for t in part).decode("utf-8", "replace")
+        else:
+            text = "".join(map(plain, part))
+        texts.append(text.strip(" ") or text)
+    return Words(tuple(starts), tuple(texts))
 
 
 def _continues(token: str) -> bool:
@@ -98,14 +96,10 @@ def _kind(character: str) -> str:
     return "unspaced" if unicodedata.name(character, "").startswith(unspaced) else "letter"
 
 
-def _byte_letters() -> dict[str, int]:
-    """The letter that byte-level vocabularies write for each byte: itself if it prints, else one from 256 on."""
-    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + n): byte for n, byte in enumerate(others)}
-
-
-_LETTERS = _byte_letters()
+# the letter that byte-level vocabularies write for each byte: itself if it prints, else one from 256 on
+_PRINTING = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTING]
+_LETTERS = {chr(byte): byte for byte in _PRINTING} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
 
 
 def _bytes(token: str) -> bytes | None:
@@ -113,10 +107,6 @@ def _bytes(token: str) -> bytes | None:
     if _SPECIAL.fullmatch(token) or any(letter not in _LETTERS for letter in token):
         return None
     return bytes(_LETTERS[letter] for letter in token)
-
-
-def _decoded(tokens: Sequence[str]) -> list[bytes | str]:
-    return [token if (data := _bytes(token)) is None else data for token in tokens]
 
 
 def words(matrix: AttentionMatrix) -> AttentionMatrix:
@@ -129,7 +119,10 @@ def words(matrix: AttentionMatrix) -> AttentionMatrix:
         raise ValueError("words are made of tokens, and this matrix has none: pass query_tokens and key_tokens")
     down, right = (None if each is None else words_of(each) for each in tokens)
     lead, (queries, keys) = matrix.shape[:-2], matrix.shape[-2:]
-    rows, columns = _edges(down, queries), _edges(right, keys)
+    rows, columns = (
+        list(range(count + 1)) if words is None else words.edges(count)
+        for words, count in ((down, queries), (right, keys))
+    )
     count = int(np.prod(lead)) * (len(rows) - 1) * (len(columns) - 1)
     if count > LIMIT:
         raise ValueError(f"this would build {count:,} weights between words, more than {LIMIT:,}; choose a head")
@@ -144,10 +137,6 @@ def words(matrix: AttentionMatrix) -> AttentionMatrix:
     return AttentionMatrix.from_weights(
         weights, down.texts if down is not None else None, right.texts if right is not None else None
     )
-
-
-def _edges(words: Words | None, count: int) -> list[int]:
-    return list(range(count + 1)) if words is None else words.edges(count)
 
 
 def merged(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
