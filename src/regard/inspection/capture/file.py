@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.inspection.capture.labels import TokenLabels
-from regard.inspection.capture.layer import KINDS, CapturedLayer, PatchGrid, RefusedLayer
+from regard.inspection.capture.layer import KINDS, CapturedLayer, PatchGrid, RefusedLayer, TokenLabels
 from regard.inspection.hooks.missed import Missed
 from regard.inspection.load import load, save
 from regard.inspection.matrix import AttentionMatrix

@@ -6,8 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from regard.inspection.capture import file
-from regard.inspection.capture.labels import TokenLabels, Tokens
-from regard.inspection.capture.layer import CapturedLayer, PatchGrid, RefusedLayer
+from regard.inspection.capture.layer import CapturedLayer, PatchGrid, RefusedLayer, TokenLabels, Tokens
 from regard.inspection.hooks.missed import Missed, listed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Table

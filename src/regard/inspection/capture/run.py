@@ -14,8 +14,14 @@ from torch import Tensor, nn
 
 from regard import checks
 from regard.inspection.capture import file
-from regard.inspection.capture.labels import TokenLabels, Tokens
-from regard.inspection.capture.layer import CapturedLayer, RefusedLayer, patch_embeddings, patch_grid
+from regard.inspection.capture.layer import (
+    CapturedLayer,
+    RefusedLayer,
+    TokenLabels,
+    Tokens,
+    patch_embeddings,
+    patch_grid,
+)
 from regard.inspection.capture.result import Capture
 from regard.inspection.capture.spill import AppendedTensor, SpillFile
 from regard.inspection.capture.steps import LayerSteps, chosen, grouped, without_empty_slots
@@ -212,7 +218,8 @@ class CaptureSession:
                 check_weights(call)
                 self._store(module, grouped(call))
         except (TypeError, ValueError) as error:
-            self._add(module.path, RefusedLayer(self._name(module.path), str(error)))
+            self._latest[module.path] = RefusedLayer(self._new_name(module.path), str(error))
+            self._steps.append(self._latest[module.path])
         self._spill.spill_above_budget(self._tensors)
 
     def _store(self, module: RunningModule, call: AttentionCall) -> None:
@@ -235,16 +242,13 @@ class CaptureSession:
             latest.append(self._copies.copy(new), keys, order)
         else:
             stored = selected._replace(call=without_empty_slots(selected.call, 0))
-            layer = LayerSteps(self._name(module.path), stored._replace(call=self._copies.copy(stored.call)))
-            self._add(module.path, layer)
+            layer = LayerSteps(self._new_name(module.path), stored._replace(call=self._copies.copy(stored.call)))
+            self._latest[module.path] = layer
+            self._steps.append(layer)
         if self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype:
             error = rounding_error(chosen(call, stored.heads).call, stored.call, stored.shown)
             layer.rounded = max(layer.rounded or 0.0, error)
 
-    def _name(self, path: str) -> str:
-        return path if not self._counts[path] else f"{path}#{self._counts[path] + 1}"
-
-    def _add(self, path: str, layer: LayerSteps | RefusedLayer) -> None:
+    def _new_name(self, path: str) -> str:
         self._counts[path] += 1
-        self._latest[path] = layer
-        self._steps.append(layer)
+        return path if self._counts[path] == 1 else f"{path}#{self._counts[path]}"

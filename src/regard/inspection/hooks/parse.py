@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,63 +46,58 @@ def multi_head(*args: Any, **kwargs: Any) -> AttentionCall:
     return AttentionCall(query, key, spec, "nn.MultiheadAttention", value=value, dropout=rate)
 
 
-def native(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    width: int,
-    heads: int,
-    weight: Tensor,
-    bias: Tensor,
-    out_weight: Tensor,
-    out_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average: bool = True,
-    mask_type: int | None = None,
-) -> AttentionCall:
-    """_native_multi_head_attention, the fast path of nn.MultiheadAttention. A bool mask is True where hidden."""
-    present = None
-    if query.is_nested:
-        lengths = [len(row) for row in query.unbind()]
-        present = torch.arange(max(lengths), device="cpu") < torch.tensor(
-            lengths, device="cpu", dtype=torch.int64
-        ).view(-1, 1)
-        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
-    parts = zip((query, key, value), weight.split(width), bias.split(width), strict=True)
-    q, k, v = (linear(*part).unflatten(-1, (heads, -1)).transpose(-3, -2) for part in parts)
+class FastPath(NamedTuple):
+    """Arguments of _native_multi_head_attention, the fast path of nn.MultiheadAttention. A bool mask is True where
+    hidden; it hides keys if `mask_type` is 1, else pairs."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    width: int
+    heads: int
+    weight: Tensor
+    bias: Tensor
+    out_weight: Tensor
+    out_bias: Tensor
+    mask: Tensor | None = None
+    need_weights: bool = True
+    average: bool = True
+    mask_type: int | None = None
+
+    def padded(self) -> tuple["FastPath", Tensor | None]:
+        """With padded tensors in place of nested ones, and the lengths of their rows, (batch, 1); None for others."""
+        if not self.query.is_nested:
+            return self, None
+        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (self.query, self.key, self.value))
+        lengths = torch.tensor([len(row) for row in self.query.unbind()], device=query.device, dtype=torch.int64)
+        return self._replace(query=query, key=key, value=value), lengths.view(-1, 1)
+
+
+def native(*args: Any, **kwargs: Any) -> AttentionCall:
+    """The fast path of nn.MultiheadAttention."""
+    given, lengths = FastPath(*args, **kwargs).padded()
+    inputs, mask = (given.query, given.key, given.value), given.mask
+    parts = zip(inputs, given.weight.split(given.width), given.bias.split(given.width), strict=True)
+    q, k, v = (linear(*part).unflatten(-1, (given.heads, -1)).transpose(-3, -2) for part in parts)
     spec: Spec = {"score": ScaledDot(), "query_start": 0}
-    if present is not None:  # a row past its end sees nothing and is not seen
-        ids = present.long().to(q.device)
+    if lengths is not None:  # a row past its end sees nothing and is not seen
+        ids = (torch.arange(given.query.shape[1], device=q.device) < lengths).long()
         spec["mask"] = Documents(ids, query_ids=torch.where(ids == 1, 1, 2))
     elif mask is not None:
-        shown = mask.view(len(mask), 1, 1, -1) if mask_type == 1 else mask
+        table = mask.view(len(mask), 1, 1, -1) if given.mask_type == 1 else mask
         if mask.dtype == torch.bool:
-            spec["mask"] = Dense(_unexpanded(~shown))
+            spec["mask"] = Dense(_unexpanded(~table))
         else:
-            spec["bias"] = _unexpanded(shown)
+            spec["bias"] = _unexpanded(table)
     return AttentionCall(q, k, spec, "nn.MultiheadAttention, fast path", value=v)
 
 
-def encoder_layer(
-    source: Tensor,
-    width: int,
-    heads: int,
-    weight: Tensor,
-    bias: Tensor,
-    out_weight: Tensor,
-    out_bias: Tensor,
-    gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight: Tensor,
-    norm_bias: Tensor,
-    *rest: Any,
-) -> AttentionCall:
+def encoder_layer(source: Tensor, width: int, heads: int, *args: Any) -> AttentionCall:
     """_transformer_encoder_layer_fwd, the fast path of nn.TransformerEncoderLayer."""
-    mask, mask_type = (*rest[6:], None, None)[:2]
+    attention, (_, norm_first, eps, norm_weight, norm_bias) = args[:4], args[4:9]
+    mask, mask_type = (*args[15:], None, None)[:2]
     x = layer_norm(source, (width,), norm_weight, norm_bias, eps) if norm_first else source
-    call = native(x, x, x, width, heads, weight, bias, out_weight, out_bias, mask, mask_type=mask_type)
+    call = native(x, x, x, width, heads, *attention, mask, mask_type=mask_type)
     return replace(call, mechanism="nn.TransformerEncoderLayer, fast path")
 
 

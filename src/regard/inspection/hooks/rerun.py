@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
 
 from regard.engine.sdpa_override.multihead import MultiHeadArguments
+from regard.inspection.hooks.parse import FastPath
 
 
 class Edit(Protocol):
@@ -75,8 +76,30 @@ def multi_head(function: Function, args: Any, kwargs: Any, edit: Edit) -> tuple[
 
 
 def native(function: Function, args: Any, kwargs: Any, edit: Edit) -> tuple[Tensor, Tensor | None]:
-    """nn.MultiheadAttention without its fast path."""
-    return _fast(edit, *args, **kwargs)
+    """nn.MultiheadAttention without its fast path: multi_head_attention_forward, which takes (length, batch, width)."""
+    given, lengths = FastPath(*args, **kwargs).padded()
+    padding = given.mask if given.mask_type == 1 else None
+    if lengths is not None:
+        padding = torch.arange(given.query.shape[1], device=lengths.device) >= lengths
+    pairs = None if given.mask is None or given.mask_type == 1 else given.mask
+    same = given.query is given.key and given.key is given.value
+    query = given.query.transpose(0, 1)
+    key, value = (query, query) if same else (given.key.transpose(0, 1), given.value.transpose(0, 1))
+    parameters = (given.weight, given.bias, None, None, False, 0.0, given.out_weight, given.out_bias)
+    options = {
+        "training": False,
+        "key_padding_mask": padding,
+        "need_weights": given.need_weights,
+        "attn_mask": pairs if pairs is None or pairs.ndim < 4 else pairs.flatten(0, 1),
+        "average_attn_weights": given.average,
+    }
+    inputs = (query, key, value, given.width, given.heads, *parameters)
+    out, weights = multi_head(multi_head_attention_forward, inputs, options, edit)
+    out = out.transpose(0, 1)
+    if lengths is not None:
+        rows = zip(out, lengths.flatten().tolist(), strict=True)
+        out = torch.nested.as_nested_tensor([row[:length] for row, length in rows])
+    return out, weights
 
 
 def encoder_layer(function: Function, args: Any, kwargs: Any, edit: Edit) -> Tensor:
@@ -86,7 +109,7 @@ def encoder_layer(function: Function, args: Any, kwargs: Any, edit: Edit) -> Ten
 
     def attended(x: Tensor) -> Tensor:
         given = (x, x, x, width, heads, *attention, masks[0], False, True, masks[1])
-        return _fast(edit, *given)[0]
+        return native(function, given, {}, edit)[0]
 
     def fed(x: Tensor) -> Tensor:
         inner = linear(x, feed[0], feed[1])
@@ -101,43 +124,6 @@ def encoder_layer(function: Function, args: Any, kwargs: Any, edit: Edit) -> Ten
         return x + fed(normed(x, 1))
     x = normed(source + attended(source), 0)
     return normed(x + fed(x), 1)
-
-
-def _fast(
-    edit: Edit,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    width: int,
-    heads: int,
-    weight: Tensor,
-    bias: Tensor,
-    out_weight: Tensor,
-    out_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average: bool = True,
-    mask_type: int | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """_native_multi_head_attention by multi_head_attention_forward, which takes (length, batch, width)."""
-    lengths = [len(row) for row in query.unbind()] if query.is_nested else None
-    padding = mask if mask_type == 1 else None
-    if lengths is not None:
-        query, key, value = (tensor.to_padded_tensor(0.0) for tensor in (query, key, value))
-        places = torch.arange(query.shape[1], device=query.device)
-        padding = places >= torch.tensor(lengths, device=query.device, dtype=torch.int64).view(-1, 1)
-    pairs = None if mask is None or mask_type == 1 else mask if mask.ndim < 4 else mask.flatten(0, 1)
-    same = query is key and key is value
-    query = query.transpose(0, 1)
-    key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
-    inputs, parameters = (query, key, value), (weight, bias, None, None, False, 0.0, out_weight, out_bias)
-    rest = {"training": False, "key_padding_mask": padding, "need_weights": need_weights, "attn_mask": pairs}
-    given = (*inputs, width, heads, *parameters)
-    out, weights = multi_head(multi_head_attention_forward, given, {**rest, "average_attn_weights": average}, edit)
-    out = out.transpose(0, 1)
-    if lengths is not None:
-        out = torch.nested.as_nested_tensor([row[:length] for row, length in zip(out, lengths, strict=True)])
-    return out, weights
 
 
 def _with(function: Function, **names: Any) -> Function:
