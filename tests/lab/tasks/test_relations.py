@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.lab.tasks.relations import NOWHERE, ItemTexts, Relater, Relating, draw_texts, places, right, wanted
+from regard.lab.tasks.relations import NOWHERE, ItemTexts, Relater, Relating, draw_texts, places, right, right_answers
 
 
 def _texts() -> ItemTexts:
@@ -32,9 +32,9 @@ def test_places_of_each_relation() -> None:
 
 def test_answers_are_payloads_and_sums_of_payloads() -> None:
     texts = _texts()
-    assert wanted(texts, "next", 8).tolist() == [[7, 4, 6, 5]]
-    assert wanted(texts, "previous", 8).tolist() == [[NOWHERE, 5, 6, 7]]
-    assert wanted(texts, "previous+next", 8).tolist() == [[NOWHERE, (5 + 4) % 8, (6 + 6) % 8, (7 + 5) % 8]]
+    assert right_answers(texts, "next", 8).tolist() == [[7, 4, 6, 5]]
+    assert right_answers(texts, "previous", 8).tolist() == [[NOWHERE, 5, 6, 7]]
+    assert right_answers(texts, "previous+next", 8).tolist() == [[NOWHERE, (5 + 4) % 8, (6 + 6) % 8, (7 + 5) % 8]]
 
 
 PLAIN = Relating(

@@ -1,6 +1,5 @@
 """Relations: items with a type and a payload, each wanting the payload of another; an attention layer fetches it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -39,51 +38,22 @@ def draw_texts(rows: int, types: int, copies: int, payloads: int, generator: tor
     return ItemTexts(order % types, torch.randint(payloads, (rows, length), generator=generator))
 
 
-def _previous(texts: ItemTexts) -> Tensor:
-    return torch.arange(-1, texts.types.shape[1] - 1).expand_as(texts.types)
-
-
-def _first(texts: ItemTexts) -> Tensor:
-    places = torch.zeros_like(texts.types)
-    places[:, 0] = -1
-    return places
-
-
-def _holding(wanted: Tensor, types: Tensor) -> Tensor:
-    """The place of another item of the wanted type, −1 where there is not exactly one."""
-    same = wanted.unsqueeze(-1) == types.unsqueeze(-2)
-    same &= ~torch.eye(types.shape[1], dtype=torch.bool)
+def places(texts: ItemTexts, relation: str) -> Tensor:
+    """The place of the item that a relation leads to, (row, place); −1 where there is none, or more than one."""
+    types = texts.types
+    if relation == "previous":
+        return torch.arange(-1, types.shape[1] - 1).expand_as(types)
+    if relation == "first":
+        first = torch.zeros_like(types)
+        first[:, 0] = -1
+        return first
+    # the other relations lead to the one other item of a type
+    targets = {"twin": types, "next": (types + 1) % (int(types.max()) + 1), "partner": types ^ 1}[relation]
+    same = (targets.unsqueeze(-1) == types.unsqueeze(-2)) & ~torch.eye(types.shape[1], dtype=torch.bool)
     return torch.where(same.sum(-1) == 1, same.int().argmax(-1), -1)
 
 
-def _twin(texts: ItemTexts) -> Tensor:
-    return _holding(texts.types, texts.types)
-
-
-def _next(texts: ItemTexts) -> Tensor:
-    return _holding((texts.types + 1) % (int(texts.types.max()) + 1), texts.types)
-
-
-def _partner(texts: ItemTexts) -> Tensor:
-    return _holding(texts.types ^ 1, texts.types)
-
-
-#: where an item finds what it wants, (row, place), −1 where nothing is wanted
-RELATIONS: dict[str, Callable[[ItemTexts], Tensor]] = {
-    "previous": _previous,
-    "first": _first,
-    "twin": _twin,
-    "next": _next,
-    "partner": _partner,
-}
-
-
-def places(texts: ItemTexts, relation: str) -> Tensor:
-    """Where each item finds what it wants, (row, place); −1 where nothing is wanted."""
-    return RELATIONS[relation](texts)
-
-
-def wanted(texts: ItemTexts, question: str, payloads: int) -> Tensor:
+def right_answers(texts: ItemTexts, question: str, payloads: int) -> Tensor:
     """The right answers, (row, place): the payload of a relation, or of `this+that` the sum modulo `payloads`."""
     sources = [places(texts, relation) for relation in question.split("+")]
     total = sum(texts.payloads.gather(1, each.clamp(min=0)) for each in sources)
@@ -92,42 +62,31 @@ def wanted(texts: ItemTexts, question: str, payloads: int) -> Tensor:
 
 
 class Relater(torch_nn.Module):
-    """Embeddings of type, payload and, if `length` is given, place; x + attention(norm(x)); an answer to each question.
+    """Embeddings of type, payload and, if `placed`, place; x + attention(norm(x)); an answer to each question.
 
     `shared` gives queries and keys one projection. Without `joined` there is no W_O: heads stand side by side. What
     reads the sum is a linear map of it ("linear"), of the positive part of every single number ("each"), or of a hidden
     layer that mixes all numbers first ("mixed").
     """
 
-    def __init__(
-        self,
-        *,
-        types: int,
-        payloads: int,
-        length: int,
-        width: int,
-        heads: int,
-        questions: int,
-        shared: bool,
-        joined: bool,
-        reading: str,
-    ) -> None:
+    def __init__(self, task: "Relating") -> None:
         super().__init__()
-        self.types, self.payloads = nn.Embedding(types, width), nn.Embedding(payloads, width)
-        self.places = nn.Embedding(length, width) if length else None
+        width, questions = task.width, len(task.questions)
+        self.types, self.payloads = nn.Embedding(task.types, width), nn.Embedding(task.payloads, width)
+        self.places = nn.Embedding(task.types * task.copies, width) if task.placed else None
         self.norm = torch_nn.LayerNorm(width)
-        self.attention = nn.MultiHeadAttention(width, heads, projection_bias=False)
-        if shared:
+        self.attention = nn.MultiHeadAttention(width, task.heads, projection_bias=False)
+        if task.shared:
             self.attention.k_proj = self.attention.q_proj
-        if not joined:
+        if not task.joined:
             self.attention.out_proj = torch_nn.Identity()  # type: ignore[assignment]
         middle: dict[str, list[torch_nn.Module]] = {
             "linear": [],
             "each": [torch_nn.ReLU()],
             "mixed": [torch_nn.Linear(width, width), torch_nn.ReLU()],
         }
-        self.reading = torch_nn.Sequential(*middle[reading], torch_nn.Linear(width, questions * payloads))
-        self.shape = (questions, payloads)
+        self.reading = torch_nn.Sequential(*middle[task.reading], torch_nn.Linear(width, questions * task.payloads))
+        self.shape = (questions, task.payloads)
 
     def forward(self, types: Tensor, payloads: Tensor) -> Tensor:
         """(row, place) twice, to logits (row, place, question, payload)."""
@@ -169,17 +128,7 @@ class Relating(Task):
 
     def model(self) -> torch_nn.Module:
         """One layer of attention."""
-        return Relater(
-            types=self.types,
-            payloads=self.payloads,
-            length=self.types * self.copies if self.placed else 0,
-            width=self.width,
-            heads=self.heads,
-            questions=len(self.questions),
-            shared=self.shared,
-            joined=self.joined,
-            reading=self.reading,
-        )
+        return Relater(self)
 
     def texts(self, rows: int, generator: torch.Generator) -> ItemTexts:
         """New texts."""
@@ -187,7 +136,7 @@ class Relating(Task):
 
     def answers(self, texts: ItemTexts) -> Tensor:
         """What is right, (row, place, question)."""
-        return torch.stack([wanted(texts, question, self.payloads) for question in self.questions], -1)
+        return torch.stack([right_answers(texts, question, self.payloads) for question in self.questions], -1)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
         """Cross-entropy on new texts."""
