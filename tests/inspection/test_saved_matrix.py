@@ -167,7 +167,7 @@ def test_functions_that_cannot_be_written_out(tmp_path: Path, monkeypatch: pytes
     changed = regard.matrix(q, q, score=scores.Modified(scores.Dot(), lambda s, b, h, i, j: s * 2))
     with pytest.raises(ValueError, match="changed by a function, which a file cannot hold; save its numbers"):
         changed.save(tmp_path / "a.safetensors")
-    monkeypatch.setattr("regard.inspection.saved_matrix.MOST", 50)
+    monkeypatch.setattr("regard.inspection.load.MOST", 50)
     large = regard.matrix(q, q, mask=masks.Where(lambda b, h, i, j: h + i > j))
     with pytest.raises(ValueError, match="made by a function cannot be in a file: written out it has 72 entries"):
         large.save(tmp_path / "a.safetensors")

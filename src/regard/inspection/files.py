@@ -81,32 +81,32 @@ def sweep(folder: Path) -> None:
 
 def _remove_stale(part: Path) -> None:
     assert sys.platform != "win32"
-    held = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if time.time() - os.fstat(held).st_mtime > STALE:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(descriptor).st_mtime > STALE:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part.unlink()
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 @contextmanager
 def _part(folder: Path) -> Iterator[Path]:
     """A new file that is locked while this process lives, and removed after the block unless it was renamed."""
     part = folder / f".regard-{secrets.token_hex(8)}.part"
-    held = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         if sys.platform == "win32":  # it renames no open file
-            os.close(held)
-            held = -1
+            os.close(descriptor)
+            descriptor = -1
         else:
             with suppress(OSError):  # a file system without locks: `sweep` gets none either
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield part
     finally:
         part.unlink(missing_ok=True)
-        if held >= 0:
-            os.close(held)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

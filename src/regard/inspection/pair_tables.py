@@ -11,26 +11,26 @@ from regard.spec.plane import Pairs
 PAIRS = 1 << 22  # pairs computed at once
 
 
-def visible(asked: Request, most: int | None = None) -> Tensor:
+def visible(request: Request, most: int | None = None) -> Tensor:
     """(batch or 1, head or 1, query, key) of bools, True where a pair is visible."""
-    return _table(asked, asked.mask.visible, most)
+    return _table(request, request.mask.visible, most)
 
 
-def added(asked: Request, most: int | None = None) -> Tensor:
+def added(request: Request, most: int | None = None) -> Tensor:
     """(batch or 1, head or 1, query, key) of what is added to the scores."""
 
     def values(pairs: Pairs) -> Tensor:
-        total = torch.zeros((1, 1), dtype=asked.dtype, device=asked.query.device)
-        for term in () if asked.bias is None else asked.bias.terms():
+        total = torch.zeros((1, 1), dtype=request.dtype, device=request.query.device)
+        for term in () if request.bias is None else request.bias.terms():
             total = total + term.values(pairs)
         return total
 
-    return _table(asked, values, most)
+    return _table(request, values, most)
 
 
-def _table(asked: Request, entries_of: Callable[[Pairs], Tensor], most: int | None) -> Tensor:
+def _table(request: Request, entries_of: Callable[[Pairs], Tensor], most: int | None) -> Tensor:
     """By blocks of rows; refused if there are more than `most` entries."""
-    plane = asked.plane
+    plane = request.plane
     height = max(1, PAIRS // max(1, plane.keys))
     blocks: list[Tensor] = []
     for first in range(0, max(1, plane.queries), height):

@@ -67,8 +67,8 @@ class Table:
 
     def where(self, **cells: Cell) -> Self:
         """The rows that have these cells."""
-        wanted = {self._index(column): cell for column, cell in cells.items()}
-        return replace(self, rows=[row for row in self.rows if all(row[at] == cell for at, cell in wanted.items())])
+        by_index = {self._index(column): cell for column, cell in cells.items()}
+        return replace(self, rows=[row for row in self.rows if all(row[at] == cell for at, cell in by_index.items())])
 
     def head(self, count: int) -> Self:
         """The first rows."""

@@ -28,7 +28,7 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-ALIGNED = 64  # bytes; no number has more, and vectors like to begin here
+ALIGNED = 64  # bytes; a multiple of every element's size, and a cache line
 PIECE = 1 << 24  # bytes handed to the file at once
 LONGEST = 100_000_000  # bytes of a header that safetensors reads
 CHECKSUMS = "checksums"  # the text with the CRC-32 of each tensor, and under "" of the header
@@ -120,8 +120,8 @@ def write(path: Path, texts: dict[str, str], tensors: dict[str, Tensor]) -> None
 
 def _head(texts: dict[str, str], header: dict[str, Any], sums: dict[str, str]) -> bytes:
     """The length of the header and the header; its size does not depend on the checksums."""
-    told = json.dumps({"": _described(texts, header, sums), **sums}, separators=(",", ":"))
-    text = json.dumps({"__metadata__": {**texts, CHECKSUMS: told}, **header}, separators=(",", ":")).encode()
+    checksums = json.dumps({"": _described(texts, header, sums), **sums}, separators=(",", ":"))
+    text = json.dumps({"__metadata__": {**texts, CHECKSUMS: checksums}, **header}, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNED)
     return struct.pack("<Q", len(text)) + text
 
@@ -133,22 +133,22 @@ def _described(texts: dict[str, str], header: dict[str, Any], sums: dict[str, st
 
 def put(file: BinaryIO, tensor: Tensor) -> str:
     """Write the bytes of a tensor, one piece after the other; their checksum."""
-    found = 0
+    checksum = 0
     for part in _pieces(tensor.detach()):
         flat = part.cpu().contiguous().reshape(-1).view(torch.uint8)
         for first in range(0, len(flat), PIECE):
             piece = flat[first : first + PIECE].numpy().data
-            found = zlib.crc32(piece, found)
+            checksum = zlib.crc32(piece, checksum)
             file.write(piece)
-    return f"{found:08x}"
+    return f"{checksum:08x}"
 
 
 def _checksum(data: mmap.mmap, start: int, size: int) -> str:
-    found = 0
+    checksum = 0
     with memoryview(data) as whole:
         for first in range(start, start + size, PIECE):
-            found = zlib.crc32(whole[first : min(first + PIECE, start + size)], found)
-    return f"{found:08x}"
+            checksum = zlib.crc32(whole[first : min(first + PIECE, start + size)], checksum)
+    return f"{checksum:08x}"
 
 
 def _pieces(tensor: Tensor) -> Iterator[Tensor]:
@@ -182,7 +182,7 @@ def mapped(path: Path) -> Contents:
         first, last = entry["data_offsets"]
         if name in sums:
             places[name] = Place(8 + size + first, last - first, sums[name])
-        if entry["dtype"] in DTYPES:  # others are nobody's of ours
+        if entry["dtype"] in DTYPES:  # tensors of other types are left out
             tensors[name] = view(data, 8 + size + first, DTYPES[entry["dtype"]], tuple(entry["shape"]))
     return Contents(path, texts, tensors, data, places)
 
@@ -208,7 +208,7 @@ def view(data: mmap.mmap, start: int, dtype: torch.dtype, shape: tuple[int, ...]
     if count == 0:
         return torch.empty(shape, dtype=dtype, device="cpu")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that it cannot be written to: nobody does
+        warnings.simplefilter("ignore", UserWarning)  # that it cannot be written to
         if start % dtype.itemsize:
             copy = torch.frombuffer(data, dtype=torch.uint8, count=count * dtype.itemsize, offset=start).clone()
             return copy.view(dtype).view(shape)

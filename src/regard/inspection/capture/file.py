@@ -10,10 +10,9 @@ from torch import Tensor
 
 from regard.inspection.capture.layer import KINDS, CapturedLayer, PatchGrid, RefusedLayer, TokenLabels
 from regard.inspection.hooks.missed import Missed
-from regard.inspection.load import load, save
+from regard.inspection.load import load, save, spec_of, written_spec
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Computed
-from regard.inspection.saved_matrix import spec_of, written_spec
 from regard.inspection.tensor_file import Contents, Gathered, Noted
 from regard.spec.serialize import decoded_node, encoded, named_tensor
 

@@ -14,7 +14,7 @@ from regard.inspection.hooks.intercept import accelerated, intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.hooks.selection import Heads, Layers, Selection, matches
-from regard.inspection.interventions.change import Change, DroppedKeys, Site
+from regard.inspection.interventions.base import Change, DroppedKeys, Site
 
 NOTHING = (
     "{} made no call of attention that can be changed: scaled_dot_product_attention, nn.MultiheadAttention, the "

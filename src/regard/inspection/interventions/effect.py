@@ -14,8 +14,8 @@ from regard.inspection.hooks.call import AttentionCall, ModuleNames
 from regard.inspection.hooks.intercept import intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.selection import Heads, Layers, Selection
+from regard.inspection.interventions.base import Change
 from regard.inspection.interventions.block import NOTHING, PARTLY, Intervention, intervene, missed_in, selected
-from regard.inspection.interventions.change import Change
 from regard.inspection.records import Cell, Estimate, Table
 from regard.inspection.statistics import mean
 from regard.progress import display, report
@@ -172,7 +172,7 @@ def effect(
     columns = ("layers", "heads") if together else ("layer", "head")
     names = list(values[0])
     rows: list[list[Cell]] = [
-        [changed.layer, changed.head, *(_cell(torch.cat(by_metric[name])) for name in names)]
+        [changed.layer, changed.head, *(_estimate(torch.cat(by_metric[name])) for name in names)]
         for changed, by_metric in zip(heads_changed, values, strict=True)
     ]
     title = f"effect of {', '.join(map(repr, changes))} on {type(model).__name__}"
@@ -264,7 +264,7 @@ def _rows(
     return [ChangedHeads(path, head, path, head) for path in chosen for head in range(counts[path] or 1)]
 
 
-def _cell(values: Tensor) -> Estimate:
+def _estimate(values: Tensor) -> Estimate:
     if values.numel() < 2:
         return Estimate(float(values.mean()), math.nan, math.nan)
     return mean(values)

@@ -1,16 +1,18 @@
-"""Changes of what heads attend to: exact changes of the spec, so that a capture shows the resulting weights."""
+"""The changes: of what heads attend to, as exact changes of the spec that a capture shows, and of their outputs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import checks
 from regard.inspection.capture import Capture
-from regard.inspection.hooks.modified_call import ModifiedCall
-from regard.inspection.interventions.change import (
+from regard.inspection.hooks.call import ModuleNames
+from regard.inspection.hooks.intercept import intercepting
+from regard.inspection.hooks.modified_call import Modification, ModifiedCall
+from regard.inspection.interventions.base import (
     Change,
     Site,
     column,
@@ -54,8 +56,10 @@ class Mask(Change):
         if isinstance(table, Tensor):
             shown: AnyMask = Dense(table_part(table.to(modified.call.query.device), modified, site, "the mask"))
             return masked(modified, site, shown, self)
-        placed = _with_start(modified) if table.positional_for(modified.queries) else modified
-        return masked(placed, site, ShiftedMask(table, site.first) if site.first else table, self)
+        if table.positional_for(modified.queries):  # the spec says where the first query stands
+            start = start_of(unmodified(modified))
+            modified = modified.with_spec(torch.zeros_like(modified.heads), query_start=start)
+        return masked(modified, site, ShiftedMask(table, site.first) if site.first else table, self)
 
     def check(self, reach: int) -> None:
         if isinstance(self.mask, Tensor) and self.mask.shape[-1] > reach:
@@ -132,11 +136,6 @@ class ShiftedMask(AnyMask):
 
     def _moved(self, plane: Plane) -> Plane:
         return replace(plane, starts=plane.starts + self.first, key_start=plane.key_start + self.first)
-
-
-def _with_start(modified: ModifiedCall) -> ModifiedCall:
-    """With the position of the first query in the spec."""
-    return modified.with_spec(torch.zeros_like(modified.heads), query_start=start_of(unmodified(modified)))
 
 
 def _previous_key(modified: ModifiedCall) -> Tensor:
@@ -245,3 +244,72 @@ def _added(modified: ModifiedCall) -> Tensor:
     if total.shape[1:3] == (1, 1):
         return total.squeeze(2)
     return total.expand(-1, plane.kv_heads, plane.group, -1, -1).flatten(1, 2)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablate(Change):
+    """The output of the head is zero (ablation)."""
+
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        return modified.with_outputs(site.heads, torch.zeros_like)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Average(Change):
+    """The output of the head is its mean: over the positions of the call, each batch row its own; or, made by
+    `Average.over(model, *inputs)`, over all positions and rows of another run."""
+
+    means: Mapping[str, Tensor] | None = None
+
+    @classmethod
+    def over(cls, model: nn.Module, *inputs: Any, **kw: Any) -> Self:
+        """The means of `model(*inputs, **kw)`, one vector for each head of each layer."""
+        names, sums = ModuleNames(model), dict[str, Tensor]()
+        counts: dict[str, int] = {}
+
+        def modify() -> Modification | None:
+            running = names.running()
+            return None if running is None else Modification(running.path, lambda call: noted(call, running.path))
+
+        def noted(modified: ModifiedCall, path: str) -> ModifiedCall:
+            def note(out: Tensor) -> Tensor:
+                total = out.detach().to(torch.float64).sum((0, 2))
+                sums[path] = sums[path] + total if path in sums else total
+                counts[path] = counts.get(path, 0) + out.shape[0] * out.shape[2]
+                return out
+
+            return modified.with_outputs(torch.zeros_like(modified.heads), note)
+
+        with intercepting(model, modify=modify):
+            model(*inputs, **kw)
+        if not sums:
+            raise ValueError(f"{type(model).__name__} made no call of attention that can be intercepted")
+        return cls({path: total / counts[path] for path, total in sums.items()})
+
+    def applied(self, modified: ModifiedCall, site: Site) -> ModifiedCall:
+        return modified.with_outputs(site.heads, self._mean(modified, site))
+
+    def _mean(self, modified: ModifiedCall, site: Site) -> Any:
+        if self.means is None:
+            if modified.queries == 1:
+                raise ValueError(
+                    "the mean over one position is that position itself; take it over another run with "
+                    "Average.over(model, *inputs)"
+                )
+            return lambda out: out.mean(-2, keepdim=True).expand_as(out)
+        if site.layer not in self.means:
+            raise ValueError(f"its mean is not known, only those of {', '.join(self.means)}")
+        mean = self.means[site.layer]
+
+        def expanded(out: Tensor) -> Tensor:
+            if mean.shape != (out.shape[1], out.shape[-1]):
+                raise ValueError(
+                    f"the means are of {mean.shape[0]} heads of width {mean.shape[1]}, the layer has {out.shape[1]} of "
+                    f"width {out.shape[-1]}"
+                )
+            return mean.to(out).unsqueeze(-2).expand_as(out)
+
+        return expanded
+
+    def __repr__(self) -> str:
+        return "Average()" if self.means is None else f"Average(over another run, {len(self.means)} layers)"

@@ -44,9 +44,9 @@ LOW = 0.5  # an added number below this share of its type's lowest hides a pair
 def start_of(modified: ModifiedCall) -> int | Tensor:
     """The position of the first query among the keys: as the call says if it depends on positions; else by the corner
     of a causal mask; else so that the last query stands at the last key."""
-    spec, asked = modified.call.spec, modified.request
-    bias, score = asked.bias, asked.score
-    if asked.mask.positional_for(modified.queries) or score.positional or (bias is not None and bias.positional):
+    spec, request = modified.call.spec, modified.request
+    bias, score = request.bias, request.score
+    if request.mask.positional_for(modified.queries) or score.positional or (bias is not None and bias.positional):
         given = spec.get("query_start")
         return modified.keys - modified.queries if given is None else given
     corner = _corner(modified)
@@ -59,10 +59,10 @@ def start_of(modified: ModifiedCall) -> int | Tensor:
 
 def visible(modified: ModifiedCall) -> Tensor:
     """Which pairs are visible, (batch or 1, kv head or 1, group or 1, query, key)."""
-    asked = modified.request
-    pairs = asked.plane.all
-    seen = asked.mask.visible(pairs)
-    for term in () if asked.bias is None else asked.bias.terms():
+    request = modified.request
+    pairs = request.plane.all
+    seen = request.mask.visible(pairs)
+    for term in () if request.bias is None else request.bias.terms():
         seen = seen & not_low(term.values(pairs))
     return seen[(None,) * (5 - seen.ndim)].expand(-1, -1, -1, modified.queries, modified.keys)
 
@@ -74,8 +74,8 @@ def not_low(added: Tensor) -> Tensor:
 
 def _corner(modified: ModifiedCall) -> int | Tensor | None:
     """The position of the first query, if each query sees one key more than the query before."""
-    asked = modified.request
-    if isinstance(asked.mask, Full) and asked.bias is None:
+    request = modified.request
+    if isinstance(request.mask, Full) and request.bias is None:
         return None
     seen = visible(modified)
     last = modified.keys - 1 - seen.flip(-1).int().argmax(-1)
