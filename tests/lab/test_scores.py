@@ -40,10 +40,13 @@ def test_work_by_hand() -> None:
 def test_a_sum_holds_its_hidden_layer_for_every_pair() -> None:
     generator = torch.Generator().manual_seed(0)
     made = {name: cost.SCORES[name](generator, 64) for name in ("additive", "scaled dot")}
-    dense = {name: cost.held(score, 128, 64, "reference") for name, score in made.items()}
+    dense = {name: cost.forward_bytes(score, 128, 64, "reference") for name, score in made.items()}
     assert dense["additive"] > 128 * 128 * 64 * 4
     assert dense["scaled dot"] < 8 * 128 * 128 * 4
-    assert cost.held(made["additive"], 512, 64, "tiled") < cost.held(made["additive"], 512, 64, "reference") / 4
+    assert (
+        cost.forward_bytes(made["additive"], 512, 64, "tiled")
+        < cost.forward_bytes(made["additive"], 512, 64, "reference") / 4
+    )
 
 
 def test_products_refuse_different_widths_and_learned_scores_take_them() -> None:

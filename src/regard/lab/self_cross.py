@@ -379,11 +379,11 @@ def finding(runs: list[SelfCrossRun], draws: list[RandomLayer]) -> str:
     """One sentence, from the numbers."""
     right = {name: share([each.right[name] for each in runs]).mean for name in runs[0].right}
     without = ", ".join(f"{right[f'{place.name}: {REMOVED}']:.0%} without {place.name}" for place in ATTENTIONS)
-    held = sum(holds(law, draws, own) for law in LAWS for own in (True, False))
+    valid = sum(holds(law, draws, own) for law in LAWS for own in (True, False))
     rows, columns = runs[0].cat[CROSS.name].shape
     return (
         f"Cross-attention is the same operation over another sequence: its map is n × m ({rows} × {columns} for the "
-        f"seed's sentence), costs n · m pairs, and its queries do not see each other ({held} of {2 * len(LAWS)} laws "
+        f"seed's sentence), costs n · m pairs, and its queries do not see each other ({valid} of {2 * len(LAWS)} laws "
         f"hold in all {len(draws)} random layers); the trained translation model gets {right[INTACT]:.0%} of "
         f"the words right, {without}; with the encoder's outputs in another order it gets {right[MEMORY]:.0%}, "
         f"with the English words themselves in another order {right[WORDS]:.0%}."

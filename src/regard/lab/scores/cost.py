@@ -29,7 +29,7 @@ BY_WIDTH = [(LENGTH, width) for width in WIDTHS]
 DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
 ENGINES = {"dense": "reference", "tiled": "tiled"}
 MEBI = 2**20
-HeldBytes = dict[tuple[str, str], list[int]]  # by score and engine
+BytesBySize = dict[tuple[str, str], list[int]]  # by score and engine
 
 
 def _matrix(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
@@ -66,12 +66,12 @@ def work(score: Score, length: int, width: int) -> int:
     return length**2 * score.flops(width, width) + score.prepare_flops(length, length, width, width)
 
 
-def held(score: Score, length: int, width: int, engine: str) -> int:
-    """Bytes that a forward pass holds at most beyond inputs and outputs."""
+def forward_bytes(score: Score, length: int, width: int, engine: str) -> int:
+    """Peak memory of a forward pass beyond inputs and outputs, in bytes."""
     query, key, value = (torch.zeros(1, 1, length, width) for _ in range(3))
-    held_bytes = plan(query, key, value, score=score, engine=engine).bytes
-    assert held_bytes is not None
-    return held_bytes
+    nbytes = plan(query, key, value, score=score, engine=engine).bytes
+    assert nbytes is not None
+    return nbytes
 
 
 def powers(name: str, generator: torch.Generator) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def cost_table(generator: torch.Generator) -> Table:
         once = score.prepare_flops(LENGTH, LENGTH, WIDTH, WIDTH) / (2 * LENGTH)
         nonlinear = WIDTH if score.form == "sum" else 0
         counts = (parameters(score), score.flops(WIDTH, WIDTH), nonlinear, round(once))
-        memory = [held(score, LENGTH, WIDTH, engine) / MEBI for engine in ENGINES.values()]
+        memory = [forward_bytes(score, LENGTH, WIDTH, engine) / MEBI for engine in ENGINES.values()]
         rows.append((name, FORMULAS[name], *counts, work(score, LENGTH, WIDTH) / 1e6, *memory))
     columns = (
         *("score", "formula", "parameters", "FLOPs a pair", "tanh, relu a pair", "FLOPs a token"),
@@ -128,16 +128,16 @@ def _measured(setting: Setting, length: int, width: int) -> dict[str, float]:
     return milliseconds(works, rounds=setting.choose(full=4, quick=2))
 
 
-def by_size(generator: torch.Generator, sizes: list[tuple[int, int]]) -> HeldBytes:
+def by_size(generator: torch.Generator, sizes: list[tuple[int, int]]) -> BytesBySize:
     """Bytes at each length and width."""
     return {
-        (name, shown): [held(made(generator, width), length, width, engine) for length, width in sizes]
+        (name, shown): [forward_bytes(made(generator, width), length, width, engine) for length, width in sizes]
         for name, made in SCORES.items()
         for shown, engine in ENGINES.items()
     }
 
 
-def memory_table(lengths: HeldBytes, widths: HeldBytes) -> Table:
+def memory_table(lengths: BytesBySize, widths: BytesBySize) -> Table:
     """At the largest sizes, and how it grows there when the size doubles."""
     rows: list[tuple[Cell, ...]] = []
     for name in SCORES:
@@ -156,15 +156,15 @@ def memory_table(lengths: HeldBytes, widths: HeldBytes) -> Table:
     return Table(("score", *(column for group in named for column in group)), rows, title)
 
 
-def memory_picture(lengths: HeldBytes, widths: HeldBytes) -> Picture:
+def memory_picture(lengths: BytesBySize, widths: BytesBySize) -> Picture:
     """Bytes against n and d, of a score that adds and one that multiplies."""
     pictures = []
-    for axis, sizes, held_bytes, fixed in (
+    for axis, sizes, bytes_by_size, fixed in (
         ("n", LENGTHS, lengths, f"d = {WIDTH}"),
         ("d", WIDTHS, widths, f"n = {LENGTH}"),
     ):
         lines = [
-            Line(f"{name}, {shown}", sizes, [each / MEBI for each in held_bytes[name, shown]])
+            Line(f"{name}, {shown}", sizes, [each / MEBI for each in bytes_by_size[name, shown]])
             for name in DRAWN
             for shown in ENGINES
         ]

@@ -41,7 +41,7 @@ def run(setting: Setting) -> Report:
     trainings = setting.choose(full=3, quick=2)
     by_score = learned(setting, trainings)
     odd = oddness(setting.generator())
-    held = cost.by_size(setting.generator(), cost.BY_LENGTH), cost.by_size(setting.generator(), cost.BY_WIDTH)
+    memory = cost.by_size(setting.generator(), cost.BY_LENGTH), cost.by_size(setting.generator(), cost.BY_WIDTH)
     return Report(
         "scores",
         "What do the six score functions cost, what does each learn, and when is which the right one?",
@@ -51,9 +51,9 @@ def run(setting: Setting) -> Report:
             bare_table(setting),
             advice_table(setting, by_score),
             Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)"),
-            cost.memory_table(*held),
+            cost.memory_table(*memory),
         ),
-        (learned_picture(by_score), cost.memory_picture(*held)),
+        (learned_picture(by_score), cost.memory_picture(*memory)),
         finding(by_score, odd),
         (Compared(f"{SCORE_FUNCTIONS}, comparison and recommendations", claims(setting, by_score, odd)),),
         setting.record(trainings, steps=by_score["dot", OTHER].trained[0].task.steps),
@@ -209,7 +209,7 @@ def advice_table(setting: Setting, by_score: TrainedScores) -> Table:
     """The scenarios of the seed, what it recommends, and what this run says."""
     generator = setting.generator()
     additive, scaled = (
-        cost.held(cost.SCORES[name](generator, cost.WIDTH), cost.LENGTH, cost.WIDTH, "reference")
+        cost.forward_bytes(cost.SCORES[name](generator, cost.WIDTH), cost.LENGTH, cost.WIDTH, "reference")
         for name in ("additive", "scaled dot")
     )
     right = {score: f"{by_score[score, OTHER].right.mean:.0%}" for score in TRAINED}

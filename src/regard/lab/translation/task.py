@@ -125,12 +125,12 @@ def words_right(pairs: list[Pair], translated: list[tuple[str, ...]]) -> float:
 def word_by_word(training: list[Pair], pairs: list[Pair]) -> list[tuple[str, ...]]:
     """Each English word replaced by the French words it is most often linked to, in the English order; a word that the
     training has not is copied."""
-    seen: dict[str, Counter[tuple[str, ...]]] = {}
+    translations: dict[str, Counter[tuple[str, ...]]] = {}
     for pair in training:
         for place, word in enumerate(pair.english):
             linked = sorted(french for french, english in pair.sure if english == place)
-            seen.setdefault(word, Counter())[tuple(pair.french[french] for french in linked)] += 1
-    best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
+            translations.setdefault(word, Counter())[tuple(pair.french[french] for french in linked)] += 1
+    best = {word: counts.most_common(1)[0][0] for word, counts in translations.items()}
     return [tuple(french for word in pair.english for french in best.get(word, (word,))) for pair in pairs]
 
 

@@ -90,12 +90,12 @@ def measured(setting: Setting, repetitions: int) -> TrickResults:
     trained = setting.choose(full=(256, 512, 1024, 2048), quick=(128, 256, 512))
     forward, longest, training = {}, {}, {}
     for name in setting.each("counting", list(ways.ways())):
-        held = {length: ways.forward_bytes(name, length) for length in lengths}
-        forward[name] = PassCost(held, ways.forward_operations(name, lengths[-1]))
+        nbytes = {length: ways.forward_bytes(name, length) for length in lengths}
+        forward[name] = PassCost(nbytes, ways.forward_operations(name, lengths[-1]))
         longest[name] = ways.longest(name, BUDGET, lengths[-1])
     for name in setting.each("counting the training of", TRAINED):
         counts = {length: ways.training(name, length) for length in trained}
-        training[name] = PassCost({length: held for length, (held, _) in counts.items()}, counts[trained[-1]][1])
+        training[name] = PassCost({length: nbytes for length, (nbytes, _) in counts.items()}, counts[trained[-1]][1])
     report("generating", 0, 1)
     tokens = setting.choose(full=(16, 64, 256, 1024, 4096), quick=(16, 64, 256, 1024))
     return TrickResults(
@@ -166,7 +166,7 @@ def generation_table(results: TrickResults) -> Table:
             f"{cost.without / 1e6:,.1f}",
             f"{cost.cached / 1e6:,.1f}",
             f"{cost.without / cost.cached:,.0f}×",
-            f"{cost.held / 1024:,.0f}",
+            f"{cost.cache_bytes / 1024:,.0f}",
         )
         for cost in results.costs
     ]
@@ -184,7 +184,8 @@ def memory_picture(results: TrickResults) -> Picture:
     pictures = []
     for title, costs in (("forward", results.forward), ("forward and backward", results.training)):
         lines = [
-            Line(name, list(each.bytes), [held / MEBI for held in each.bytes.values()]) for name, each in costs.items()
+            Line(name, list(each.bytes), [nbytes / MEBI for nbytes in each.bytes.values()])
+            for name, each in costs.items()
         ]
         pictures.append(Lines(lines, "n", "MiB", f"Memory, {title}", log_x=True, log_y=True))
     return Panel(pictures)

@@ -56,11 +56,11 @@ def ways() -> dict[str, Way]:
 
 
 def forward_bytes(name: str, length: int) -> int:
-    """The most that a forward pass over one head holds beyond inputs and output: counted, or as `plan` estimates."""
+    """Peak memory of a forward pass over one head beyond inputs and output: counted, or as `plan` estimates."""
     if name in ENGINES:
-        held = _plan(name, length).bytes
-        assert held is not None
-        return held
+        nbytes = _plan(name, length).bytes
+        assert nbytes is not None
+        return nbytes
     inputs = torch.empty(3, 1, 1, length, WIDTH, device="meta")
     with torch.no_grad():
         return peak_bytes(lambda: ways()[name](*inputs)) - 4 * length * WIDTH
@@ -97,7 +97,7 @@ def longest(name: str, budget: int, far: int) -> int:
 
 
 def training(name: str, length: int) -> tuple[int, int]:
-    """Most bytes beyond inputs, and operations, of a forward and a backward pass.
+    """Peak bytes beyond inputs, and operations, of a forward and a backward pass.
 
     The native engine is not among them: a counter of tensors does not see the memory of its backward pass.
     """
@@ -124,7 +124,7 @@ class GenerationCost:
     count: int
     without: int
     cached: int
-    held: int
+    cache_bytes: int
 
 
 def generation_cost(count: int) -> GenerationCost:
