@@ -23,5 +23,7 @@ class cached_property(functools.cached_property[T]):
         if instance is None:
             return self
         assert self.attrname is not None
-        kept = instance.__dict__
-        return kept[self.attrname] if self.attrname in kept else kept.setdefault(self.attrname, self.func(instance))
+        values = instance.__dict__
+        return (
+            values[self.attrname] if self.attrname in values else values.setdefault(self.attrname, self.func(instance))
+        )

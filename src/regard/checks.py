@@ -92,10 +92,10 @@ def number(name: str, value: object) -> float:
 
 def positive(name: str, value: object) -> float:
     """Refuse zero, negative and non-finite numbers."""
-    found = number(name, value)
-    if found <= 0:
-        raise ValueError(f"{name} must be a finite number above 0, got {written(found)}")
-    return found
+    checked = number(name, value)
+    if checked <= 0:
+        raise ValueError(f"{name} must be a finite number above 0, got {written(checked)}")
+    return checked
 
 
 def written(value: float) -> str:

@@ -230,13 +230,13 @@ class Case:
 
 def mechanisms() -> list[Case]:
     """One case for each name, the other parts plain or (for the seed's parity) not."""
-    found = [Case(score=name) for name in SCORES]
-    found += [Case(mask=name) for name in MASKS]
-    found += [Case(bias=name, mask="causal") for name in BIASES]
-    found += [Case(normalizer=name, mask="window") for name in NORMALIZERS]
-    found += [Case(temperature=name) for name in TEMPERATURES]
-    found += [Case(dropout=0.3), Case(dropout=0.3, normalizer="sparsemax"), Case(dropout=0.3, score="additive")]
-    return found
+    cases = [Case(score=name) for name in SCORES]
+    cases += [Case(mask=name) for name in MASKS]
+    cases += [Case(bias=name, mask="causal") for name in BIASES]
+    cases += [Case(normalizer=name, mask="window") for name in NORMALIZERS]
+    cases += [Case(temperature=name) for name in TEMPERATURES]
+    cases += [Case(dropout=0.3), Case(dropout=0.3, normalizer="sparsemax"), Case(dropout=0.3, score="additive")]
+    return cases
 
 
 def error(actual: Tensor, truth: Tensor) -> float:
@@ -256,8 +256,8 @@ def assert_within(actual: Tensor, plain: Tensor, truth: Tensor, what: str = "res
     finite = finite[finite.isfinite()]
     size = float(finite.abs().max()) if finite.numel() else 0.0
     allowed = max(2 * error(plain, truth), torch.finfo(actual.dtype).eps * size)
-    found = error(actual, truth)
-    assert found <= allowed, f"{what}: error {found:.3g}, allowed {allowed:.3g}"
+    actual_error = error(actual, truth)
+    assert actual_error <= allowed, f"{what}: error {actual_error:.3g}, allowed {allowed:.3g}"
 
 
 @contextmanager
@@ -275,10 +275,10 @@ def allocations(work: Callable[[], object]) -> list[int]:
     """The bytes that torch's CPU allocator gave out (above 0) and took back (below 0) during `work`, in order; what
     `work` returns is still held at the end."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
-        kept = work()
+        result = work()
     events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
     record.profiler = None  # the record refers to itself: gigabytes of events would wait for the garbage collector
-    del kept
+    del result
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
 
 

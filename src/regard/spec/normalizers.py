@@ -37,17 +37,17 @@ class Normalizer(Part):
     def rows(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """What engines call: `weights`, checked. Rows without keys are rows with one hidden key."""
         keys = logits.shape[-1]
-        asked = logits if keys else logits.new_full((*logits.shape[:-1], 1), -torch.inf)
-        found: object = self.weights(asked)
-        if not (isinstance(found, tuple) and len(found) == 2 and all(isinstance(part, Tensor) for part in found)):
+        rows = logits if keys else logits.new_full((*logits.shape[:-1], 1), -torch.inf)
+        result: object = self.weights(rows)
+        if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Tensor) for part in result)):
             raise TypeError(
                 f"{type(self).__name__}.weights must return two tensors, the weights and the row state, "
-                f"got {type(found).__name__}"
+                f"got {type(result).__name__}"
             )
-        weights, state = found
-        if weights.shape != asked.shape or state.shape != asked.shape[:-1]:
+        weights, state = result
+        if weights.shape != rows.shape or state.shape != rows.shape[:-1]:
             raise ValueError(
-                f"{type(self).__name__}.weights must return weights of the logits' shape, {shape(asked)}, and one "
+                f"{type(self).__name__}.weights must return weights of the logits' shape, {shape(rows)}, and one "
                 f"state for each row, got {shape(weights)} and {shape(state)}"
             )
         return weights[..., :keys], state
@@ -98,8 +98,8 @@ class Hard(Normalizer):
         best, index = logits.detach().max(-1, keepdim=True)
         seen = best != -torch.inf
         weights = torch.zeros_like(logits).scatter(-1, index, seen.to(logits.dtype))
-        poisoned = torch.where(best.isnan(), best, 0.0)
-        return weights + poisoned, torch.where(seen, index, -1).squeeze(-1)
+        nan = torch.where(best.isnan(), best, 0.0)
+        return weights + nan, torch.where(seen, index, -1).squeeze(-1)
 
     def backward(self, weights: Tensor, grad: Tensor) -> Tensor:
         return torch.zeros_like(weights)

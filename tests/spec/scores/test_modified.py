@@ -1,6 +1,5 @@
-"""Scores made from another: soft caps and a user's function, what they close over, and what is refused."""
+"""Scores made from another: soft caps and a user's function, and what is refused."""
 
-import functools
 import math
 import re
 from collections.abc import Callable
@@ -10,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.spec.closures import captured_tensors
 from regard.spec.scores import Cosine, Dot, General, Modified, ScaledDot, SoftCapped
 
 
@@ -59,28 +57,6 @@ def test_they_take_over_what_the_inner_score_knows() -> None:
     assert not SoftCapped(Cosine(), 1.0).positional
     assert Modified(Dot(), lambda s, b, h, i, j: s).form == "function"
     assert Modified(Dot(), lambda s, b, h, i, j: s).positional
-
-
-def test_tensors_that_a_function_closes_over_are_found() -> None:
-    first, second, third, fixed = (torch.zeros(2, requires_grad=number < 3) for number in range(4))
-    layer = torch.nn.Linear(2, 1)
-    nested: list[Any] = [first, (second, fixed)]
-
-    def inner(s: Tensor, extra: Tensor = third) -> Tensor:
-        found: Tensor = s + nested[0] + extra
-        return found
-
-    def outer(s: Tensor, *_: Tensor) -> Tensor:
-        found: Tensor = inner(s) + layer(s)
-        return found
-
-    def same(found: tuple[Tensor, ...], wanted: list[Tensor]) -> bool:
-        return {id(one) for one in found} == {id(one) for one in wanted}
-
-    assert same(captured_tensors(outer), [first, second, third, *layer.parameters()])
-    assert same(captured_tensors(functools.partial(inner, extra=second)), [first, second, third])
-    assert same(captured_tensors(layer.forward), list(layer.parameters()))
-    assert captured_tensors(torch.tanh) == ()
 
 
 def test_scores_print() -> None:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from regard.spec.biases import Bias
     from regard.spec.masks.base import Mask
 
-EDGES = 1 << 17  # edges of runs that are held at once
+EDGES = 1 << 17  # edges of runs in memory at once
 ROWS = 32_768  # most rows whose runs are computed at once
 HEIGHT = 256  # rows that are looked at together where the runs leave something open
 CELLS = 1 << 22  # pairs looked at at once
 LOOKS = 1 << 28  # pairs that are looked at before a bound has to do
-ROW_EDGES = 1 << 20  # edges of runs held at once
+ROW_EDGES = 1 << 20  # edges of runs in memory at once, for visible_pairs
 
 
 def count_visible(mask: "Mask", plane: Plane) -> int:
@@ -74,9 +74,9 @@ def _in_rows(mask: "Mask", plane: Plane, first: int, stop: int, columns: Sequenc
 def _look(mask: "Mask", plane: Plane, rows: slice, hull: slice, columns: Sequence[int]) -> Tensor:
     """Count pair by pair in a rectangle that is cut to bounded pieces."""
     total = torch.zeros((plane.batch, plane.kv_heads, plane.group, len(columns) - 1), dtype=torch.int64, device="cpu")
-    lanes, bounds = plane.batch * plane.heads, torch.tensor(columns[1:-1], dtype=torch.int64, device="cpu")
-    width = min(hull.stop - hull.start, max(1, CELLS // lanes))
-    height = max(1, CELLS // (lanes * width))
+    heads, bounds = plane.batch * plane.heads, torch.tensor(columns[1:-1], dtype=torch.int64, device="cpu")
+    width = min(hull.stop - hull.start, max(1, CELLS // heads))
+    height = max(1, CELLS // (heads * width))
     for top in range(rows.start, rows.stop, height):
         for left in range(hull.start, hull.stop, width):
             pairs = plane.pairs(slice(top, min(top + height, rows.stop)), slice(left, min(left + width, hull.stop)))
@@ -99,14 +99,14 @@ def visible_pairs(mask: "Mask", plane: Plane, looks: int = LOOKS) -> tuple[int, 
         runs = mask.runs(RowBlocks(plane, 1, first, min(first + step, plane.queries)))
         widths = runs.edges.diff(dim=-1)
         seen, open_ = widths * (runs.kinds != EMPTY), (runs.kinds == MIXED) & (widths > 0)
-        bound += _over_lanes(seen, plane)
-        unsettled += _over_lanes(seen * open_.any(-1, keepdim=True), plane)
+        bound += _total(seen, plane)
+        unsettled += _total(seen * open_.any(-1, keepdim=True), plane)
     if unsettled > looks:
         return bound, False
     return count_visible(mask, plane) if unsettled else bound, True
 
 
-def _over_lanes(widths: Tensor, plane: Plane) -> int:
+def _total(widths: Tensor, plane: Plane) -> int:
     return int(widths.sum((-1, -2)).expand(plane.batch, plane.heads).sum())
 
 
@@ -114,9 +114,9 @@ def seen_keys(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None" = Non
     """(batch, head, row): the keys that each of these queries sees. A bias counts if it hides anything."""
     runs = mask.runs(RowBlocks(plane, 1, rows.start, rows.stop))
     width = (runs.edges[..., 1:] - runs.edges[..., :-1]).clamp(min=0)
-    lanes = (plane.batch, plane.heads, rows.stop - rows.start)
+    shape = (plane.batch, plane.heads, rows.stop - rows.start)
     if bias is None and not bool(((runs.kinds == MIXED) & (width > 0)).any()):
-        return (width * (runs.kinds == FULL)).sum(-1).expand(lanes)
+        return (width * (runs.kinds == FULL)).sum(-1).expand(shape)
     step = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
     counts = []
     for top in range(rows.start, rows.stop, step):
@@ -124,7 +124,7 @@ def seen_keys(mask: "Mask", plane: Plane, rows: slice, bias: "Bias | None" = Non
         seen = look(mask, plane, slice(top, bottom), slice(0, plane.keys), bias)
         size = (plane.batch, plane.kv_heads, plane.group, bottom - top, plane.keys)
         counts.append(seen.expand(size).sum(-1).flatten(1, 2).cpu())
-    return torch.cat(counts, -1).expand(lanes)
+    return torch.cat(counts, -1).expand(shape)
 
 
 def hull(mask: "Mask", plane: Plane, rows: slice, columns: slice) -> slice:

@@ -156,8 +156,8 @@ def _scattered_spans(keys: Tensor, queries: Tensor, height: int) -> Spans:
     size = (len(keys), len(names) + 1)  # the last is any document that no key is in
     first = _extreme("amin", size, keys.shape[1], row, number, start)
     last = _extreme("amax", size, 0, row, number, stop)
-    held = torch.zeros(size, dtype=torch.int64, device="cpu").index_put_((row, number), stop - start, accumulate=True)
-    solid = last - first == held
+    count = torch.zeros(size, dtype=torch.int64, device="cpu").index_put_((row, number), stop - start, accumulate=True)
+    solid = last - first == count
 
     row, begin, _, name = _segments(queries, height)
     block = begin // height

@@ -12,7 +12,7 @@ from regard.spec.forms import answer
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs
-from regard.spec.masks.tables import at_blocks, block_runs, fits_lanes, four
+from regard.spec.masks.tables import at_blocks, block_runs, fits_batch_and_heads, four
 from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, RowBlocks, Selection, split_heads
 from regard.spec.steps import BlockRule, MaskStep, Rule
 
@@ -38,28 +38,28 @@ class _Function(Mask):
     def functions(self) -> tuple[Indices, ...]:
         return (self.fn,)
 
-    def _bools(self, seen: object, pairs: Pairs) -> Tensor:
+    def _bools(self, visible: object, pairs: Pairs) -> Tensor:
         plane = pairs.plane
-        if not isinstance(seen, Tensor | bool):
+        if not isinstance(visible, Tensor | bool):
             raise TypeError(
-                f"{self!r}'s function must return a bool tensor (True = visible), got {type(seen).__name__}; "
+                f"{self!r}'s function must return a bool tensor (True = visible), got {type(visible).__name__}; "
                 "end it with a return, and use torch's operations"
             )
-        seen = answer(f"{self!r}'s function", seen, torch.bool, plane.device)
-        if seen.dtype != torch.bool:
+        visible = answer(f"{self!r}'s function", visible, torch.bool, plane.device)
+        if visible.dtype != torch.bool:
             raise TypeError(
-                f"{self!r}'s function must return bools (True = visible), got {dtype(seen)}; "
+                f"{self!r}'s function must return bools (True = visible), got {dtype(visible)}; "
                 "compare, as in j <= i, or add != 0"
             )
-        wanted = (plane.batch, plane.kv_heads, plane.group, len(pairs.row), len(pairs.column))
+        size = (plane.batch, plane.kv_heads, plane.group, len(pairs.row), len(pairs.column))
         try:
-            seen.expand(wanted)
+            visible.expand(size)
         except RuntimeError as error:
             raise ValueError(
-                f"{self!r}'s function must return one bool per pair, got shape {shape(seen)} for indices that "
-                f"broadcast to (batch, kv head, group, query, key) = {wanted}; use elementwise operations on b, h, i, j"
+                f"{self!r}'s function must return one bool per pair, got shape {shape(visible)} for indices that "
+                f"broadcast to (batch, kv head, group, query, key) = {size}; use elementwise operations on b, h, i, j"
             ) from error
-        return seen if seen.ndim >= 2 else seen.reshape(1, -1)
+        return visible if visible.ndim >= 2 else visible.reshape(1, -1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,7 +147,7 @@ class FlexBlocks(Mask):
                 f"this BlockMask was made for {self.lengths[0]} queries and {self.lengths[1]} keys, the call has "
                 f"{plane.queries} and {plane.keys}; create_block_mask(..., Q_LEN={plane.queries}, KV_LEN={plane.keys})"
             )
-        fits_lanes("this BlockMask", self.kinds, plane)
+        fits_batch_and_heads("this BlockMask", self.kinds, plane)
 
 
 def from_flex(mask_mod: Any) -> Mask:

@@ -48,8 +48,8 @@ class Runs:
 
     def merged(self) -> "Runs":
         """One list for all batch rows and heads: EMPTY and FULL only where all agree."""
-        lanes = _lanes(self.edges, self.kinds)
-        batch, heads, row_blocks = lanes
+        shape = _shape(self.edges, self.kinds)
+        batch, heads, row_blocks = shape
         if batch * heads == 1:
             return self
         if batch * heads == 0:
@@ -58,10 +58,10 @@ class Runs:
         if self.edges.shape[:2] == (1, 1):
             return Runs(self.edges, _unanimous(kinds.sum((0, 1), keepdim=True), batch * heads))
         inner, changes = (
-            part.expand(*lanes, -1).movedim(2, 0).flatten(1)[None, None]
+            part.expand(*shape, -1).movedim(2, 0).flatten(1)[None, None]
             for part in (self.edges[..., 1:-1], kinds.diff(dim=-1))
         )
-        first = kinds[..., :1].expand(*lanes, -1).sum((0, 1), keepdim=True)
+        first = kinds[..., :1].expand(*shape, -1).sum((0, 1), keepdim=True)
         edges, totals = _in_order(self.edges[:1, :1], inner, first, changes)
         return Runs(edges, _unanimous(totals, batch * heads))
 
@@ -74,9 +74,9 @@ class Runs:
         breaks = (start[1:] != stop[:-1]) | (kind[1:] != kind[:-1]) | (block[1:] != block[:-1])
         edge = breaks.new_ones(min(len(start), 1))
         first, last = torch.cat([edge, breaks]), torch.cat([breaks, edge])
-        found = list(map(Run._make, zip(start[first].tolist(), stop[last].tolist(), kind[first].tolist(), strict=True)))
+        runs = list(map(Run._make, zip(start[first].tolist(), stop[last].tolist(), kind[first].tolist(), strict=True)))
         ends = torch.bincount(block[first], minlength=len(edges)).cumsum(0).tolist()
-        return [found[begin:end] for begin, end in pairwise([0, *ends])]
+        return [runs[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def cut(row_blocks: RowBlocks, kinds: Sequence[int | Tensor], *edges: Tensor) -> Runs:
@@ -86,10 +86,10 @@ def cut(row_blocks: RowBlocks, kinds: Sequence[int | Tensor], *edges: Tensor) ->
     """
     low, high = row_blocks.key_span
     rows = [torch.as_tensor(edge, device="cpu").clamp(low, high) for edge in (low, *edges, high)]
-    kept = _used(rows)
+    used = _used(rows)
     shape = row_blocks.first_row.view(1, 1, -1)
-    rows = [rows[interval] for interval in (*kept, -1)]
-    between = [torch.as_tensor(kinds[interval], dtype=torch.int8, device="cpu") for interval in kept]
+    rows = [rows[interval] for interval in (*used, -1)]
+    between = [torch.as_tensor(kinds[interval], dtype=torch.int8, device="cpu") for interval in used]
     stacked = [torch.stack(torch.broadcast_tensors(shape, *parts)[1:], -1) for parts in (rows, between)]
     return Runs(stacked[0], stacked[1])
 
@@ -136,15 +136,15 @@ def _joined(edges: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _combine(left: Runs, right: Runs, choose: Callable[[Tensor, Tensor], Tensor]) -> Runs:
-    lanes = _lanes(left.edges, left.kinds, right.edges, right.kinds)
-    inner = [part.edges[..., 1:-1].expand(*lanes, -1) for part in (left, right)]
+    shape = _shape(left.edges, left.kinds, right.edges, right.kinds)
+    inner = [part.edges[..., 1:-1].expand(*shape, -1) for part in (left, right)]
     codes = [left.kinds << 2, right.kinds]  # their sum holds both kinds, two bits each
-    changes = [code.diff(dim=-1).expand(*lanes, -1) for code in codes]
-    first = (codes[0][..., :1] + codes[1][..., :1]).expand(*lanes, -1)
-    edges, both = _in_order(left.edges.expand(*lanes, -1), torch.cat(inner, -1), first, torch.cat(changes, -1))
-    kept = _used(edges.unbind(-1))
-    if len(kept) < both.shape[-1]:
-        index = torch.tensor([*kept, both.shape[-1]], device="cpu", dtype=torch.int64)
+    changes = [code.diff(dim=-1).expand(*shape, -1) for code in codes]
+    first = (codes[0][..., :1] + codes[1][..., :1]).expand(*shape, -1)
+    edges, both = _in_order(left.edges.expand(*shape, -1), torch.cat(inner, -1), first, torch.cat(changes, -1))
+    used = _used(edges.unbind(-1))
+    if len(used) < both.shape[-1]:
+        index = torch.tensor([*used, both.shape[-1]], device="cpu", dtype=torch.int64)
         edges, both = edges.index_select(-1, index), both.index_select(-1, index[:-1])
     # among equal edges the order is open, so what an empty interval holds may be out of range
     return Runs(edges, choose(both >> 2, both & 3).clamp(EMPTY, FULL))
@@ -163,7 +163,7 @@ def _used(edges: Sequence[Tensor]) -> list[int]:
     return [*unequal, len(edges) - 2]
 
 
-def _lanes(*parts: Tensor) -> torch.Size:
+def _shape(*parts: Tensor) -> torch.Size:
     """(batch, head, row blocks) of edges and kinds together."""
     first: Tensor = torch.broadcast_tensors(*(part[..., 0] for part in parts))[0]
     return first.shape

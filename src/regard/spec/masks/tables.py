@@ -67,7 +67,7 @@ class Blocks(Mask):
                 f"queries at {first} to {stop - 1} and keys at {plane.key_start} to {past_keys - 1}; "
                 "enlarge the layout or pass query_start"
             )
-        fits_lanes("Blocks' layout", four(self.layout), plane)
+        fits_batch_and_heads("Blocks' layout", four(self.layout), plane)
 
 
 @register
@@ -235,7 +235,7 @@ def grouped(table: Tensor, axis: int, size: int, reduce: Callable[..., Tensor]) 
     return torch.cat(parts, axis)
 
 
-def fits_lanes(name: str, table: Tensor, plane: Plane) -> None:
+def fits_batch_and_heads(name: str, table: Tensor, plane: Plane) -> None:
     """Refuse a (batch, head, …) table whose leading axes fit neither 1 nor the call."""
     batch, heads = table.shape[:2]
     if batch not in (1, plane.batch) or heads not in (1, plane.heads):
@@ -247,9 +247,9 @@ def fits_lanes(name: str, table: Tensor, plane: Plane) -> None:
 
 def fits_plane(name: str, table: Tensor, plane: Plane) -> None:
     """Refuse a dense mask or bias that does not broadcast to (batch, head, query, key)."""
-    wanted = (plane.batch, plane.heads, plane.queries, plane.keys)
+    sizes = (plane.batch, plane.heads, plane.queries, plane.keys)
     have = (1,) * (4 - table.ndim) + tuple(table.shape)
-    if all(size in (1, want) for size, want in zip(have, wanted, strict=True)):
+    if all(size in (1, want) for size, want in zip(have, sizes, strict=True)):
         return
     hint = "name the axes that are missing with unsqueeze"
     if have[2:] == (plane.keys, plane.queries):
@@ -258,7 +258,7 @@ def fits_plane(name: str, table: Tensor, plane: Plane) -> None:
         hint = f"for one {name} per batch row give it a head axis with .unsqueeze(1)"
     elif table.ndim == 2 and have[2:] == (plane.batch, plane.keys):
         hint = "for one row of keys per batch row write [:, None, None, :], or use masks.Lengths"
-    raise ValueError(f"{name} must broadcast to (batch, head, query, key) = {wanted}, got {shape(table)}; {hint}")
+    raise ValueError(f"{name} must broadcast to (batch, head, query, key) = {sizes}, got {shape(table)}; {hint}")
 
 
 def _bool_table(name: str, table: object, least: int) -> None:

@@ -86,12 +86,12 @@ class YaRN:
             _check_positive(self, "attention_factor", self.attention_factor)
 
     def frequencies(self, width: int, base: float) -> tuple[Tensor, float]:
-        kept = inverse_frequencies(width, base)
+        plain = inverse_frequencies(width, base)
         low, high = self._ramp_ends(width, base)
         index = torch.arange(width // 2, dtype=torch.float64, device="cpu")
         ramp = ((index - low) / (high - low)).clamp(0, 1)
         factor = yarn_scale(self.factor) if self.attention_factor is None else self.attention_factor
-        return ramp * kept / self.factor + (1 - ramp) * kept, float(factor)
+        return ramp * plain / self.factor + (1 - ramp) * plain, float(factor)
 
     def _ramp_ends(self, width: int, base: float) -> tuple[float, float]:
         def index_of(turns: float) -> float:
@@ -136,10 +136,10 @@ class Llama3:
             )
 
     def frequencies(self, width: int, base: float) -> tuple[Tensor, float]:
-        kept = inverse_frequencies(width, base)
-        turns = self.original_length * kept / (2 * math.pi)
+        plain = inverse_frequencies(width, base)
+        turns = self.original_length * plain / (2 * math.pi)
         keep = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
-        return (1 - keep) * kept / self.factor + keep * kept, 1.0
+        return (1 - keep) * plain / self.factor + keep * plain, 1.0
 
 
 def yarn_scale(factor: float, weight: float = 1.0) -> float:
@@ -152,26 +152,26 @@ def yarn_scale(factor: float, weight: float = 1.0) -> float:
 
 def _check_factor(stretch: Linear | NTK | YaRN | Llama3) -> None:
     owner, factor = type(stretch).__name__, stretch.factor
-    wanted = f"{owner} wants factor to be a finite number of at least 1 (4.0 reaches four times as far)"
+    expected = f"{owner} wants factor to be a finite number of at least 1 (4.0 reaches four times as far)"
     if not is_number(factor):
-        raise TypeError(f"{wanted}, got {factor!r}")
+        raise TypeError(f"{expected}, got {factor!r}")
     if not (is_finite(factor) and factor >= 1):
-        raise ValueError(f"{wanted}, got {written(factor)}")
+        raise ValueError(f"{expected}, got {written(factor)}")
 
 
 def _check_length(stretch: YaRN | Llama3, length: int) -> None:
-    wanted = f"{type(stretch).__name__} wants original_length to be the int length the model was trained with"
+    expected = f"{type(stretch).__name__} wants original_length to be the int length the model was trained with"
     if isinstance(length, bool) or not isinstance(length, int):
-        raise TypeError(f"{wanted}, got {length!r}")
+        raise TypeError(f"{expected}, got {length!r}")
     if length < 1:
-        raise ValueError(f"{wanted}, at least 1, got {written(length)}")
+        raise ValueError(f"{expected}, at least 1, got {written(length)}")
     if length > LARGEST:
-        raise ValueError(f"{wanted}, at most 2**63 - 1, got {written(length)}")
+        raise ValueError(f"{expected}, at most 2**63 - 1, got {written(length)}")
 
 
 def _check_positive(stretch: YaRN | Llama3, name: str, value: float) -> None:
-    wanted = f"{type(stretch).__name__} wants {name} to be a finite number greater than 0"
+    expected = f"{type(stretch).__name__} wants {name} to be a finite number greater than 0"
     if not is_number(value):
-        raise TypeError(f"{wanted}, got {value!r}")
+        raise TypeError(f"{expected}, got {value!r}")
     if not (is_finite(value) and value > 0):
-        raise ValueError(f"{wanted}, got {written(value)}")
+        raise ValueError(f"{expected}, got {written(value)}")
