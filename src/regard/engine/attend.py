@@ -23,7 +23,7 @@ from regard.spec.scores import ScaledDot, Score
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
 
-# name: the module with `supports(request)` and `run(request)`, loaded when it is first asked
+# name: the module with `supports(request)` and `run(request)`, loaded when it is first needed
 ENGINES = {
     "native": "regard.engine.native",
     "tiled": "regard.engine.tiled.engine",
@@ -98,7 +98,9 @@ def attend(
             with context.autocast_disabled(query.device):
                 return attend(*inputs, aux=aux, engine=engine, **spec)
         if not compiling and not isinstance(engine, str):
-            return _sharded(query, key, value, aux, spec, engine)
+            if not hasattr(engine, "attend"):
+                raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, or a Ring, got {engine!r}")
+            return engine.attend(query, key, value, aux, spec)
         from regard.engine.compile import attend_traced
 
         return attend_traced(query, key, value, dict(spec), aux, engine)
@@ -107,15 +109,18 @@ def attend(
     around, call_key = active_transform(), None
     if around is not None:
         refuse_vmap(around)
-    elif aux == () and asked_engine(engine) in ("auto", "native"):
-        parts, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
-        call_key = _call_cache().cache_key(query, key, value, parts, settings)
+    elif aux == () and engine_name(engine) in ("auto", "native"):
+        names, settings = (score, mask, bias, normalizer), (temperature, dropout, query_start)
+        call_key = _call_cache().cache_key(query, key, value, names, settings)
         cached = None if call_key is None else _call_cache().cached_output(call_key, query, key, value, score)
         if cached is not None:
             return cached  # type: ignore[no-any-return]
     if call_key is None and not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
-        return _shapes_alone(query, key, value, (score, mask, bias, temperature, normalizer, dropout, query_start), aux)
-    asked = request(
+        from regard.engine.compile import attend_shapes
+
+        parts = (score, mask, bias, temperature, normalizer, dropout, query_start)
+        return attend_shapes(query, key, value, parts, aux)
+    checked = request(
         query,
         key,
         value,
@@ -129,17 +134,17 @@ def attend(
         aux=aux,
     )
     if call_key is None:  # a call with a key holds numbers
-        asked.hold_numbers()
-    chosen = choose(asked, engine)
-    if call_key is not None and chosen == "native" and _call_cache().cache_call(call_key, asked, (query, key, value)):
+        checked.hold_numbers()
+    chosen = choose(checked, engine)
+    if call_key is not None and chosen == "native" and _call_cache().cache_call(call_key, checked, (query, key, value)):
         cached = _call_cache().cached_output(call_key, query, key, value, score)
         if cached is not None:
             return cached  # type: ignore[no-any-return]
-    result: Result = module(chosen).run(asked)
-    out = asked.shapes.unfold(result.out)
-    if not asked.aux:
+    result: Result = module(chosen).run(checked)
+    out = checked.shapes.unfold(result.out)
+    if not checked.aux:
         return out
-    named = {name: asked.shapes.unfold(getattr(result.aux, name)) for name in asked.aux}
+    named = {name: checked.shapes.unfold(getattr(result.aux, name)) for name in checked.aux}
     return out, Aux(**named)
 
 
@@ -147,34 +152,17 @@ def _has_numbers(tensor: object) -> bool:
     return not isinstance(tensor, Tensor) or checks.has_numbers(tensor)
 
 
-def _shapes_alone(
-    query: Tensor, key: Tensor, value: Tensor, spec: tuple[object, ...], aux: tuple[str, ...] | str
-) -> Tensor | tuple[Tensor, Aux]:
-    """What meta and fake tensors get, as from torch's own operators: results with shapes and no numbers."""
-    from regard.engine.compile import attend_shapes
-
-    return attend_shapes(query, key, value, spec, aux)
-
-
-def _sharded(
-    query: Tensor, key: Tensor, value: Tensor, aux: tuple[str, ...] | str, spec: Spec, engine: "Ring"
-) -> Tensor | tuple[Tensor, Aux]:
-    if not hasattr(engine, "attend"):
-        raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, or a Ring, got {engine!r}")
-    return engine.attend(query, key, value, aux, spec)
-
-
-def run(asked: Request, engine: str = "auto") -> Result:
+def run(checked: Request, engine: str = "auto") -> Result:
     """Run a request on the engine of that name, which never falls back, or on the one `auto` chooses."""
-    asked.hold_numbers()
-    result: Result = module(choose(asked, engine)).run(asked)
+    checked.hold_numbers()
+    result: Result = module(choose(checked, engine)).run(checked)
     return result
 
 
 @cache
 def module(name: str) -> ModuleType:
     """The engine of that name."""
-    if name != "native":  # which says so itself, if it is so
+    if name != "native":  # which appends to OPENMP itself, if it uses torch's threads
         fork.OPENMP.append(True)
     return importlib.import_module(ENGINES[name])
 
@@ -185,17 +173,17 @@ def _call_cache() -> ModuleType:
     return importlib.import_module("regard.engine.native.call_cache")
 
 
-def asked_engine(engine: str) -> str:
+def engine_name(engine: str) -> str:
     """The engine's name, from the environment if none is given."""
     return os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
 
 
-def _first(asked: Request) -> str:
-    """The first engine of `auto` that supports the request; says once that it is not a fast one."""
-    device = asked.query.device.type
+def _first(checked: Request) -> str:
+    """The first engine of `auto` that supports the request; warns once if it is not a fast one."""
+    device = checked.query.device.type
     reasons: dict[str, str] = {}
     for name in AUTO.get(device, AUTO["cpu"]):
-        why_not = module(name).supports(asked) or (transform_unsupported() if name == "sdpa" else None)
+        why_not = module(name).supports(checked) or (transform_unsupported() if name == "sdpa" else None)
         if why_not is None:
             break
         reasons[name] = why_not
@@ -213,15 +201,15 @@ def _first(asked: Request) -> str:
 _told: set[str] = set()  # engines that were warned of
 
 
-def choose(asked: Request, engine: str = "auto") -> str:
+def choose(checked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run."""
     source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
-    engine = asked_engine(engine)
+    engine = engine_name(engine)
     if engine == "auto":
-        return _first(asked)
+        return _first(checked)
     if engine not in list(ENGINES):
         raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
-    why_not = module(engine).supports(asked)
+    why_not = module(engine).supports(checked)
     if why_not is not None:
         raise ValueError(f"engine {engine!r} cannot do this: {why_not}")
     return engine

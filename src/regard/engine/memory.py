@@ -77,46 +77,46 @@ ROWS = 64  # rows that stand for all where every row costs the same
 CELLS = 1 << 19  # pairs that stand for all in the dense engine
 
 
-def output_bytes(asked: Request) -> int:
+def output_bytes(checked: Request) -> int:
     """Bytes of what the call returns."""
-    plane, item = asked.plane, asked.dtype.itemsize
-    row = asked.value.shape[-1] * asked.query.dtype.itemsize
-    row += sum(8 if name == "peak_at" else item for name in asked.aux if name != "received")
-    received = plane.keys * item if "received" in asked.aux else 0
+    plane, item = checked.plane, checked.dtype.itemsize
+    row = checked.value.shape[-1] * checked.query.dtype.itemsize
+    row += sum(8 if name == "peak_at" else item for name in checked.aux if name != "received")
+    received = plane.keys * item if "received" in checked.aux else 0
     return plane.batch * plane.heads * (plane.queries * row + received)
 
 
-def tiled_bytes(asked: Request, kernel: TiledCall, value: Tensor, operands: Tensors, lowering: MemoryCounter) -> int:
+def tiled_bytes(checked: Request, kernel: TiledCall, value: Tensor, operands: Tensors, lowering: MemoryCounter) -> int:
     """Most bytes that the tiled engine's forward pass holds at once, outputs included."""
-    plane = asked.plane
+    plane = checked.plane
     with MemoryCounter() as planning:
         blocks = kernel.schedule.row_blocks
         next(blocks, None)
     weigh = _running_peak if isinstance(kernel.normalizer, Softmax) else _whole_peak
     tile = planning.held + weigh(kernel, value, operands)
     trained = any(tensor.requires_grad for tensor in (value, *operands))
-    made, results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(asked, kernel, trained))
+    made, results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(checked, kernel, trained))
     held = lowering.held
     phases = [lowering.peak, held + made, held + results + max(planning.peak, tile), held + sink, held + merged]
-    if "received" in asked.aux:
+    if "received" in checked.aux:
         lanes = plane.batch * plane.heads
-        held += lanes * plane.keys * asked.dtype.itemsize
-        if asked.sink is not None:  # the state without it
-            held += 2 * lanes * plane.queries * asked.dtype.itemsize
+        held += lanes * plane.keys * checked.dtype.itemsize
+        if checked.sink is not None:  # the state without it
+            held += 2 * lanes * plane.queries * checked.dtype.itemsize
         phases.append(held + merged + tile)
-    if asked.query.dtype != asked.dtype:
-        rounded = plane.batch * plane.heads * plane.queries * kernel.d_value * asked.query.dtype.itemsize
+    if checked.query.dtype != checked.dtype:
+        rounded = plane.batch * plane.heads * plane.queries * kernel.d_value * checked.query.dtype.itemsize
         phases.append(held + merged + rounded)
     return max(phases)
 
 
-def dense_bytes(asked: Request, lowering: MemoryCounter) -> int:
+def dense_bytes(checked: Request, lowering: MemoryCounter) -> int:
     """The same for the reference: some rows are weighed, twice as many again, and a line is drawn through both."""
-    plane = asked.plane
+    plane = checked.plane
     some = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
     if 2 * some >= plane.queries:
-        return lowering.held + _dense_peak(asked, plane.queries)
-    less, more = _dense_peak(asked, some), _dense_peak(asked, 2 * some)
+        return lowering.held + _dense_peak(checked, plane.queries)
+    less, more = _dense_peak(checked, some), _dense_peak(checked, 2 * some)
     return lowering.held + less - (less - more) * (plane.queries - some) // some
 
 
@@ -179,25 +179,25 @@ def _width(row_block: tuple[slice, list[TileSpan]]) -> int:
     return (rows.stop - rows.start) * (spans[-1].stop - spans[0].start) if spans else 0
 
 
-def _row_bytes(asked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int, int]:
+def _row_bytes(checked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int, int]:
     """Peak and remaining bytes of making `ROWS` rows of results; both again for merging the sink into them."""
     with MemoryCounter() as memory:
         rows = empty_rows(kernel, slice(0, ROWS))
         made, results = memory.peak, memory.held
         saved = []
-        if torch.is_grad_enabled() and trained and asked.sink is not None:
+        if torch.is_grad_enabled() and trained and checked.sink is not None:
             rows.out.requires_grad_()  # merging keeps what its gradient needs
             rows.state.requires_grad_()
             saved.append(rows)  # all results are saved for the gradient
         memory.peak = memory.held
-        rows = with_sink(rows, asked.sink, asked.aux)
+        rows = with_sink(rows, checked.sink, checked.aux)
     return made, results, memory.peak, memory.held
 
 
-def _dense_peak(asked: Request, rows: int) -> int:
-    top = _TopRows(**{field.name: getattr(asked.plane, field.name) for field in fields(Plane)}, rows=rows)
+def _dense_peak(checked: Request, rows: int) -> int:
+    top = _TopRows(**{field.name: getattr(checked.plane, field.name) for field in fields(Plane)}, rows=rows)
     with MemoryCounter() as memory:
-        reference.run(replace(asked, query=asked.query[..., :rows, :], plane=top))
+        reference.run(replace(checked, query=checked.query[..., :rows, :], plane=top))
     return memory.peak
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.engine.attend import asked_engine, attend, choose, module
+from regard.engine.attend import attend, choose, engine_name, module
 from regard.engine.native import call_cache
 from regard.engine.native.call import NotFiniteError
 from regard.engine.native.engine import begun, resumed
@@ -87,18 +87,18 @@ def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, sav
     call_key = None if aux else _cache_key(inputs, spec, engine)
     if (again := _cached_forward(inputs, call_key, saves)) is not None:
         return again
-    asked = request(*inputs, aux=names, **spec)
-    chosen = choose(asked, engine)
-    made = begun(asked) if chosen == "native" else None
+    checked = request(*inputs, aux=names, **spec)
+    chosen = choose(checked, engine)
+    made = begun(checked) if chosen == "native" else None
     if made is None:
-        result: Result = module(chosen).run(asked)
+        result: Result = module(chosen).run(checked)
         rows: dict[str, Tensor] = {}
     else:
         result, rows = made
         if call_key is not None:
-            call_cache.cache_call(call_key, asked, inputs)
-    found = _unfolded(asked, result, names)
-    return [*found, *_saved_rows(rows, found[0], saves, asked.dtype)]
+            call_cache.cache_call(call_key, checked, inputs)
+    found = _unfolded(checked, result, names)
+    return [*found, *_saved_rows(rows, found[0], saves, checked.dtype)]
 
 
 def run_backward(
@@ -123,10 +123,10 @@ def run_backward(
     with _autograd_enabled():
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in zip(inputs, needed, strict=True)]
         query, key, value, *tensors = leaves
-        asked = request(query, key, value, aux=wanted, **spec_of(tensors))
-        chosen = choose(asked, engine)
-        result = resumed(asked, _folded(rows, asked)) if native else module(chosen).run(asked)
-        outputs = dict(zip(("out", *wanted), _unfolded(asked, result, wanted), strict=True))
+        checked = request(query, key, value, aux=wanted, **spec_of(tensors))
+        chosen = choose(checked, engine)
+        result = resumed(checked, _folded(rows, checked)) if native else module(chosen).run(checked)
+        outputs = dict(zip(("out", *wanted), _unfolded(checked, result, wanted), strict=True))
         pairs = [(output, arrived[name]) for name, output in outputs.items() if output.requires_grad]
         pairs = [(output, grad) for output, grad in pairs if grad is not None]
         targets = [leaf for leaf in leaves if leaf.requires_grad]
@@ -140,7 +140,7 @@ def run_backward(
 
 
 def _cache_key(inputs: Inputs, spec: dict[str, Any], engine: str) -> call_cache.Key | None:
-    if asked_engine(engine) not in ("auto", "native"):
+    if engine_name(engine) not in ("auto", "native"):
         return None
     parts = tuple(spec[name] for name in ("score", "mask", "bias", "normalizer"))
     return call_cache.cache_key(*inputs, parts, tuple(spec[name] for name in ("temperature", "dropout", "query_start")))
@@ -186,17 +186,17 @@ def _saved_rows(rows: dict[str, Tensor], out: Tensor, saves: str, dtype: torch.d
     return [rows[name].view(saved_shape(name, out)) for name in names_in(saves)]
 
 
-def _folded(rows: dict[str, Tensor], asked: Request) -> dict[str, Tensor]:
+def _folded(rows: dict[str, Tensor], checked: Request) -> dict[str, Tensor]:
     """Rows in the kernels' axes. The lse itself is not needed again; top stands in its place."""
-    size = (asked.plane.batch, asked.plane.heads, asked.plane.queries)
-    shapes = {"out": (*size, asked.shapes.d_value), "state": (2, *size)}
+    size = (checked.plane.batch, checked.plane.heads, checked.plane.queries)
+    shapes = {"out": (*size, checked.shapes.d_value), "state": (2, *size)}
     found = {name: tensor.detach().view(shapes.get(name, size)) for name, tensor in rows.items()}
     return {"lse": found["state"][0], **found}
 
 
-def _unfolded(asked: Request, result: Result, names: tuple[str, ...]) -> list[Tensor]:
+def _unfolded(checked: Request, result: Result, names: tuple[str, ...]) -> list[Tensor]:
     found = [result.out, *(getattr(result.aux, name) for name in names)]
-    return [asked.shapes.unfold(tensor).contiguous() for tensor in found]
+    return [checked.shapes.unfold(tensor).contiguous() for tensor in found]
 
 
 def _distinct(tensors: list[Tensor]) -> list[Tensor]:

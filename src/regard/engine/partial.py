@@ -91,8 +91,8 @@ def attend_chunks(
     if not isinstance(engine, str):
         raise ValueError("a Ring takes keys that begin at 0 and lie in one piece; leave out the cache and query_start")
     if len(pieces) == 1:
-        asked = _chunk_request(query, pieces[0], normalizer, (), spec)
-        return asked.shapes.unfold(run(asked, engine).out)
+        checked = _chunk_request(query, pieces[0], normalizer, (), spec)
+        return checked.shapes.unfold(run(checked, engine).out)
     if not isinstance(normalizer, Softmax):
         raise ValueError(
             f"keys that lie apart are merged by their lse, which {normalizer!r} has not; "
@@ -109,11 +109,11 @@ def attend_chunks(
 
 def _chunk_partial(query: Tensor, piece: KeyChunk, engine: str, spec: dict[str, Any]) -> Partial:
     """Attention over one piece, the sink left out."""
-    asked = _chunk_request(query, piece, Softmax(), ("lse",), spec)
-    found = run(asked, engine)
+    checked = _chunk_request(query, piece, Softmax(), ("lse",), spec)
+    found = run(checked, engine)
     assert found.aux.lse is not None
-    out = asked.shapes.unfold(found.out)
-    return Partial(out.to(found.aux.lse.dtype), asked.shapes.unfold(found.aux.lse))
+    out = checked.shapes.unfold(found.out)
+    return Partial(out.to(found.aux.lse.dtype), checked.shapes.unfold(found.aux.lse))
 
 
 def _chunk_request(

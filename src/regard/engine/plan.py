@@ -29,10 +29,10 @@ class Plan:
     """What `attend` would do.
 
     `flops` counts the matrix products of the forward pass, two per multiply-add, exactly as torch's own counter does
-    (which does not see the native engine's). `computed_pairs` of `native` come in whole vectors, so a few past the
-    last key may be among them.
-    `bytes` is the most memory that the forward pass holds beyond inputs and outputs; None where only torch knows. Both
-    are those of finite inputs: NaN and Inf take a longer way. `visible_pairs` is an upper bound unless `visible_exact`.
+    (which does not see those of the native engine). `computed_pairs` of `native` come in whole vectors and may include
+    a few past the last key. `bytes` is the peak memory of the forward pass beyond inputs and outputs; None where only
+    torch knows. Both hold for finite inputs: NaN and Inf take more work. `visible_pairs` is an upper bound unless
+    `visible_exact`.
     """
 
     engine: str
@@ -141,7 +141,7 @@ def plan(
     4193792
     """
     with MemoryCounter() as lowering:
-        asked = request(
+        checked = request(
             query,
             key,
             value,
@@ -150,7 +150,8 @@ def plan(
             bias=bias,
             temperature=temperature,
             normalizer=normalizer,
-            dropout=_unseeded(dropout),
+            # a rate gets a fixed seed: a draw would move torch's generator, and the next call would drop other weights
+            dropout=Dropout(dropout, 0) if isinstance(dropout, float) else dropout,
             query_start=query_start,
             aux=aux,
         )
@@ -158,57 +159,36 @@ def plan(
             from regard.engine.ring.plan import ring_plan
 
             ring = (world or 0, layout) if isinstance(engine, str) else (engine.world, engine.layout)
-            return ring_plan(asked, *ring, bandwidth, flops)
-        name = choose(asked, engine)
-        if name not in ("sdpa", "flex"):  # the plans of these look at shapes alone
-            asked.hold_numbers()
-        lowered = lower_tiled(asked) if name == "tiled" else None
-    if name in ("native", "flex"):
-        return _kernels(asked, name, engine)
-    plane = asked.plane
+            return ring_plan(checked, *ring, bandwidth, flops)
+        name = choose(checked, engine)
+        if name not in ("sdpa", "flex"):  # their plans need shapes alone
+            checked.hold_numbers()
+        lowered = lower_tiled(checked) if name == "tiled" else None
+    plane = checked.plane
     everything = plane.batch * plane.heads * plane.queries * plane.keys
-    visible, exact = visible_pairs(asked.mask, plane)
     held: int | None = None
-    if lowered is not None:
-        held = tiled_bytes(asked, *lowered, lowering) - output_bytes(asked)
-    elif name == "reference":
-        held = dense_bytes(asked, lowering) - output_bytes(asked)
+    if name in ("native", "flex"):
+        computed, held = module(name).cost(checked)
+        products = 2 * computed * (checked.key.shape[-1] + checked.value.shape[-1]) + _prepared(checked)
+    elif lowered is not None:
+        computed, products = _computed(lowered[0]), _tiled_flops(checked, lowered[0])
+        held = max(0, tiled_bytes(checked, *lowered, lowering) - output_bytes(checked))
+    else:
+        computed, products = everything, _dense_flops(checked)
+        if name == "reference":
+            held = max(0, dense_bytes(checked, lowering) - output_bytes(checked))
+    visible, exact = visible_pairs(checked.mask, plane)
     return Plan(
         engine=name,
-        reasons=_reasons(asked, name, engine),
+        reasons=_reasons(checked, name, engine),
         visible_pairs=visible,
         visible_exact=exact,
-        computed_pairs=everything if lowered is None else _computed(lowered[0]),
+        computed_pairs=computed,
         all_pairs=everything,
-        flops=_dense_flops(asked) if lowered is None else _tiled_flops(asked, lowered[0]),
-        bytes=None if held is None else max(0, held) + SCALARS,
-        second_order=_second_order(name),
-    )
-
-
-def _kernels(asked: Request, name: str, engine: str) -> Plan:
-    """An engine with kernels of its own tells what they compute and hold."""
-    pairs, held = module(name).cost(asked)
-    plane = asked.plane
-    visible, exact = visible_pairs(asked.mask, plane)
-    return Plan(
-        engine=name,
-        reasons=_reasons(asked, name, engine),
-        visible_pairs=visible,
-        visible_exact=exact,
-        computed_pairs=pairs,
-        all_pairs=plane.batch * plane.heads * plane.queries * plane.keys,
-        flops=2 * pairs * (asked.key.shape[-1] + asked.value.shape[-1]) + _prepared(asked),
+        flops=products,
         bytes=None if held is None else held + SCALARS,
         second_order=_second_order(name),
     )
-
-
-def _unseeded(dropout: float | Dropout) -> float | Dropout:
-    """A rate gets a fixed seed: planning must not move torch's generator, or the next call would drop other weights."""
-    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
-        return dropout
-    return Dropout(dropout, 0)
 
 
 def _second_order(name: str) -> str:
@@ -220,21 +200,21 @@ def _second_order(name: str) -> str:
     return f"correct, {how}in the memory of the dense formula (queries × keys)"
 
 
-def _reasons(asked: Request, chosen: str, engine: str) -> dict[str, str]:
+def _reasons(checked: Request, chosen: str, engine: str) -> dict[str, str]:
     """Why each of the other engines will not run, as a sentence."""
     by_name = engine != "auto" or os.environ.get("REGARD_ENGINE", "auto") != "auto"
-    found = {}
+    reasons = {}
     for name in ENGINES:
         if name == chosen:
             continue
-        why = module(name).supports(asked)
+        why = module(name).supports(checked)
         if why is not None:
-            found[name] = f"It cannot do this: {why}."
+            reasons[name] = f"It cannot do this: {why}."
         elif by_name:
-            found[name] = f"It could, but {chosen!r} was asked for by name."
+            reasons[name] = f"It could, but {chosen!r} was asked for by name."
         else:
-            found[name] = f"It could, but it runs only when asked for: engine={name!r}."
-    return found
+            reasons[name] = f"It could, but it runs only when asked for: engine={name!r}."
+    return reasons
 
 
 def _computed(kernel: TiledCall) -> int:
@@ -245,50 +225,53 @@ def _computed(kernel: TiledCall) -> int:
     return kernel.schedule.plane.batch * kernel.schedule.plane.heads * total
 
 
-def _tiled_flops(asked: Request, kernel: TiledCall) -> int:
-    passes = 2 if "received" in asked.aux else 1
+def _tiled_flops(checked: Request, kernel: TiledCall) -> int:
+    passes = 2 if "received" in checked.aux else 1
     total = 0
     costs: dict[tuple[int, int, int], int] = {}
     for rows, spans in kernel.schedule.outline:
         for span in spans:
-            total += passes * _score_flops(asked, kernel, rows, span, costs)
+            total += passes * _score_flops(checked, kernel, rows, span, costs)
         columns = sum(span.width * span.times for span in spans)
-        if spans and not isinstance(asked.normalizer, Softmax):  # whole rows, gaps between the tiles included
+        if spans and not isinstance(checked.normalizer, Softmax):  # whole rows, gaps between the tiles included
             columns = spans[-1].stop - spans[0].start
         total += 2 * (rows.stop - rows.start) * columns * kernel.d_value
-    return asked.plane.batch * asked.plane.heads * total + _prepared(asked)
+    return checked.plane.batch * checked.plane.heads * total + _prepared(checked)
 
 
 def _score_flops(
-    asked: Request, kernel: TiledCall, rows: slice, span: TileSpan, costs: dict[tuple[int, int, int], int]
+    checked: Request, kernel: TiledCall, rows: slice, span: TileSpan, costs: dict[tuple[int, int, int], int]
 ) -> int:
-    """One lane's products of the scores in some tiles. Equal tiles cost the same: anywhere, or on the same diagonal."""
+    """Products of the scores in some tiles, for one batch row and head.
+
+    Tiles of the same size cost the same: anywhere, or for a positional score on the same diagonal.
+    """
     score, segment = kernel.logits.score, kernel.schedule.segment
-    if not asked.score.positional:
+    if not checked.score.positional:
         return span.times * score.flops(next(kernel.schedule.tiles(rows, span)).pairs)
     total = 0
     for first in range(span.start, span.stop, segment):
         key = rows.stop - rows.start, span.width, rows.start - first
         if key not in costs:
-            costs[key] = score.flops(asked.plane.pairs(rows, slice(first, first + span.width)))
+            costs[key] = score.flops(checked.plane.pairs(rows, slice(first, first + span.width)))
         total += costs[key]
     return total
 
 
-def _dense_flops(asked: Request) -> int:
-    plane, score = asked.plane, asked.score
+def _dense_flops(checked: Request) -> int:
+    plane, score = checked.plane, checked.score
     while isinstance(score, Wrapped):
         score = score.score
     # the reference writes v · φ(a + b) and the vectors of offsets as sums, which are no matrix products
-    pair = 0 if score.form == "sum" else 2 * asked.key.shape[-1]
+    pair = 0 if score.form == "sum" else 2 * checked.key.shape[-1]
     pairs = plane.batch * plane.heads * plane.queries * plane.keys
-    return pairs * (pair + 2 * asked.value.shape[-1]) + 2 * _prepared(asked)
+    return pairs * (pair + 2 * checked.value.shape[-1]) + 2 * _prepared(checked)
 
 
-def _prepared(asked: Request) -> int:
-    plane = asked.plane
+def _prepared(checked: Request) -> int:
+    plane = checked.plane
     queries, keys = plane.batch * plane.heads * plane.queries, plane.batch * plane.kv_heads * plane.keys
-    return asked.score.prepare_flops(queries, keys, asked.query.shape[-1], asked.key.shape[-1])
+    return checked.score.prepare_flops(queries, keys, checked.query.shape[-1], checked.key.shape[-1])
 
 
 def scaled(number: int, step: int, units: tuple[str, ...]) -> str:
