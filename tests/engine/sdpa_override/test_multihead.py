@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import multi_head_attention_forward
 
 from regard.engine.sdpa_override import accelerating
-from regard.engine.sdpa_override.multihead import MultiHeadArguments
+from regard.engine.sdpa_override.multihead import MultiHeadCall
 from regard.testing import assert_within, error, peak_bytes
 
 ULP = torch.finfo(torch.float64).eps
@@ -23,8 +23,8 @@ def test_arguments_are_torchs() -> None:
         name: MISSING if one.default is one.empty else one.default
         for name, one in inspect.signature(multi_head_attention_forward).parameters.items()
     }
-    assert {one.name: one.default for one in fields(MultiHeadArguments)} == theirs
-    assert [one.name for one in fields(MultiHeadArguments)] == list(theirs)
+    assert {one.name: one.default for one in fields(MultiHeadCall)} == theirs
+    assert [one.name for one in fields(MultiHeadCall)] == list(theirs)
 
 
 @dataclass(frozen=True)

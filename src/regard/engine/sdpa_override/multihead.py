@@ -22,13 +22,50 @@ from regard.spec.masks import Dense as DenseMask
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 
+MISFIT = "its arguments do not fit together; torch says how"
+
 
 @dataclass(frozen=True, eq=False)
-class MultiHeadArguments:
-    """Arguments of multi_head_attention_forward, in torch's order and with torch's names.
+class Rules:
+    """Mask and bias of a call; `sink` if the zero key is computed as a sink of 0."""
+
+    mask: Mask | None
+    bias: Bias | None
+    sink: bool
+
+
+CELLS = 1 << 22  # pairs over all batch rows and heads at a time
+
+
+def returned_weights(checked: Request, average: bool) -> Tensor:
+    """(batch, head, query, key), or their mean over heads, (batch, query, key), which holds no more than that at once
+    unless gradients are wanted. There must be no sink: torch shows it as one more key."""
+    assert checked.sink is None
+    plane, logits = checked.plane, logits_of(checked)
+    operands = tuple(operand.tensor for operand in logits.operands)
+    height = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
+    blocks = []
+    for start in range(0, max(1, plane.queries), height):
+        rows = slice(start, min(plane.queries, start + height))
+        tile = Tile(plane, rows, slice(0, plane.keys), mixed=True)
+        x, _ = logits.tile(tile, logits.cut(operands, tile))
+        unseen = (x == -torch.inf).all(-1, keepdim=True)
+        weights = torch.where(unseen, 0.0, torch.where(unseen, 0.0, x).softmax(-1))
+        if checked.dropout is not None:
+            weights = weights * checked.dropout.factors(tile.pairs, weights.dtype)
+        weights = weights.flatten(1, 2)
+        blocks.append((weights.mean(1) if average else weights).to(checked.query.dtype))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -2)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiHeadCall:
+    """A call of multi_head_attention_forward: its arguments, in torch's order and with torch's names.
 
     query: (length, batch, width), or (length, width). A bool mask is True where *hidden*, a float one is added.
     """
+
+    function: ClassVar[str] = "multi_head_attention_forward"
 
     query: Tensor
     key: Tensor
@@ -61,201 +98,121 @@ class MultiHeadArguments:
         """Whether torch would use the causal hint instead of the mask."""
         return self.is_causal and self.key_padding_mask is None and not self.need_weights
 
+    def projected(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by head, (batch, head, length, width); a learned key and value come last."""
+        if not self._sizes_fit():
+            raise ValueError(MISFIT)
+        query, key, value = self._products()
+        if self.bias_k is not None and self.bias_v is not None:
+            batch = len(query)
+            key = torch.cat([key, self.bias_k.expand(batch, 1, -1)], 1)
+            value = torch.cat([value, self.bias_v.expand(batch, 1, -1)], 1)
+        query, key, value = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in (query, key, value))
+        if self.static_k is not None:
+            key = self.static_k.unflatten(0, (-1, self.num_heads))
+        if self.static_v is not None:
+            value = self.static_v.unflatten(0, (-1, self.num_heads))
+        return query, key, value
 
-MISFIT = "its arguments do not fit together; torch says how"
+    def _products(self) -> tuple[Tensor, ...]:
+        """Projected queries, keys and values, (batch, length, width) each, with one product per distinct input."""
+        query, key, value, width = self.query, self.key, self.value, self.embed_dim_to_check
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if self.use_separate_proj_weight:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            biases = (None, None, None) if bias is None else bias.chunk(3)
+            return tuple(_product(*three) for three in zip((query, key, value), weights, biases, strict=True))
+        assert weight is not None
+        if query is key and key is value:
+            return _product(query, weight, bias).chunk(3, -1)
+        alone = _product(query, weight[:width], None if bias is None else bias[:width])
+        weight, bias = weight[width:], None if bias is None else bias[width:]
+        if key is value:
+            return alone, *_product(key, weight, bias).chunk(2, -1)
+        halves = (None, None) if bias is None else bias.chunk(2)
+        return alone, *(_product(*three) for three in zip((key, value), weight.chunk(2), halves, strict=True))
 
-
-def projected(asked: MultiHeadArguments) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values by head, (batch, head, length, width); a learned key and value come last."""
-    if not _sizes_fit(asked):
-        raise ValueError(MISFIT)
-    query, key, value = _projected(asked)
-    if asked.bias_k is not None and asked.bias_v is not None:
-        batch = len(query)
-        key = torch.cat([key, asked.bias_k.expand(batch, 1, -1)], 1)
-        value = torch.cat([value, asked.bias_v.expand(batch, 1, -1)], 1)
-    query, key, value = (_split(tensor, asked.num_heads) for tensor in (query, key, value))
-    if asked.static_k is not None:
-        key = asked.static_k.unflatten(0, (-1, asked.num_heads))
-    if asked.static_v is not None:
-        value = asked.static_v.unflatten(0, (-1, asked.num_heads))
-    return query, key, value
-
-
-def _projected(asked: MultiHeadArguments) -> tuple[Tensor, ...]:
-    """(batch, length, width) each, with one product per distinct input."""
-    query, key, value, width = asked.query, asked.key, asked.value, asked.embed_dim_to_check
-    weight, bias = asked.in_proj_weight, asked.in_proj_bias
-    if asked.use_separate_proj_weight:
-        weights = (asked.q_proj_weight, asked.k_proj_weight, asked.v_proj_weight)
-        biases = (None, None, None) if bias is None else bias.chunk(3)
-        return tuple(_product(*three) for three in zip((query, key, value), weights, biases, strict=True))
-    assert weight is not None
-    if query is key and key is value:
-        return _product(query, weight, bias).chunk(3, -1)
-    alone = _product(query, weight[:width], None if bias is None else bias[:width])
-    weight, bias = weight[width:], None if bias is None else bias[width:]
-    if key is value:
-        return alone, *_product(key, weight, bias).chunk(2, -1)
-    halves = (None, None) if bias is None else bias.chunk(2)
-    return alone, *(_product(*three) for three in zip((key, value), weight.chunk(2), halves, strict=True))
-
-
-def _product(tensor: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """(length, batch, width) to (batch, length, width'), without a copy of either order."""
-    assert weight is not None
-    if tensor.ndim == 2:
-        return linear(tensor, weight, bias).unsqueeze(0)
-    turned = tensor.transpose(0, 1)
-    out: Tensor = (
-        linear(turned, weight, bias) if turned.is_contiguous() else linear(tensor, weight, bias).transpose(0, 1)
-    )
-    return out
-
-
-def _split(tensor: Tensor, heads: int) -> Tensor:
-    split: Tensor = tensor.unflatten(-1, (heads, -1))
-    return split.transpose(1, 2)
-
-
-def _sizes_fit(asked: MultiHeadArguments) -> bool:
-    """Whether torch would accept the sizes."""
-    query, key, value = asked.query, asked.key, asked.value
-    width, heads = asked.embed_dim_to_check, asked.num_heads
-    alike = query.ndim in (2, 3) and key.ndim == value.ndim == query.ndim and key.shape[:-1] == value.shape[:-1]
-    if not alike or query.shape[1:-1] != key.shape[1:-1] or query.shape[-1] != width or width % heads:
-        return False
-    weights: tuple[Tensor | None, ...] = (asked.q_proj_weight, asked.k_proj_weight, asked.v_proj_weight)
-    wanted = [(width, tensor.shape[-1]) for tensor in (query, key, value)]
-    if not asked.use_separate_proj_weight:
-        weights, wanted = (asked.in_proj_weight,), [(3 * width, width)]
-        if key.shape[-1] != width or value.shape[-1] != width:
+    def _sizes_fit(self) -> bool:
+        """Whether torch would accept the sizes."""
+        query, key, value = self.query, self.key, self.value
+        width, heads = self.embed_dim_to_check, self.num_heads
+        alike = query.ndim in (2, 3) and key.ndim == value.ndim == query.ndim and key.shape[:-1] == value.shape[:-1]
+        if not alike or query.shape[1:-1] != key.shape[1:-1] or query.shape[-1] != width or width % heads:
             return False
-    if any(found is None or found.shape != size for found, size in zip(weights, wanted, strict=True)):
-        return False
-    if asked.in_proj_bias is not None and asked.in_proj_bias.shape != (3 * width,):
-        return False
-    return _learned_fit(asked) and _static_fit(asked)
+        weights: tuple[Tensor | None, ...] = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        sizes = [(width, tensor.shape[-1]) for tensor in (query, key, value)]
+        if not self.use_separate_proj_weight:
+            weights, sizes = (self.in_proj_weight,), [(3 * width, width)]
+            if key.shape[-1] != width or value.shape[-1] != width:
+                return False
+        if any(weight is None or weight.shape != size for weight, size in zip(weights, sizes, strict=True)):
+            return False
+        if self.in_proj_bias is not None and self.in_proj_bias.shape != (3 * width,):
+            return False
+        learned, static = (self.bias_k, self.bias_v), (self.static_k, self.static_v)
+        if learned != (None, None):
+            fits = all(part is not None and part.shape == (1, 1, width) for part in learned)
+            return fits and static == (None, None)
+        lanes = heads * (query.shape[1] if query.ndim == 3 else 1)
+        given = [part for part in static if part is not None]
+        return all(part.ndim == 3 and (part.shape[0], part.shape[2]) == (lanes, width // heads) for part in given)
 
+    def rules(self, keys: int) -> Rules:
+        """Mask and bias for `keys` keys; masks do not cover learned keys at the end."""
+        if not self._masks_fit():
+            raise ValueError(MISFIT)
+        if self.trusts_causal:  # which hides keys at the end, a zero key too
+            return Rules(Causal(), None, sink=False)
+        sink = self.add_zero_attn and not self.need_weights
+        more = keys - len(self.key) if self.static_k is None else 0
+        more += self.add_zero_attn and not sink
+        parts = [self._padding_part(more), self._pair_part(more)]
+        masks = [part for part in parts if isinstance(part, Mask)]
+        biases = [part for part in parts if isinstance(part, Bias)]
+        return Rules(
+            mask=reduce(and_, masks) if masks else None,
+            bias=reduce(add, biases) if biases else None,
+            sink=sink,
+        )
 
-def _learned_fit(asked: MultiHeadArguments) -> bool:
-    learned, given = (asked.bias_k, asked.bias_v), (asked.static_k, asked.static_v)
-    if learned == (None, None):
-        return True
-    whole = all(part is not None and part.shape == (1, 1, asked.embed_dim_to_check) for part in learned)
-    return whole and given == (None, None)
+    def _padding_part(self, more: int) -> Mask | Bias | None:
+        """A float mask of 0 and −inf becomes a mask: nn.MultiheadAttention makes such from a bool one."""
+        given = self.key_padding_mask
+        if given is None:
+            return None
+        hidden = given if given.dtype == torch.bool else given == -torch.inf
+        if given.dtype == torch.bool or (not given.requires_grad and bool((hidden | (given == 0)).all())):
+            return DenseMask(pad(~hidden, (0, more), value=True).view(-1, 1, 1, given.shape[-1] + more))
+        return DenseBias(pad(to_autocast(given), (0, more)).view(-1, 1, 1, given.shape[-1] + more))
 
+    def _pair_part(self, more: int) -> Mask | Bias | None:
+        given = self.attn_mask
+        if given is None:
+            return None
+        hidden = True if given.dtype == torch.bool else -torch.inf
+        plain = self.is_causal and not more and given.ndim == 2 and not given.requires_grad
+        if plain and torch.equal(given, torch.full_like(given, hidden).triu_(1)):
+            return Causal()
+        if given.ndim == 3:
+            given = given.unflatten(0, (-1, self.num_heads))
+        if given.dtype == torch.bool:
+            return DenseMask(pad(~given, (0, more), value=True))
+        return DenseBias(pad(to_autocast(given), (0, more)))
 
-def _static_fit(asked: MultiHeadArguments) -> bool:
-    batch = asked.query.shape[1] if asked.query.ndim == 3 else 1
-    wanted = batch * asked.num_heads, asked.embed_dim_to_check // asked.num_heads
-    given = [part for part in (asked.static_k, asked.static_v) if part is not None]
-    return all(part.ndim == 3 and (part.shape[0], part.shape[2]) == wanted for part in given)
-
-
-@dataclass(frozen=True, eq=False)
-class Rules:
-    """Mask and bias of a call; `sink` if the zero key is computed as a sink of 0."""
-
-    mask: Mask | None
-    bias: Bias | None
-    sink: bool
-
-
-def rules_of(asked: MultiHeadArguments, keys: int) -> Rules:
-    """Mask and bias for `keys` keys; masks do not cover learned keys at the end."""
-    if not _masks_fit(asked):
-        raise ValueError(MISFIT)
-    if asked.trusts_causal:  # which hides keys at the end, a zero key too
-        return Rules(Causal(), None, sink=False)
-    sink = asked.add_zero_attn and not asked.need_weights
-    more = keys - len(asked.key) if asked.static_k is None else 0
-    more += asked.add_zero_attn and not sink
-    parts = [_padding_part(asked.key_padding_mask, more), _pair_part(asked, more)]
-    masks = [part for part in parts if isinstance(part, Mask)]
-    biases = [part for part in parts if isinstance(part, Bias)]
-    return Rules(
-        mask=reduce(and_, masks) if masks else None,
-        bias=reduce(add, biases) if biases else None,
-        sink=sink,
-    )
-
-
-def _padding_part(given: Tensor | None, more: int) -> Mask | Bias | None:
-    """A float mask of 0 and −inf becomes a mask: nn.MultiheadAttention makes such from a bool one."""
-    if given is None:
-        return None
-    hidden = given if given.dtype == torch.bool else given == -torch.inf
-    if given.dtype == torch.bool or (not given.requires_grad and bool((hidden | (given == 0)).all())):
-        return DenseMask(pad(~hidden, (0, more), value=True).view(-1, 1, 1, given.shape[-1] + more))
-    return DenseBias(pad(to_autocast(given), (0, more)).view(-1, 1, 1, given.shape[-1] + more))
-
-
-def _pair_part(asked: MultiHeadArguments, more: int) -> Mask | Bias | None:
-    given = asked.attn_mask
-    if given is None:
-        return None
-    if asked.is_causal and not more and _is_causal(given):
-        return Causal()
-    if given.ndim == 3:
-        given = given.unflatten(0, (-1, asked.num_heads))
-    if given.dtype == torch.bool:
-        return DenseMask(pad(~given, (0, more), value=True))
-    return DenseBias(pad(to_autocast(given), (0, more)))
-
-
-def _is_causal(given: Tensor) -> bool:
-    """Whether the mask is the causal one."""
-    if given.ndim != 2 or given.requires_grad:
-        return False
-    if given.dtype == torch.bool:
-        return torch.equal(given, torch.ones_like(given).triu_(1))
-    return torch.equal(given, torch.full_like(given, -torch.inf).triu_(1))
-
-
-def _masks_fit(asked: MultiHeadArguments) -> bool:
-    """Whether torch would accept the masks."""
-    pairs, padding = asked.attn_mask, asked.key_padding_mask
-    if any(mask is not None and mask.dtype != torch.bool and not mask.is_floating_point() for mask in (pairs, padding)):
-        return False
-    batch = tuple(asked.query.shape[1:-1])
-    if pairs is None and asked.is_causal:
-        return False
-    if padding is not None and padding.shape != (*batch, len(asked.key)):
-        return False
-    all_heads = asked.num_heads * (batch[0] if batch else 1)
-    size = (len(asked.query), len(asked.key))
-    return pairs is None or pairs.shape in (size, (all_heads, *size))
-
-
-CELLS = 1 << 22  # pairs over all batch rows and heads at a time
-
-
-def returned_weights(asked: Request, average: bool) -> Tensor:
-    """(batch, head, query, key), or their mean over heads, (batch, query, key), which holds no more than that at once
-    unless gradients are wanted. There must be no sink: torch shows it as one more key."""
-    assert asked.sink is None
-    plane, logits = asked.plane, logits_of(asked)
-    operands = tuple(operand.tensor for operand in logits.operands)
-    height = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
-    blocks = []
-    for start in range(0, max(1, plane.queries), height):
-        rows = slice(start, min(plane.queries, start + height))
-        tile = Tile(plane, rows, slice(0, plane.keys), mixed=True)
-        x, _ = logits.tile(tile, logits.cut(operands, tile))
-        unseen = (x == -torch.inf).all(-1, keepdim=True)
-        weights = torch.where(unseen, 0.0, torch.where(unseen, 0.0, x).softmax(-1))
-        if asked.dropout is not None:
-            weights = weights * asked.dropout.factors(tile.pairs, weights.dtype)
-        weights = weights.flatten(1, 2)
-        blocks.append((weights.mean(1) if average else weights).to(asked.query.dtype))
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -2)
-
-
-class MultiHeadCall(MultiHeadArguments):
-    """A call of multi_head_attention_forward."""
-
-    function: ClassVar[str] = "multi_head_attention_forward"
+    def _masks_fit(self) -> bool:
+        """Whether torch would accept the masks."""
+        pairs, padding = self.attn_mask, self.key_padding_mask
+        given = [mask for mask in (pairs, padding) if mask is not None]
+        if any(mask.dtype != torch.bool and not mask.is_floating_point() for mask in given):
+            return False
+        batch = tuple(self.query.shape[1:-1])
+        if pairs is None and self.is_causal:
+            return False
+        if padding is not None and padding.shape != (*batch, len(self.key)):
+            return False
+        all_heads = self.num_heads * (batch[0] if batch else 1)
+        size = (len(self.query), len(self.key))
+        return pairs is None or pairs.shape in (size, (all_heads, *size))
 
     def tensors(self) -> dict[str, Tensor | None]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
@@ -269,7 +226,7 @@ class MultiHeadCall(MultiHeadArguments):
         return (*query[1:-1], self.num_heads, query[0], width), (*key[1:-1], self.num_heads, keys, width)
 
     def words(self) -> str:
-        told = {
+        options = {
             "causal": self.trusts_causal,
             "mask": self.attn_mask is not None and not self.trusts_causal,
             "padding": self.key_padding_mask is not None,
@@ -278,13 +235,13 @@ class MultiHeadCall(MultiHeadArguments):
             f"dropout {self.dropout_p:g}": self.training and self.dropout_p > 0,
             "weights": self.need_weights,
         }
-        return ", ".join(word for word, true in told.items() if true)
+        return ", ".join(word for word, given in options.items() if given)
 
     def run(self, engine: str) -> tuple[Tensor, Tensor | None]:
-        query, key, value = projected(self)
-        rules = rules_of(self, key.shape[-2])
+        query, key, value = self.projected()
+        rules = self.rules(key.shape[-2])
         if self.add_zero_attn and not rules.sink:
-            key, value = (torch.nn.functional.pad(tensor, (0, 0, 0, 1)) for tensor in (key, value))
+            key, value = (pad(tensor, (0, 0, 0, 1)) for tensor in (key, value))
         query, key, value = to_autocast(query), to_autocast(key), to_autocast(value)
         with autocast_disabled(query.device):
             out, weights = self._attended(query, key, value, rules, engine)
@@ -301,7 +258,7 @@ class MultiHeadCall(MultiHeadArguments):
     def _attended(
         self, query: Tensor, key: Tensor, value: Tensor, rules: Rules, engine: str
     ) -> tuple[Tensor, Tensor | None]:
-        """The heads' outputs, and the weights if they are asked for."""
+        """The heads' outputs, and the weights if they are needed."""
         rate = self.dropout_p if self.training else 0.0
         spec = Spec(
             score=ScaledDot(),
@@ -315,9 +272,21 @@ class MultiHeadCall(MultiHeadArguments):
         if not self.need_weights:
             out, weights = attend(query, key, value, engine=engine, **spec), None
         else:
-            asked = request(query, key, value, aux=(), **spec)
-            out = asked.shapes.unfold(run(asked, engine).out)
-            weights = returned_weights(asked, self.average_attn_weights)
+            checked = request(query, key, value, aux=(), **spec)
+            out = checked.shapes.unfold(run(checked, engine).out)
+            weights = returned_weights(checked, self.average_attn_weights)
         if rate == 1:
             out, weights = out * 0.0, None if weights is None else weights * 0.0
         return out, weights
+
+
+def _product(tensor: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """(length, batch, width) to (batch, length, width'), without a copy of either order."""
+    assert weight is not None
+    if tensor.ndim == 2:
+        return linear(tensor, weight, bias).unsqueeze(0)
+    turned = tensor.transpose(0, 1)
+    out: Tensor = (
+        linear(turned, weight, bias) if turned.is_contiguous() else linear(tensor, weight, bias).transpose(0, 1)
+    )
+    return out

@@ -12,7 +12,7 @@ from regard.engine.context import to_autocast
 from regard.engine.partial import KeyChunk
 from regard.engine.request import Spec
 from regard.engine.sdpa_override.calls import SdpaCall
-from regard.engine.sdpa_override.multihead import MultiHeadArguments, projected, rules_of
+from regard.engine.sdpa_override.multihead import MultiHeadCall
 from regard.inspection.hooks.call import AttentionCall, copied
 from regard.spec.masks import Causal, Dense, Documents, RowWhere
 from regard.spec.scores import Modified, ScaledDot
@@ -35,9 +35,9 @@ def sdpa(given: SdpaCall) -> AttentionCall:
 
 def multi_head(*args: Any, **kwargs: Any) -> AttentionCall:
     """multi_head_attention_forward; learned and zero keys come last, as in the weights that torch returns."""
-    given = MultiHeadArguments(*args, **kwargs)
-    query, key, value = projected(given)
-    rules = rules_of(given if given.trusts_causal else replace(given, need_weights=True), key.shape[-2])
+    given = MultiHeadCall(*args, **kwargs)
+    query, key, value = given.projected()
+    rules = (given if given.trusts_causal else replace(given, need_weights=True)).rules(key.shape[-2])
     if given.add_zero_attn:
         key, value = pad(key, (0, 0, 0, 1)), pad(value, (0, 0, 0, 1))
     spec: Spec = {"score": ScaledDot(), "mask": rules.mask, "bias": rules.bias, "query_start": 0}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
 
-from regard.engine.sdpa_override.multihead import MultiHeadArguments
+from regard.engine.sdpa_override.multihead import MultiHeadCall
 from regard.inspection.hooks.parse import FastPath
 
 
@@ -55,7 +55,7 @@ def eager(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
 
 def multi_head(function: Function, args: Any, kwargs: Any, edit: Edit) -> tuple[Tensor, Tensor | None]:
     """multi_head_attention_forward with another function in place of its output projection."""
-    given, called = MultiHeadArguments(*args, **kwargs), False
+    given, called = MultiHeadCall(*args, **kwargs), False
 
     def projected(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         nonlocal called
