@@ -184,9 +184,9 @@ class MultiHeadAttention(nn.Module):
             if is_tensor(name, given).ndim < 2 or given.shape[-1] != width:
                 raise ValueError(f"{name} must be (batch, length, {width}), got shape {shape(given)}")
         if key is query:
-            q, seen = self._own(query, value, query_start, cache)
+            q, seen = self._self_attention(query, value, query_start, cache)
         else:
-            q, seen = self._other(query, key, value, query_start, cache)
+            q, seen = self._cross_attention(query, key, value, query_start, cache)
         out = attend_chunks(
             q,
             seen.chunks,
@@ -213,10 +213,10 @@ class MultiHeadAttention(nn.Module):
         normed: Tensor = split if norm is None else norm(split)
         return normed.transpose(-3, -2)
 
-    def _own(
+    def _self_attention(
         self, x: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
     ) -> tuple[Tensor, CachedKeys]:
-        """Queries, keys and values of one sequence; the last two behind those of the cache."""
+        """Queries, keys and values of one sequence; keys and values are appended to those of the cache."""
         layer_cache = None if cache is None else cache.layer(self)
         if layer_cache is not None and start is not None:
             raise ValueError("a cache knows where its sequence goes on; leave out query_start")
@@ -231,11 +231,11 @@ class MultiHeadAttention(nn.Module):
         v = self._heads(v, self.kv_heads)
         if (rotary := self.rotary) is not None:
             q, k = (at_offsets(rotary, part, place, self.engine) for part in (q, k))
-        return q, layer_cache.append(k, v) if layer_cache is not None else CachedKeys(
-            (KeyChunk(k, v, int(place)),), place
-        )
+        if layer_cache is not None:
+            return q, layer_cache.append(k, v)
+        return q, CachedKeys((KeyChunk(k, v, int(place)),), place)
 
-    def _other(
+    def _cross_attention(
         self, x: Tensor, key: Tensor, value: Tensor, start: int | Tensor | None, cache: KVCache | None
     ) -> tuple[Tensor, CachedKeys]:
         """Queries of one sequence, keys and values of another; these are projected once if there is a cache."""
@@ -277,7 +277,20 @@ class MultiHeadAttention(nn.Module):
         return Summary(self.d_model, self.heads, self.kv_heads, self.d_k, self.d_v, counts, queries, keys, flops)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        split_fused_projections(state_dict, prefix)
+        """Split what `nn.MultiheadAttention` keeps fused, in place."""
+        for name in ("bias_k", "bias_v"):
+            if state_dict.get(f"{prefix}{name}") is not None:
+                raise ValueError(
+                    f"the state dict has {prefix}{name} (add_bias_kv=True): a learned key beside the given ones, "
+                    "which this layer has not; append it to the keys yourself"
+                )
+        names = ("q_proj", "k_proj", "v_proj")
+        for kind in ("weight", "bias"):
+            if (fused := state_dict.pop(f"{prefix}in_proj_{kind}", None)) is not None:
+                state_dict |= {f"{prefix}{name}.{kind}": part for name, part in zip(names, fused.chunk(3), strict=True)}
+        for name in names:
+            if (part := state_dict.pop(f"{prefix}{name}_weight", None)) is not None:
+                state_dict[f"{prefix}{name}.weight"] = part
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @classmethod
@@ -308,25 +321,3 @@ class MultiHeadAttention(nn.Module):
             if part is not None and not isinstance(part, nn.Module) and repr(part) not in ("ScaledDot()", "Softmax()"):
                 parts.append(f"{name}={part!r}")
         return ", ".join(parts)
-
-
-def split_fused_projections(state: dict[str, Any], prefix: str) -> None:
-    """Split what `nn.MultiheadAttention` keeps fused, in place; a state dict of ours stays as it is."""
-    for name in ("bias_k", "bias_v"):
-        if state.get(f"{prefix}{name}") is not None:
-            raise ValueError(
-                f"the state dict has {prefix}{name} (add_bias_kv=True): a learned key beside the given ones, "
-                "which this layer has not; append it to the keys yourself"
-            )
-    names = ("q_proj", "k_proj", "v_proj")
-    fused = state.pop(f"{prefix}in_proj_weight", None)
-    if fused is not None:
-        for name, part in zip(names, fused.chunk(3), strict=True):
-            state[f"{prefix}{name}.weight"] = part
-    for name in names:
-        if (part := state.pop(f"{prefix}{name}_weight", None)) is not None:
-            state[f"{prefix}{name}.weight"] = part
-    fused = state.pop(f"{prefix}in_proj_bias", None)
-    if fused is not None:
-        for name, part in zip(names, fused.chunk(3), strict=True):
-            state[f"{prefix}{name}.bias"] = part

@@ -121,10 +121,10 @@ class Block(nn.Module):
     def _added(self, x: Tensor, part: Callable[[Tensor], Tensor], norm: nn.Module | None) -> Tensor:
         """Add and norm, in the block's order."""
         assert norm is not None
-        found = part(norm(x) if self.order == "pre" else x)
+        branch = part(norm(x) if self.order == "pre" else x)
         if self.training and self.dropout:
-            found = functional.dropout(found, self.dropout)
-        out: Tensor = x + found if self.order == "pre" else norm(x + found)
+            branch = functional.dropout(branch, self.dropout)
+        out: Tensor = x + branch if self.order == "pre" else norm(x + branch)
         return out
 
     def extra_repr(self) -> str:

@@ -44,7 +44,12 @@ class LayerCache:
 
     def append(self, key: Tensor, value: Tensor) -> CachedKeys:
         """Append keys and values, and give all that there are."""
-        self._fits(key, value)
+        for name, old, added in (("key", self.key, key), ("value", self.value, value)):
+            if old is not None and (*old.shape[:-2], old.shape[-1]) != (*added.shape[:-2], added.shape[-1]):
+                raise ValueError(
+                    f"the cache holds {name}s of shape {shape(old[..., : self.longest, :])}, {shape(added)} came; "
+                    "a cache belongs to one batch of sequences: make a new KVCache() for another"
+                )
         start, new = self.length, key.shape[-2]
         stop = self.longest + new
         if self.capacity is not None and stop > self.capacity:
@@ -59,8 +64,8 @@ class LayerCache:
 
     def truncate(self, length: int | Tensor) -> None:
         """Forget what lies at or beyond `length`."""
-        kept = torch.minimum(*(torch.as_tensor(one, device="cpu") for one in (self.length, length)))
-        self.length = int(kept) if kept.ndim == 0 else kept
+        shorter = torch.minimum(*(torch.as_tensor(one, device="cpu") for one in (self.length, length)))
+        self.length = int(shorter) if shorter.ndim == 0 else shorter
 
     def snapshot(self) -> "LayerCache":
         """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
@@ -81,18 +86,16 @@ class LayerCache:
         """An independent copy."""
         return replace(self, key=_cloned(self.key), value=_cloned(self.value))
 
-    def _fits(self, key: Tensor, value: Tensor) -> None:
-        for name, old, new in (("key", self.key, key), ("value", self.value, value)):
-            if old is not None and (*old.shape[:-2], old.shape[-1]) != (*new.shape[:-2], new.shape[-1]):
-                raise ValueError(
-                    f"the cache holds {name}s of shape {shape(old[..., : self.longest, :])}, {shape(new)} came; "
-                    "a cache belongs to one batch of sequences: make a new KVCache() for another"
-                )
-
     def _written(self, old: Tensor | None, new: Tensor, stop: int) -> Tensor:
-        """The buffer with `new` after what is used."""
+        """The buffer with `new` after what is used; a new tensor if it needs gradients."""
         if torch.is_grad_enabled() and (new.requires_grad or (old is not None and old.requires_grad)):
-            return self._joined(old, new)
+            if old is None:
+                return new
+            used = old[..., : self.longest, :]
+            if not isinstance(self.length, Tensor):
+                return torch.cat([used, new], -2)
+            widened = torch.cat([used, torch.zeros_like(new)], -2)
+            return widened.scatter(-2, self._rows(new), new)
         room = old.shape[-2] if old is not None else 0
         if old is None or room < stop or old.requires_grad:
             larger = self.capacity or max(stop, 2 * room)
@@ -105,15 +108,6 @@ class LayerCache:
         else:
             old[..., self.length : stop, :] = new
         return old
-
-    def _joined(self, old: Tensor | None, new: Tensor) -> Tensor:
-        if old is None:
-            return new
-        kept = old[..., : self.longest, :]
-        if not isinstance(self.length, Tensor):
-            return torch.cat([kept, new], -2)
-        widened = torch.cat([kept, torch.zeros_like(new)], -2)
-        return widened.scatter(-2, self._rows(new), new)
 
     def _rows(self, new: Tensor) -> Tensor:
         """Where each new key of each batch row goes, in the shape of `new`."""
@@ -154,16 +148,8 @@ class SlidingLayerCache:
         self.begin, self.count = self.begin + gone, self.count - gone
         self._append(key[..., to_first:, :], value[..., to_first:, :])
         self.length = start + key.shape[-2]
-        chunks = [KeyChunk(key, value)] if start == 0 else self._chunks()
-        return CachedKeys(tuple(chunks), start, self.mask)
-
-    @property
-    def mask(self) -> Mask:
-        """What a query sees, whatever is left."""
-        near = Window(self.window - 1, 0)
-        return Causal() & (near | Prefix(self.sinks)) if self.sinks else near
-
-    def _chunks(self) -> list[KeyChunk]:
+        if start == 0:
+            return CachedKeys((KeyChunk(key, value),), start, self.mask)
         first, chunks = self.first, list[KeyChunk]()
         if first.key is not None and first.value is not None:
             used = first.longest
@@ -171,7 +157,13 @@ class SlidingLayerCache:
         if self.count and self.key is not None and self.value is not None:
             live = slice(self.begin, self.begin + self.count)
             chunks.append(KeyChunk(self.key[..., live, :], self.value[..., live, :], self.length - self.count))
-        return chunks
+        return CachedKeys(tuple(chunks), start, self.mask)
+
+    @property
+    def mask(self) -> Mask:
+        """The keys that a query sees, as in one pass over all tokens."""
+        near = Window(self.window - 1, 0)
+        return Causal() & (near | Prefix(self.sinks)) if self.sinks else near
 
     def _append(self, key: Tensor, value: Tensor) -> None:
         new = key.shape[-2]

@@ -19,20 +19,14 @@ def fuse(model: nn.Module) -> nn.Module:
     """
     for module in model.modules():
         for group in GROUPS:
-            layers = [getattr(module, name, None) for name in group]
-            if all(type(layer) is nn.Linear for layer in layers):
-                _adjoin([layer for layer in layers if layer is not None])
+            layers = [child for name in group if type(child := getattr(module, name, None)) is nn.Linear]
+            kinds = {(layer.in_features, layer.weight.dtype, layer.weight.device) for layer in layers}
+            if len(layers) < len(group) or len(kinds) > 1 or any(layer.bias is not None for layer in layers):
+                continue
+            whole = torch.cat([layer.weight.detach() for layer in layers])
+            for layer, part in zip(layers, whole.split([layer.out_features for layer in layers]), strict=True):
+                layer.weight.data = part
     return model
-
-
-def _adjoin(layers: Sequence[nn.Linear]) -> None:
-    if len({(layer.in_features, layer.weight.dtype, layer.weight.device) for layer in layers}) > 1:
-        return
-    if any(layer.bias is not None for layer in layers):
-        return
-    whole = torch.cat([layer.weight.detach() for layer in layers])
-    for layer, part in zip(layers, whole.split([layer.out_features for layer in layers]), strict=True):
-        layer.weight.data = part
 
 
 def products(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
@@ -46,7 +40,7 @@ def products(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
 
 
 def _together(layers: Sequence[nn.Linear]) -> bool:
-    """Whether the weights are parts of one matrix, and nobody listens to the layers one by one."""
+    """Whether the weights are parts of one matrix, and no layer has hooks of its own."""
     if any(type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks for layer in layers):
         return False
     if any(layer.bias is not None for layer in layers):

@@ -1,4 +1,4 @@
-"""Generate: let a language model go on with a text, token by token."""
+"""Generate: continue a text with a language model, token by token."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -31,8 +31,8 @@ def stream(
     `model(tokens, cache=cache, at=rows)` gives logits, as `LanguageModel` and `Transformer.decode` do. Without a
     `temperature` the likeliest token is taken. With one, a token is drawn: from the `top_k` likeliest, and from the
     fewest whose probabilities reach `top_p`. A row that has given a token of `stop` repeats it, and the stream ends
-    when all rows have. Prompts of different lengths are padded on the right and told by `lengths`. The prompt is read
-    in pieces of `chunk` tokens, all at once by default. A `cache` that holds earlier tokens is gone on with.
+    when all rows have. Prompts of different `lengths` are padded on the right. The prompt is read in pieces of `chunk`
+    tokens, all at once by default. A `cache` that holds earlier tokens is continued.
     """
     choose = _chooser(temperature, top_k, top_p, generator)
     whole("count", count, 0)
@@ -67,8 +67,8 @@ def generate(model: Model, tokens: Tensor, count: int, **options: object) -> Ten
     >>> regard.nn.generate(model, torch.tensor([[1, 2, 3]]), 5).shape
     torch.Size([1, 5])
     """
-    found = list(stream(model, tokens, count, **options))  # type: ignore[arg-type]
-    return torch.stack(found, 1) if found else tokens[:, :0]
+    chosen = list(stream(model, tokens, count, **options))  # type: ignore[arg-type]
+    return torch.stack(chosen, 1) if chosen else tokens[:, :0]
 
 
 def _read(
@@ -85,15 +85,15 @@ def _read(
         )
     before, last = cache.length, ends.to(tokens.device) - 1
     step = tokens.shape[1] if chunk is None else whole("chunk", chunk, 1)
-    found: Tensor | None = None
+    logits: Tensor | None = None
     for number, piece in enumerate(tokens.split(step, 1)):
         here = (last - number * step).clamp(0, piece.shape[1] - 1)
-        logits = model(piece, cache=cache, at=here)[:, 0]
-        found = logits if found is None else torch.where((last // step == number).unsqueeze(-1), logits, found)
+        new = model(piece, cache=cache, at=here)[:, 0]
+        logits = new if logits is None else torch.where((last // step == number).unsqueeze(-1), new, logits)
     if lengths is not None and bool((ends < tokens.shape[1]).any()):
         cache.truncate(before + ends.cpu())
-    assert found is not None
-    return found
+    assert logits is not None
+    return logits
 
 
 def _chooser(

@@ -1,6 +1,8 @@
 """What a layer is given and what a call adds: parts of a spec, the modules that make them, and how two are joined."""
 
-from typing import Any, TypeVar
+from functools import reduce
+from operator import add
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -45,12 +47,5 @@ def added(*biases: AnyBias) -> AnyBias:
     given = [bias for bias in biases if bias is not None]
     if len(given) <= 1:
         return given[0] if given else None
-    total: Any = _bias(given[0])
-    for bias in given[1:]:
-        total = total + _bias(bias)
-    joined: Bias = total
-    return joined
-
-
-def _bias(bias: Bias | Tensor) -> Bias:
-    return DenseBias(bias) if isinstance(bias, Tensor) else bias
+    total: Bias = reduce(add, [DenseBias(bias) if isinstance(bias, Tensor) else bias for bias in given])
+    return total

@@ -45,20 +45,16 @@ class Sinusoidal(nn.Module):
         """`x` at the positions from `start` on."""
         rows = places(start, x.shape[-2], torch.device("cpu"))
         if torch.compiler.is_compiling():  # a graph is made once, and its table could not grow
-            found = self._computed(rows)
+            angles = rows.double().unsqueeze(-1) * inverse_frequencies(self.d_model, self.base)
+            pairs = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+            added = pairs[..., : self.d_model].float()
         else:
-            found = self._reaching(int(rows.max()) + 1 if rows.numel() else 0)[rows]
-        return (x + found.to(x.device)).to(x.dtype)
-
-    def _computed(self, rows: Tensor) -> Tensor:
-        angles = rows.double().unsqueeze(-1) * inverse_frequencies(self.d_model, self.base)
-        pairs = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
-        return pairs[..., : self.d_model].float()
-
-    def _reaching(self, length: int) -> Tensor:
-        if length > len(self._table):
-            self._table = sinusoidal(max(length, 2 * len(self._table)), self.d_model, base=self.base)
-        return self._table
+            length = int(rows.max()) + 1 if rows.numel() else 0
+            table = self._table
+            if length > len(table):
+                self._table = table = sinusoidal(max(length, 2 * len(table)), self.d_model, base=self.base)
+            added = table[rows]
+        return (x + added.to(x.device)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """The width."""
@@ -144,15 +140,12 @@ class Distance(nn.Module):
 def at_offsets(
     module: Callable[[Tensor, Start], Tensor], x: Tensor, start: Start, engine: "str | Ring", dim: int = -2
 ) -> Tensor:
-    """`module(x, start)`; with a Ring every stretch of the shard along `dim` from where it stands in the whole."""
+    """`module(x, start)`; with a Ring, each span of the shard along `dim` at its position in the whole."""
     if isinstance(engine, str):
         return module(x, start)
-    parts = [module(_rows(x, at, dim), start + first) for first, at in engine.placed(x.shape[dim])]
+    placed = engine.placed(x.shape[dim])
+    parts = [module(x.narrow(dim, at.start, at.stop - at.start), start + first) for first, at in placed]
     return torch.cat(parts, -2) if parts else module(x, start)
-
-
-def _rows(x: Tensor, at: slice, dim: int) -> Tensor:
-    return x.narrow(dim, at.start, at.stop - at.start)
 
 
 Tables = tuple[Tensor, Tensor]
