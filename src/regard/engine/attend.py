@@ -178,6 +178,15 @@ def engine_name(engine: str) -> str:
     return os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
 
 
+def valid_engine(engine: str) -> str:
+    """The same; ValueError if there is no such engine."""
+    source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
+    engine = engine_name(engine)
+    if engine != "auto" and engine not in list(ENGINES):
+        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
+    return engine
+
+
 def _first(checked: Request) -> str:
     """The first engine of `auto` that supports the request; warns once if it is not a fast one."""
     device = checked.query.device.type
@@ -203,12 +212,9 @@ _told: set[str] = set()  # engines that were warned of
 
 def choose(checked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run."""
-    source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
-    engine = engine_name(engine)
+    engine = valid_engine(engine)
     if engine == "auto":
         return _first(checked)
-    if engine not in list(ENGINES):
-        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
     why_not = module(engine).supports(checked)
     if why_not is not None:
         raise ValueError(f"engine {engine!r} cannot do this: {why_not}")

@@ -23,7 +23,7 @@ class MemoryCounter(TorchDispatchMode):
     """Counts storages from the operation that makes them to the moment they are freed.
 
     What exists before the block is not counted, and a view costs nothing. Tensors on the device "meta" count with the
-    size they would have, so a block can be weighed without being carried.
+    size they would have, so memory can be measured without being allocated.
     """
 
     def __init__(self) -> None:
@@ -40,21 +40,18 @@ class MemoryCounter(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         given = [tensor for tensor in tree_iter((args, kwargs)) if isinstance(tensor, Tensor)]
-        found = func(*args, **(kwargs or {}))
-        made = [tensor for tensor in tree_iter(found) if isinstance(tensor, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        made = [tensor for tensor in tree_iter(result) if isinstance(tensor, Tensor)]
         known = {tensor.untyped_storage()._cdata for tensor in given} | self._alive
         for tensor in made:
             storage = tensor.untyped_storage()
             if storage._cdata not in known:
                 known.add(storage._cdata)
-                self._add(storage)
+                self._alive.add(storage._cdata)
+                weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes()).atexit = False
+                self.held += storage.nbytes()
         self.peak = max(self.peak, self.held + _casts(func, given, made))
-        return found
-
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        self._alive.add(storage._cdata)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes()).atexit = False
-        self.held += storage.nbytes()
+        return result
 
     def _drop(self, identity: int, size: int) -> None:
         self._alive.discard(identity)
@@ -92,8 +89,8 @@ def tiled_bytes(checked: Request, kernel: TiledCall, value: Tensor, operands: Te
     with MemoryCounter() as planning:
         blocks = kernel.schedule.row_blocks
         next(blocks, None)
-    weigh = _running_peak if isinstance(kernel.normalizer, Softmax) else _whole_peak
-    tile = planning.held + weigh(kernel, value, operands)
+    peak = _softmax_peak if isinstance(kernel.normalizer, Softmax) else _full_row_peak
+    tile = planning.held + peak(kernel, value, operands)
     trained = any(tensor.requires_grad for tensor in (value, *operands))
     made, results, sink, merged = (-(-plane.queries * size // ROWS) for size in _row_bytes(checked, kernel, trained))
     held = lowering.held
@@ -111,7 +108,7 @@ def tiled_bytes(checked: Request, kernel: TiledCall, value: Tensor, operands: Te
 
 
 def dense_bytes(checked: Request, lowering: MemoryCounter) -> int:
-    """The same for the reference: some rows are weighed, twice as many again, and a line is drawn through both."""
+    """The same for the reference engine, extrapolated from two small numbers of rows."""
     plane = checked.plane
     some = max(1, CELLS // max(1, plane.batch * plane.heads * plane.keys))
     if 2 * some >= plane.queries:
@@ -120,21 +117,29 @@ def dense_bytes(checked: Request, lowering: MemoryCounter) -> int:
     return lowering.held + less - (less - more) * (plane.queries - some) // some
 
 
-def _running_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
-    """A tile of the running softmax, taken twice, so that it meets the sums of a tile before it."""
+def _softmax_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
+    """A tile of the online softmax, computed twice, so that the second finds the sums of the first."""
     blocks = [(tile.rows, [tile, tile]) for tile in _largest(kernel.schedule)]
     nothing = slice(0, min(kernel.schedule.height, kernel.schedule.plane.queries)), list[Tile]()
     return max(_row_block_peak(kernel, *row_block, value, operands) for row_block in blocks or [nothing])
 
 
-def _whole_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
+def _full_row_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
     """The peak of a full-row normalizer: the widest row block on meta tensors, and the tiles that it is made of."""
-    rows, spans = max(kernel.schedule.outline, key=_width, default=(slice(0, 0), list[TileSpan]()))
-    made, blank = 0, _blank_bytes(kernel, rows)
+
+    def area(row_block: tuple[slice, list[TileSpan]]) -> int:
+        rows, spans = row_block
+        return (rows.stop - rows.start) * (spans[-1].stop - spans[0].start) if spans else 0
+
+    rows, spans = max(kernel.schedule.outline, key=area, default=(slice(0, 0), list[TileSpan]()))
+    with MemoryCounter() as before:
+        blank = empty_rows(kernel, rows)
+        made, first = 0, before.held  # what a row block holds before its first tile
+    del blank
     for tile in _largest(kernel.schedule):
         with torch.no_grad(), MemoryCounter() as memory:
             pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
-        made = max(made, blank + memory.peak + (sum(span.times for span in spans) - 1) * memory.held)
+        made = max(made, first + memory.peak + (sum(span.times for span in spans) - 1) * memory.held)
         del pair
     schedule = replace(kernel.schedule, plane=replace(kernel.schedule.plane, device=torch.device("meta")))
     bare = replace(
@@ -147,15 +152,6 @@ def _whole_peak(kernel: TiledCall, value: Tensor, operands: Tensors) -> int:
     return max(made, _row_block_peak(bare, rows, tiles, value.to("meta"), ()))
 
 
-def _blank_bytes(kernel: TiledCall, rows: slice) -> int:
-    """What a row block holds before its first tile."""
-    with MemoryCounter() as memory:
-        blank = empty_rows(kernel, rows)
-    found = memory.held
-    del blank
-    return found
-
-
 def _row_block_peak(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Tensor, operands: Tensors) -> int:
     with torch.no_grad(), MemoryCounter() as memory:
         row_block(kernel, rows, tiles, value, operands)
@@ -164,19 +160,14 @@ def _row_block_peak(kernel: TiledCall, rows: slice, tiles: list[Tile], value: Te
 
 def _largest(schedule: Schedule) -> Iterator[Tile]:
     """The largest full tile and the largest mixed one."""
-    found: dict[bool, tuple[int, slice, TileSpan]] = {}
+    largest: dict[bool, tuple[int, slice, TileSpan]] = {}
     for rows, spans in schedule.outline:
         for span in spans:
             area = (rows.stop - rows.start) * span.width
-            if span.mixed not in found or area > found[span.mixed][0]:
-                found[span.mixed] = area, rows, span
-    for _, rows, span in found.values():
+            if span.mixed not in largest or area > largest[span.mixed][0]:
+                largest[span.mixed] = area, rows, span
+    for _, rows, span in largest.values():
         yield next(schedule.tiles(rows, span))
-
-
-def _width(row_block: tuple[slice, list[TileSpan]]) -> int:
-    rows, spans = row_block
-    return (rows.stop - rows.start) * (spans[-1].stop - spans[0].start) if spans else 0
 
 
 def _row_bytes(checked: Request, kernel: TiledCall, trained: bool) -> tuple[int, int, int, int]:

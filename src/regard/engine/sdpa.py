@@ -174,29 +174,22 @@ def _table(steps: tuple[Any, ...]) -> Tensor | None:
 def run(request: Request) -> Result:
     """Call torch; there is no row state to give back."""
     query, key, value = request.query.flatten(1, 2), request.key.squeeze(2), request.value.squeeze(2)
-    product = _product(request)
+    product, attn_mask = _product(request), _table(request.mask.steps(request.plane))
     assert product is not None
     assert isinstance(request.temperature, float)
+    if request.bias is not None:
+        table = _table(request.bias.steps())
+        assert table is not None
+        bias = (table / request.temperature).to(request.query.dtype)  # divided by τ like the scores
+        attn_mask = bias if attn_mask is None else torch.where(attn_mask, bias, -torch.inf)
     out = scaled_dot_product_attention(
         query,
         key,
         value,
-        attn_mask=_attn_mask(request),
+        attn_mask=attn_mask,
         is_causal=_causal(request.mask.steps(request.plane)),
         scale=product.factor(query.shape[-1]) / request.temperature,
         enable_gqa=request.plane.group > 1,
     )
     out = out.unflatten(1, (request.plane.kv_heads, request.plane.group))
     return Result(out, out.new_full(out.shape[:-1], torch.nan), Aux())
-
-
-def _attn_mask(request: Request) -> Tensor | None:
-    """Mask and bias as torch's attn_mask; the bias is divided by τ like the scores."""
-    visible = _table(request.mask.steps(request.plane))
-    if request.bias is None:
-        return visible
-    table = _table(request.bias.steps())
-    assert table is not None
-    assert isinstance(request.temperature, float)
-    bias = (table / request.temperature).to(request.query.dtype)
-    return bias if visible is None else torch.where(visible, bias, -torch.inf)

@@ -32,7 +32,7 @@ class SecondPass(Protocol):
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
 
-    def run(self, wanted: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
+    def run(self, outputs: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
         """Sums by key, by cell and by row; `distance` is what `spread` is taken around."""
 
 
@@ -56,18 +56,13 @@ def row_states(request: Request, statistics: tuple[str, ...] = ()) -> RowStates:
         if choose(request) == "native":
             from regard.engine.native.second_pass import native_row_states
 
-            found = native_row_states(request)
-            if found is not None:
-                return found
-        return _tiled_row_states(request)
-
-
-def _tiled_row_states(request: Request) -> RowStates:
-    kernel, value, operands = lower_tiled(request)
-    alone = all_rows(kernel, value, operands)
-    rows: Rows = with_sink(alone, request.sink, request.aux)
-    found = {name: getattr(rows, name).flatten(1, 2) for name in request.aux}
-    return RowStates(*_with_sink(request, alone, rows.state), found)
+            native = native_row_states(request)
+            if native is not None:
+                return native
+        alone = all_rows(*lower_tiled(request))
+        rows: Rows = with_sink(alone, request.sink, request.aux)
+        by_name = {name: getattr(rows, name).flatten(1, 2) for name in request.aux}
+        return RowStates(*_with_sink(request, alone, rows.state), by_name)
 
 
 def _with_sink(request: Request, alone: Rows, state: Tensor) -> tuple[Tensor, Tensor]:

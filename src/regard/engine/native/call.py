@@ -1,7 +1,7 @@
 """NativeCall: a request lowered to one call of the native kernels: mask bytecode, tensors and the C struct."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,75 +23,62 @@ WINDOW, DILATED, BELOW, GLOBAL, DOCUMENTS, BLOCKS, DENSE, AND, OR, NOT = 1, 2, 3
 COMBINE = {steps.Combine.AND: AND, steps.Combine.OR: OR, steps.Combine.NOT: NOT}
 
 
-@dataclass
-class Program:
-    """The operations of a mask: code, two numbers, the tensors it points into, and their strides."""
+class Operation(NamedTuple):
+    """One operation of mask bytecode: code, two numbers, the tensors it points into, and their strides."""
 
-    operations: list[tuple[int, int, int, tuple[Tensor, ...], tuple[int, ...]]] = field(default_factory=list)
+    code: int
+    a: int = 0
+    b: int = 0
+    data: tuple[Tensor, ...] = ()
+    strides: tuple[int, ...] = ()
 
-    def add(self, code: int, a: int = 0, b: int = 0, *data: Tensor, strides: tuple[int, ...] = ()) -> None:
-        """Add one operation."""
-        self.operations.append((code, a, b, data, (*strides, *(0,) * (4 - len(strides)))))
-
-    def ops(self) -> list[MaskOp]:
-        """The operations as C structs. Addresses are taken now: a storage may have moved since."""
-        found = []
-        for code, a, b, data, strides in self.operations:
-            pointers = [address(tensor) for tensor in data] + [None] * (3 - len(data))
-            found.append(MaskOp(code, a, b, *pointers, *strides))
-        return found
+    def struct(self) -> MaskOp:
+        """The C struct. Addresses are taken now: a storage may have moved since."""
+        pointers = [address(tensor) for tensor in self.data] + [None] * (3 - len(self.data))
+        return MaskOp(self.code, self.a, self.b, *pointers, *self.strides)
 
 
-def program(mask: Mask, plane: Plane) -> Program:
+def program(mask: Mask, plane: Plane) -> tuple[Operation, ...]:
     """The bytecode of a mask that is `closed`; no operation for one that hides nothing."""
-    code = Program()
     if mask is FULL:  # no mask was given
-        return code
+        return ()
     lowered = mask.steps(plane)
-    if not steps.shows_everything(lowered):
-        for step in lowered:
-            _add_step(code, step)
-    return code
+    return () if steps.shows_everything(lowered) else tuple(map(_operation, lowered))
 
 
-def _add_step(code: Program, step: steps.MaskStep) -> None:
+def _operation(step: steps.MaskStep) -> Operation:
     match step:
         case steps.Combine():
-            code.add(COMBINE[step])
+            return Operation(COMBINE[step])
         case steps.Band():
             before, after = (OPEN if side is None else side for side in (step.before, step.after))
-            code.add(WINDOW, before, after)
+            return Operation(WINDOW, before, after)
         case steps.DilatedBand():
-            code.add(DILATED, step.reach, step.step)
+            return Operation(DILATED, step.reach, step.step)
         case steps.Below():
             limits = step.limits.reshape(-1).contiguous()
-            code.add(BELOW, 0, 0, limits, strides=(int(limits.numel() > 1),))
+            return Operation(BELOW, data=(limits,), strides=(int(limits.numel() > 1),))
         case steps.Among():
-            code.add(GLOBAL, step.positions.numel(), 0, step.positions.contiguous())
+            return Operation(GLOBAL, step.positions.numel(), data=(step.positions.contiguous(),))
         case steps.SameId():
-            _add_ids(code, step)
+            # ids of keys and queries; for each query the span of keys with its id, and whether all of the span has it
+            keys, queries = step.keys.contiguous(), step.queries.contiguous()
+            spans = torch.zeros((max(len(keys), len(queries)), queries.shape[1], 3), dtype=torch.int64, device="cpu")
+            if spans.numel() and keys.numel():
+                start, stop, solid = id_spans(keys, queries, 1)
+                spans[..., 0], spans[..., 1], spans[..., 2] = start, torch.maximum(start, stop), solid
+            data = (keys, queries, spans)
+            return Operation(DOCUMENTS, data=data, strides=tuple(_strides(ids)[0] for ids in data))
         case steps.BlockTable():
             layout = step.layout.view(torch.uint8)
-            code.add(BLOCKS, step.size, 0, layout, strides=(*_table_strides(layout)[:2], *layout.stride()[2:]))
+            return Operation(BLOCKS, step.size, data=(layout,), strides=(*_strides(layout)[:2], *layout.stride()[2:]))
         case steps.PairTable():
             table = step.tensor.view(torch.uint8)
-            code.add(DENSE, 0, 0, table, strides=_table_strides(table))
-        case _:
-            raise TypeError(f"the kernels call no functions; a mask that lowers to {step!r} must name its `functions`")
+            return Operation(DENSE, data=(table,), strides=_strides(table))
+    raise TypeError(f"the kernels call no functions; a mask that lowers to {step!r} must name its `functions`")
 
 
-def _add_ids(code: Program, step: steps.SameId) -> None:
-    """Ids of keys and queries, and for each query the span of keys with its id, and whether all of the span has it."""
-    keys, queries = step.keys.contiguous(), step.queries.contiguous()
-    spans = torch.zeros((max(len(keys), len(queries)), queries.shape[1], 3), dtype=torch.int64, device="cpu")
-    if spans.numel() and keys.numel():
-        start, stop, solid = id_spans(keys, queries, 1)
-        spans[..., 0], spans[..., 1], spans[..., 2] = start, torch.maximum(start, stop), solid
-    strides = tuple(0 if len(ids) == 1 else ids.stride(0) for ids in (keys, queries, spans))
-    code.add(DOCUMENTS, 0, 0, keys, queries, spans, strides=strides)
-
-
-def _table_strides(table: Tensor) -> tuple[int, ...]:
+def _strides(table: Tensor) -> tuple[int, ...]:
     return tuple(0 if size == 1 else stride for size, stride in zip(table.shape, table.stride(), strict=True))
 
 
@@ -108,7 +95,7 @@ class NativeCall:
     """Everything about a call that is not a differentiable tensor."""
 
     plane: Plane
-    program: Program
+    program: tuple[Operation, ...]
     mask: Mask
     scale: float
     cap: float = 0.0
@@ -125,7 +112,7 @@ class NativeCall:
         if not isinstance(self.mask, RowBlockMask):
             return self
         empty = self.mask.tensor.new_zeros((1, 1, 1, 1))
-        return replace(self, mask=replace(self.mask, tensor=empty), program=Program())
+        return replace(self, mask=replace(self.mask, tensor=empty), program=())
 
     def restored(self) -> "NativeCall":
         """The call as it ran."""
@@ -140,8 +127,7 @@ class NativeCall:
         plane = self.plane
         dtype = torch.promote_types(query.dtype, torch.float32)
         starts = plane.starts.expand(plane.batch).contiguous()
-        steps = self.program.ops()
-        ops = (MaskOp * len(steps))(*steps)
+        ops = (MaskOp * len(self.program))(*[operation.struct() for operation in self.program])
         held += [self, inputs, starts, ops]
         call = Call(
             dtype=DTYPES[query.dtype],
@@ -165,14 +151,8 @@ class NativeCall:
             mask_ops=len(ops),
             keep_scale=1.0,
         )
-        tables = (
-            ("temperature", tau),
-            ("slopes", self.slopes),
-            ("offset_table", table),
-            ("sink", sink),
-            ("v", weights),
-        )
-        for name, tensor in tables:
+        names = ("temperature", "slopes", "offset_table", "sink", "v")
+        for name, tensor in zip(names, (tau, self.slopes, table, sink, weights), strict=True):
             if tensor is not None:
                 tensor = tensor.to(dtype).contiguous()
                 held.append(tensor)

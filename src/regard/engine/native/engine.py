@@ -127,8 +127,10 @@ def serves(score: object, mask: object, normalizer: object) -> bool:
 def run(request: Request) -> Result:
     """Lower and call the kernels."""
     if not request.mask.closed:
-        return _finished(by_row_blocks(request, _rows), request)
-    return _with_received(request) if "received" in request.aux else _finished(_rows(request), request)
+        return _finished(by_row_blocks(request, lambda block: kernel_rows(block, states=False)[3]), request)
+    if "received" in request.aux:
+        return _with_received(request)
+    return _finished(kernel_rows(request, states=False)[3], request)
 
 
 def begun(request: Request) -> tuple[Result, dict[str, Tensor]] | None:
@@ -160,54 +162,49 @@ def _by_key(request: Request, native: NativeCall, inputs: Inputs, done: dict[str
 
 
 def _finished(rows: Rows, request: Request, by_key: Tensor | None = None) -> Result:
-    found = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
+    aux = {name: getattr(rows, "state" if name == "lse" else name) for name in request.aux if name != "received"}
     if "received" in request.aux:
-        found["received"] = _received(request) if by_key is None else by_key
-    return Result(rows.out.to(request.query.dtype), rows.state, Aux(**found))
+        aux["received"] = _received(request) if by_key is None else by_key
+    return Result(rows.out.to(request.query.dtype), rows.state, Aux(**aux))
 
 
 def _received(request: Request) -> Tensor:
-    """By the tiled engine, for what takes the kernels several calls."""
+    """The weights that each key receives, by the tiled engine: the kernels would need several calls."""
     with torch.no_grad():
         kernel, value, operands = lower_tiled(request)
         return received(kernel, states_without_output(kernel, value, operands), operands, request.sink)
 
 
-def _with_received(request: Request) -> Result:
-    """The result, and what each key receives, in a second pass that starts from the rows' state."""
+def kernel_rows(request: Request, states: bool = True) -> tuple[NativeCall, Inputs, dict[str, Tensor], Rows]:
+    """The call, its inputs, what `forward_rows` gave, and the results with their graph.
+
+    Without `states`, row states are kept only for gradients, and the dict is empty. Non-finite inputs are replaced once
+    the kernels have met them, and their effect is put back where it is visible.
+    """
+
+    def computed(native: NativeCall, inputs: Inputs) -> tuple[dict[str, Tensor], Rows]:
+        done = forward_rows(native, inputs) if states else None
+        return done or {}, attention(native, *inputs, done=done)
+
     try:
         native, inputs, _ = lower_request(request, finite=False)
-        return _joined(request, native, inputs, forward_rows(native, inputs))
+        return native, inputs, *computed(native, inputs)
     except NotFiniteError:
-        found = finite_request(request)
-    clean, score, nonfinite = (request, None, None) if found is None else found
+        finite = finite_request(request)
+    # None: all inputs are finite and a result overflowed, which is right as it is
+    clean, score, nonfinite = (request, None, None) if finite is None else finite
     native, inputs, biases = lower_request(clean, finite=True, score=score)
-    done = forward_rows(native, inputs)
-    rows = attention(native, *inputs, done=done)
-    if nonfinite is not None:
-        rows = nonfinite.restored(native, rows, biases)
-    by_key = _by_key(clean, native, inputs, done)
+    done, rows = computed(native, inputs)
+    return native, inputs, done, rows if nonfinite is None else nonfinite.restored(native, rows, biases)
+
+
+def _with_received(request: Request) -> Result:
+    """The result, and what each key receives, in a second pass that starts from the rows' state."""
+    native, inputs, done, rows = kernel_rows(request)
+    by_key = _by_key(request, native, inputs, done)
     if rows.state.isnan().any():  # the tiled engine tells which keys such a row sees; no bit of the others changes
         by_key = torch.where(_received(request).isnan(), torch.nan, by_key)
     return _finished(rows, request, by_key)
-
-
-def _rows(request: Request) -> Rows:
-    """The results. Non-finite inputs take the careful way, after the kernels have met them."""
-    try:
-        return _attention(request, finite=False)[1]
-    except NotFiniteError:
-        found = finite_request(request)
-    if found is None:  # a result overflowed, which is right as it is
-        return _attention(request, finite=True)[1]
-    clean, score, nonfinite = found
-    native, rows, biases = _attention(clean, finite=True, score=score)
-    return nonfinite.restored(native, rows, biases)
-
-
-def _attention(request: Request, finite: bool, score: LoweredScore | None = None) -> tuple[NativeCall, Rows, Biases]:
-    native, inputs, biases = lower_request(request, finite, score)
-    return native, attention(native, *inputs), biases
 
 
 PAIR = 20  # bytes per pair while a mask's function is evaluated: a few int64

@@ -17,51 +17,49 @@ def weights_tile(native: NativeCall, inputs: Inputs, state: Tensor, rows: slice,
     """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
     plane = native.plane
     size = (rows.stop - rows.start, columns.stop - columns.start)
-    found = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
-    if found.numel():
-        held: list[Any] = []
-        call = native.call(inputs, held)
-        call.tile, call.tile_row, call.tile_column = found.data_ptr(), rows.start, columns.start
+    weights = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
+    if weights.numel():
+        owners: list[Any] = []
+        call = native.call(inputs, owners)
+        call.tile, call.tile_row, call.tile_column = weights.data_ptr(), rows.start, columns.start
         call.tile_rows, call.tile_columns = size
         call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
         run_entry(library().regard_second_pass, call, long=False)  # type: ignore[union-attr]
-    return found
+    return weights
 
 
 def second_pass(
-    native: NativeCall, inputs: Inputs, state: Tensor, wanted: PassOutputs, distance: Tensor | None = None
+    native: NativeCall, inputs: Inputs, state: Tensor, outputs: PassOutputs, distance: Tensor | None = None
 ) -> dict[str, Tensor]:
     """`received` (batch, head, key), `spread` and `rowsum` (batch, head, query); of the grid `sum`, `max`, `pairs`.
 
     `state` is what the forward pass left for backward; `spread` is Σ w·(|i − j| − distance)².
     """
     plane, dtype = native.plane, state.dtype
-    held: list[Any] = []
-    call = native.call(inputs, held)
+    owners: list[Any] = []
+    call = native.call(inputs, owners)
     lanes = (plane.batch, plane.heads)
-    found: dict[str, Tensor] = {}
-    if wanted.received:
-        found["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
-        call.received = found["received"].data_ptr()
-    if wanted.spread:
+    sums: dict[str, Tensor] = {}
+    if outputs.received:
+        sums["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
+        call.received = sums["received"].data_ptr()
+    if outputs.spread:
         assert distance is not None
-        found |= {
-            name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")
-        }
+        sums |= {name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")}
         distance = distance.to(dtype).contiguous()
-        call.spread, call.weight_sum = found["spread"].data_ptr(), found["rowsum"].data_ptr()
+        call.spread, call.weight_sum = sums["spread"].data_ptr(), sums["rowsum"].data_ptr()
         call.distance = distance.data_ptr()
-    if wanted.grid is not None:
-        size = (*lanes, *wanted.grid)
-        found |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
-        found["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
-        call.pool_rows, call.pool_columns = wanted.grid
-        call.pool_sum, call.pool_max, call.pool_pairs = (found[name].data_ptr() for name in ("sum", "max", "pairs"))
+    if outputs.grid is not None:
+        size = (*lanes, *outputs.grid)
+        sums |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
+        sums["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
+        call.pool_rows, call.pool_columns = outputs.grid
+        call.pool_sum, call.pool_max, call.pool_pairs = (sums[name].data_ptr() for name in ("sum", "max", "pairs"))
     if plane.queries and plane.keys and plane.batch and plane.heads:
         state = state.contiguous()
         call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        run_kernel("regard_second_pass", call, held, found, state, distance)
-    return found
+        run_kernel("regard_second_pass", call, owners, sums, state, distance)
+    return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +80,9 @@ class NativeSecondPass:
         """The weights of a rectangle, −1 where a pair is hidden: from the kernels that gave the rows' state."""
         return weights_tile(self.native, self.inputs, self.state, rows, columns)
 
-    def run(self, wanted: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
+    def run(self, outputs: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
         """Sums by key, by cell and by row."""
-        return second_pass(self.native, self.inputs, self.state, wanted, distance)
+        return second_pass(self.native, self.inputs, self.state, outputs, distance)
 
 
 def native_row_states(request: Request) -> RowStates | None:
@@ -105,5 +103,5 @@ def native_row_states(request: Request) -> RowStates | None:
         exact = torch.where(empty, sink, exact)
     lse = exact.to(rows["lse"].dtype)
     rest = torch.where(lse.isfinite(), exact - lse.double(), 0.0).to(lse.dtype)
-    found = {name: rows[name] for name in request.aux}
-    return RowStates(lse, rest, found, NativeSecondPass(native, inputs, rows["state"]))
+    statistics = {name: rows[name] for name in request.aux}
+    return RowStates(lse, rest, statistics, NativeSecondPass(native, inputs, rows["state"]))

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.attend import choose, module
-from regard.engine.native.autograd import attention, forward_rows
-from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
-from regard.engine.native.engine import finite_request
+from regard.engine.native.call import NotFiniteError, lower_request
+from regard.engine.native.engine import kernel_rows
 from regard.engine.native.second_pass import second_pass
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, Result
@@ -51,27 +50,12 @@ def local_rows(request: Request, engine: str) -> LocalRows:
 
 
 def _native_rows(request: Request) -> LocalRows:
-    """Rows of the native kernels; non-finite inputs are replaced, and their effect is put back where it is visible."""
-    try:
-        return _kernel_rows(*lower_request(request, finite=False)[:2])
-    except NotFiniteError:
-        finite = finite_request(request)
-    clean, score, nonfinite = (request, None, None) if finite is None else finite
-    native, inputs, biases = lower_request(clean, finite=True, score=score)
-    local = _kernel_rows(native, inputs)
-    if nonfinite is None:
-        return local
-    rows = nonfinite.restored(native, local.rows, biases)
-    return LocalRows(rows, torch.where(rows.state.isnan(), torch.nan, local.lse))
-
-
-def _kernel_rows(native: NativeCall, inputs: Inputs) -> LocalRows:
-    done = forward_rows(native, inputs)
-    rows = attention(native, *inputs, done=done)
+    _, inputs, done, rows = kernel_rows(request)
     top, total = done["state"].double()
     tau = inputs[3]
     lse = top / (1.0 if tau is None else tau.detach().double().view(-1, 1)) + total.log()
-    return LocalRows(rows, torch.where(total == 0, -torch.inf, lse).view(rows.state.shape))
+    lse = torch.where(total == 0, -torch.inf, lse).view(rows.state.shape)
+    return LocalRows(rows, torch.where(rows.state.isnan(), torch.nan, lse))
 
 
 CELLS = 1 << 16  # numbers of an output that are merged at once

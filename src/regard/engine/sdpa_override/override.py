@@ -15,7 +15,7 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 from torch.overrides import TorchFunctionMode
 
 from regard import checks
-from regard.engine.attend import ENGINES, engine_name
+from regard.engine.attend import valid_engine
 from regard.engine.context import autocast_dtype
 from regard.engine.fork import fork_waits
 from regard.engine.sdpa_override.calls import KINDS, InterceptedCall, Report, SdpaCall, TorchCall, shape_of, why_not
@@ -45,17 +45,10 @@ def accelerating(engine: str = "auto") -> Iterator[Report]:
     >>> served
     <Report: 1 call served, 0 left alone>
     """
-    mode = SdpaOverride(_named(engine))
+    engine = valid_engine(engine)
+    mode = SdpaOverride("native" if engine == "auto" else engine)
     with mode, fast_path_for_nested(mode.left_nested):
         yield mode.report
-
-
-def _named(engine: str) -> str:
-    source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
-    engine = engine_name(engine)
-    if engine != "auto" and engine not in ENGINES:
-        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
-    return "native" if engine == "auto" else engine
 
 
 class _Thread(threading.local):

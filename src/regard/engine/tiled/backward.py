@@ -40,15 +40,12 @@ class Gradients:
         if not needed or not x.requires_grad:
             return
         dx = dx.sum_to_size(x.shape)
-        found = torch.autograd.grad(x, [leaves[at] for at in needed], dx, allow_unused=True)
-        for at, grad in zip(needed, found, strict=True):
+        gradients = torch.autograd.grad(x, [leaves[at] for at in needed], dx, allow_unused=True)
+        for at, grad in zip(needed, gradients, strict=True):
+            total = self.operands[at]
+            assert total is not None
             if grad is not None:
-                self.kernel.logits.operands[at].cut(self._total(at), tile.pairs).add_(grad)
-
-    def _total(self, at: int) -> Tensor:
-        total = self.operands[at]
-        assert total is not None
-        return total
+                self.kernel.logits.operands[at].cut(total, tile.pairs).add_(grad)
 
 
 def softmax_gradients(
@@ -90,12 +87,18 @@ def _add_softmax_rows(
             weighted_sum += (again(tile) if only is None else only).weighted_sum()
         terms = replace(terms, constant=torch.where(peaked, terms.added - weighted_sum, terms.constant))
     for tile in tiles:
-        _add_tile(again(tile) if only is None else only, tile, terms, sums)
+        part = again(tile) if only is None else only
+        sums.value[..., tile.columns, :] += _values_gradient(part.dropped, terms.d_out)
+        dx = part.d_w + terms.constant
+        if terms.d_entropy is not None:
+            dx = dx - terms.d_entropy * torch.where(part.w > 0, part.log_w, 0.0)
+        sums.add(tile, part.x, part.leaves, dx * part.w)
+        del part, dx  # or they would be held while the next tile is computed
 
 
 @dataclass(frozen=True, eq=False)
 class _RowTerms:
-    """What the rows of a row block bring to dx; `d_entropy` is None where nobody asks for it.
+    """The terms of dx that belong to rows; `d_entropy` is None if the entropy has no gradient.
 
     `added` is the constant of a row without Σ w · dP.
     """
@@ -159,14 +162,6 @@ class _RecomputedTile:
         return torch.where(self.w > 0, self.w * self.d_w, 0.0).sum(-1, keepdim=True)
 
 
-def _add_tile(part: _RecomputedTile, tile: Tile, terms: _RowTerms, sums: Gradients) -> None:
-    sums.value[..., tile.columns, :] += _values_gradient(part.dropped, terms.d_out)
-    dx = part.d_w + terms.constant
-    if terms.d_entropy is not None:
-        dx = dx - terms.d_entropy * torch.where(part.w > 0, part.log_w, 0.0)
-    sums.add(tile, part.x, part.leaves, dx * part.w)
-
-
 def full_row_gradients(
     kernel: TiledCall,
     value: Tensor,
@@ -175,39 +170,36 @@ def full_row_gradients(
     grads: tuple[Tensor, Tensor, Tensor],
     sums: Gradients,
 ) -> None:
-    """The same for normalizers that need whole rows."""
+    """The same for normalizers that need full rows."""
     for block, tiles in kernel.schedule.row_blocks:
         if tiles:
-            _add_row_block(kernel, block, tiles, value, operands, _full_row_terms(rows, grads, block), sums)
+            _add_full_rows(kernel, block, tiles, value, operands, rows, grads, sums)
 
 
-def _full_row_terms(rows: Rows, grads: tuple[Tensor, Tensor, Tensor], block: slice) -> tuple[Tensor, Tensor]:
-    """The gradients of output and entropy, 0 where a result is not finite."""
-    d_out = torch.where(rows.out[..., block, :].isfinite(), grads[0][..., block, :], 0.0)
-    d_entropy = torch.where(rows.entropy[..., block].isfinite(), grads[2][..., block], 0.0)
-    return d_out, d_entropy.unsqueeze(-1)
-
-
-def _add_row_block(
+def _add_full_rows(
     kernel: TiledCall,
     block: slice,
     tiles: list[Tile],
     value: Tensor,
     operands: Tensors,
-    terms: tuple[Tensor, Tensor],
+    rows: Rows,
+    grads: tuple[Tensor, Tensor, Tensor],
     sums: Gradients,
 ) -> None:
     columns = column_span(tiles)
     w = full_row_weights(kernel, row_block_logits(kernel, block, tiles, operands)[0])[0]
     w = torch.where(w.isnan(), 0.0, w)
-    d_out = torch.where((w != 0).any(-1, keepdim=True), terms[0], 0.0)
+    # no gradient flows through a result that is not finite, nor to a row without weights
+    d_out = torch.where(rows.out[..., block, :].isfinite(), grads[0][..., block, :], 0.0)
+    d_out = torch.where((w != 0).any(-1, keepdim=True), d_out, 0.0)
+    d_entropy = torch.where(rows.entropy[..., block].isfinite(), grads[2][..., block], 0.0).unsqueeze(-1)
     d_w = rows_times_keys(d_out, value[..., columns, :])
     dropped = w
     if kernel.dropout is not None:
         factors = kernel.dropout.factors(kernel.schedule.plane.pairs(block, columns), w.dtype)
         dropped, d_w = w * factors, d_w * factors
     sums.value[..., columns, :] += _values_gradient(dropped, d_out)
-    d_w = d_w - terms[1] * torch.where(w > 0, w.log() + 1, 0.0)
+    d_w = d_w - d_entropy * torch.where(w > 0, w.log() + 1, 0.0)
     dx = kernel.normalizer.backward(w, d_w)
     for tile in tiles:
         graph, leaves = sums.logits(tile, operands)

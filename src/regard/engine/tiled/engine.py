@@ -212,26 +212,17 @@ def received(kernel: TiledCall, known: Rows, operands: Tensors, sink: Tensor | N
             share = 1.0 if sink is None else torch.sigmoid(lse - sink.unsqueeze(-1) + rest)
             lse = torch.where(lse == -torch.inf, 0.0, lse)
             for tile in tiles:
-                total[..., tile.columns] += _tile_received(kernel, tile, (lse, rest, share), operands)
+                x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0]
+                weights = (x - lse).sub_(rest).exp_().mul_(share)
+                total[..., tile.columns] += weights.masked_fill_(x == -torch.inf, 0.0).sum(-2)
+                del x, weights  # or they would be held while the next tile is computed
         elif tiles:
-            total[..., column_span(tiles)] += _row_block_received(kernel, rows, tiles, operands)
+            x = row_block_logits(kernel, rows, tiles, operands)[0]
+            total[..., column_span(tiles)] += full_row_weights(kernel, x)[0].sum(-2)
+            del x
     return total
-
-
-def _tile_received(
-    kernel: TiledCall, tile: Tile, known: tuple[Tensor, Tensor, Tensor | float], operands: Tensors
-) -> Tensor:
-    lse, rest, share = known
-    x = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))[0]
-    weights = (x - lse).sub_(rest).exp_().mul_(share)
-    return weights.masked_fill_(x == -torch.inf, 0.0).sum(-2)
 
 
 def states_without_output(kernel: TiledCall, value: Tensor, operands: Tensors) -> Rows:
     """The rows without their outputs, for `received` after another engine: its lse may differ by a rounding."""
     return all_rows(replace(kernel, aux=frozenset(), raw_value=None, d_value=0), value[..., :0], operands)
-
-
-def _row_block_received(kernel: TiledCall, rows: slice, tiles: list[Tile], operands: Tensors) -> Tensor:
-    x = row_block_logits(kernel, rows, tiles, operands)[0]
-    return full_row_weights(kernel, x)[0].sum(-2)

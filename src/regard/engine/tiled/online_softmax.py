@@ -81,7 +81,10 @@ def _step(kernel: TiledCall, tile: Tile, state: SoftmaxState, value: Tensor, ope
 def _finish(kernel: TiledCall, state: SoftmaxState) -> Rows:
     some = state.row_sum != 0  # NaN counts as something
     total = torch.where(some, state.row_sum, 1.0)
-    lse, rest = _two_sum(state.row_max, total.log())
+    logs = total.log()
+    lse = state.row_max + logs
+    shift = lse - state.row_max
+    rest = (state.row_max - (lse - shift)) + (logs - shift)  # exactly what rounding took from the lse (Knuth's TwoSum)
     lse = torch.where(some, lse, -torch.inf)
     entropy = torch.where(some, total.log() - state.moment / total, 0.0)
     out = state.out / total.unsqueeze(-1)
@@ -97,10 +100,3 @@ def _finish(kernel: TiledCall, state: SoftmaxState) -> Rows:
         max_logit=state.best,
         rest=torch.where(some & ~state.bad, rest, 0.0).detach(),
     )
-
-
-def _two_sum(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """left + right, and exactly what rounding took from it (Knuth)."""
-    total = left + right
-    other = total - left
-    return total, (left - (total - other)) + (right - other)

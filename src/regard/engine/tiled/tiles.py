@@ -178,7 +178,7 @@ class Logits:
             visible = _and(visible, logits != -torch.inf)
         if bias is not None:
             logits = logits + bias
-        x = divide_by_temperature(logits, self._tau(cut))
+        x = divide_by_temperature(logits, cut[-1] if self.temperature is None else self.temperature)
         if visible is None:
             return x, logits
         return torch.where(visible, x, -torch.inf), torch.where(visible, logits, -torch.inf)
@@ -195,9 +195,6 @@ class Logits:
             bias = term if bias is None else bias + term
             at = stop
         return bias, visible
-
-    def _tau(self, cut: Tensors) -> float | Tensor:
-        return cut[-1] if self.temperature is None else self.temperature
 
     def _with_nonfinite(self, tile: Tile, visible: Tensor | None, logits: Tensor) -> Tensor:
         assert self.nonfinite is not None
