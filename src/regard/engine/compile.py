@@ -32,26 +32,33 @@ def attend_traced(
     traceable = isinstance(names, (tuple, list, set, frozenset)) and storable(tuple(spec.values()))
     traceable = traceable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
     if not isinstance(engine, str) or (not traceable and not torch.compiler.is_exporting()):
-        outside: Tensor | tuple[Tensor, Aux] = _outside(query, key, value, spec, aux, engine)
-        return outside
+        return _outside(query, key, value, spec, aux, engine)  # type: ignore[no-any-return]
     names = tuple(names)
-    asked = ",".join([str(name) for name in names])
     rate = spec["dropout"]
     if isinstance(rate, float) and 0.0 < rate < 1.0:
         seed = torch.randint(-(2**63), 2**63 - 1, (), device="cpu")  # in the graph, so that backward sees the same
         spec = {**spec, "dropout": (rate, seed)}
     held = OperatorInputs([], [], [])
     text = encoded(tuple(spec.values()), held)
-    keeps = ""
+    saves = ""
     tensors = (query, key, value, *held.tensors)
     if torch.is_grad_enabled() and engine in ("auto", "native") and any(t.requires_grad for t in tensors):
-        keeps = _saved_names(query, spec)
-    found: list[Tensor] = attend_operator(
-        query, key, value, held.tensors, held.integers, held.floats, text, asked, engine, keeps
+        saves = _saved_names(query, spec)
+    results: list[Tensor] = attend_operator(
+        query,
+        key,
+        value,
+        held.tensors,
+        held.integers,
+        held.floats,
+        text,
+        ",".join([str(name) for name in names]),
+        engine,
+        saves,
     )
     if not names:
-        return found[0]
-    return found[0], Aux(**{name: tensor for name, tensor in zip(names, found[1:], strict=False) if name in AUX})
+        return results[0]
+    return results[0], Aux(**{name: tensor for name, tensor in zip(names, results[1:], strict=False) if name in AUX})
 
 
 def attend_shapes(
@@ -66,36 +73,30 @@ def attend_shapes(
     if isinstance(query, FakeTensor) and storable(spec):
         return attend_traced(query, key, value, dict(zip(ARGUMENTS, spec, strict=True)), names, "auto")
     tensors = [tensor for part in spec for _, tensor in tensors_of("", part, functions=True)]
-    found = _ShapesOnly.apply(",".join(names), query, key, value, *tensors)  # type: ignore[no-untyped-call]
-    return found[0] if not names else (found[0], Aux(**dict(zip(names, found[1:], strict=True))))
+    out, *statistics = _ShapesOnly.apply(",".join(names), query, key, value, *tensors)  # type: ignore[no-untyped-call]
+    return (out, Aux(**dict(zip(names, statistics, strict=True)))) if names else out
 
 
 class _ShapesOnly(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, aux: str, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        found = empty_results(query, key, value, aux, "")
-        named = zip(("out", *names_in(aux)), found, strict=True)
+        results = empty_results(query, key, value, aux, "")
+        named = zip(("out", *names_in(aux)), results, strict=True)
         ctx.mark_non_differentiable(*(tensor for name, tensor in named if name not in DIFFERENTIABLE))
         ctx.save_for_backward(query, key, value, *tensors)
-        return tuple(found)
+        return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needed = ctx.needs_input_grad[1:]
-        return (
-            None,
-            *(torch.empty_like(t) if need else None for t, need in zip(ctx.saved_tensors, needed, strict=True)),
-        )
+        pairs = zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        return None, *(torch.empty_like(tensor) if need else None for tensor, need in pairs)
 
 
 def _saved_names(query: Tensor, spec: dict[str, Any]) -> str:
-    """The rows that the native kernels leave for backward, beside the results that are returned anyway."""
+    """The rows that the native kernels save for backward, beside the results that are returned anyway."""
     if query.device.type != "cpu" or not _built() or not serves(spec["score"], spec["mask"], spec["normalizer"]):
         return ""
-    kept = ["state", "at", "native"]
-    if query.dtype in (torch.bfloat16, torch.float16):
-        kept.append("out")
-    return ",".join(kept)
+    return "state,at,native,out" if query.dtype in (torch.bfloat16, torch.float16) else "state,at,native"
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -107,5 +108,4 @@ def _built() -> bool:
 def _outside(
     query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: "str | Ring"
 ) -> Tensor | tuple[Tensor, Aux]:
-    found: Tensor | tuple[Tensor, Aux] = attend(query, key, value, aux=aux, engine=engine, **spec)
-    return found
+    return attend(query, key, value, aux=aux, engine=engine, **spec)  # type: ignore[no-any-return]

@@ -73,25 +73,25 @@ class KeyChunk:
 
 
 def attend_chunks(
-    query: Tensor, pieces: Sequence[KeyChunk], *, normalizer: Normalizer, engine: "str | Ring" = "auto", **spec: Any
+    query: Tensor, chunks: Sequence[KeyChunk], *, normalizer: Normalizer, engine: "str | Ring" = "auto", **spec: Any
 ) -> Tensor:
-    """`attend` over the keys of all pieces; they share no position, and `query_start` must be given.
+    """`attend` over the keys of all chunks; they share no position, and `query_start` must be given.
 
     Pieces are merged by their lse, so more than one needs a Softmax; its sink is counted once.
     """
     if context.autocast_enabled(query):
         low = [
-            KeyChunk(context.to_autocast(piece.key), context.to_autocast(piece.value), piece.start) for piece in pieces
+            KeyChunk(context.to_autocast(chunk.key), context.to_autocast(chunk.value), chunk.start) for chunk in chunks
         ]
         with context.autocast_disabled(query.device):
             return attend_chunks(context.to_autocast(query), low, normalizer=normalizer, engine=engine, **spec)
-    if len(pieces) == 1 and pieces[0].start == 0:
-        out: Tensor = attend(query, pieces[0].key, pieces[0].value, normalizer=normalizer, engine=engine, **spec)
+    if len(chunks) == 1 and chunks[0].start == 0:
+        out: Tensor = attend(query, chunks[0].key, chunks[0].value, normalizer=normalizer, engine=engine, **spec)
         return out
     if not isinstance(engine, str):
         raise ValueError("a Ring takes keys that begin at 0 and lie in one piece; leave out the cache and query_start")
-    if len(pieces) == 1:
-        checked = _chunk_request(query, pieces[0], normalizer, (), spec)
+    if len(chunks) == 1:
+        checked = _chunk_request(query, chunks[0], normalizer, (), spec)
         return checked.shapes.unfold(run(checked, engine).out)
     if not isinstance(normalizer, Softmax):
         raise ValueError(
@@ -99,7 +99,14 @@ def attend_chunks(
             "use Softmax, or a cache that keeps every key"
         )
     spec["dropout"] = drawn(spec["dropout"]) or 0.0
-    merged = reduce(merge, [_chunk_partial(query, piece, engine, spec) for piece in pieces])
+    partials = []
+    for chunk in chunks:  # without the sink
+        checked = _chunk_request(query, chunk, Softmax(), ("lse",), spec)
+        result = run(checked, engine)
+        assert result.aux.lse is not None
+        out, lse = checked.shapes.unfold(result.out), checked.shapes.unfold(result.aux.lse)
+        partials.append(Partial(out.to(lse.dtype), lse))
+    merged = reduce(merge, partials)
     if normalizer.sink is not None:
         sink = torch.as_tensor(normalizer.sink, dtype=merged.lse.dtype, device=query.device)
         nothing = Partial(torch.zeros_like(merged.out), sink.reshape(-1, 1).expand_as(merged.lse))
@@ -107,16 +114,7 @@ def attend_chunks(
     return merged.out.to(query.dtype)
 
 
-def _chunk_partial(query: Tensor, piece: KeyChunk, engine: str, spec: dict[str, Any]) -> Partial:
-    """Attention over one piece, the sink left out."""
-    checked = _chunk_request(query, piece, Softmax(), ("lse",), spec)
-    found = run(checked, engine)
-    assert found.aux.lse is not None
-    out = checked.shapes.unfold(found.out)
-    return Partial(out.to(found.aux.lse.dtype), checked.shapes.unfold(found.aux.lse))
-
-
 def _chunk_request(
-    query: Tensor, piece: KeyChunk, normalizer: Normalizer, aux: tuple[str, ...], spec: dict[str, Any]
+    query: Tensor, chunk: KeyChunk, normalizer: Normalizer, aux: tuple[str, ...], spec: dict[str, Any]
 ) -> Request:
-    return request(query, piece.key, piece.value, normalizer=normalizer, aux=aux, key_start=piece.start, **spec)
+    return request(query, chunk.key, chunk.value, normalizer=normalizer, aux=aux, key_start=chunk.start, **spec)
