@@ -15,13 +15,13 @@ import random
 from contextlib import ExitStack
 
 import torch
-from regard.inspection.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import regard
 from regard.inspection.interventions import Ablate, effect, intervene
 from regard.inspection.statistics import mean
+from regard.inspection.table import Table
 
 Head = tuple[int, int]
 

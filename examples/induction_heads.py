@@ -13,12 +13,12 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from regard.inspection.table import Table
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard import capture, models, plot
 from regard.inspection.records import Grid, Panel
+from regard.inspection.table import Table
 
 SHOWN = ("induction", "previous", "first", "entropy")
 TITLES = {"induction": "induction", "previous": "previous token", "first": "first token", "entropy": "entropy, nats"}
