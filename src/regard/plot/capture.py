@@ -105,8 +105,8 @@ def print_capture(
 ) -> None:
     """Print all heads of all layers at the size of the terminal, or those of one layer, larger."""
     if layer is not None:
-        wanted = _number(capture.layers, layer)
-        number, name, matrix, reason = next(each for each in matrices(capture, batch) if each[0] == wanted)
+        index = _number(capture.layers, layer)
+        number, name, matrix, reason = next(each for each in matrices(capture, batch) if each[0] == index)
         if matrix is None:
             raise ValueError(f"{name} cannot be shown: {reason}")
         print_attention(matrix, how=how, color=color, title=title or f"layer {number}: {name}")

@@ -212,9 +212,9 @@ def _set_hooks() -> None:
     functional = torch.nn.functional
     multi_head = _hooked(functional.multi_head_attention_forward, parse.multi_head, rerun.multi_head)
     _replace(functional, "multi_head_attention_forward", multi_head)
-    _hooks.callback(
-        transformers.install(_intercepted, lambda: any(modify() is not None for modify in _local.modifiers))
-    )
+    if "transformers" in sys.modules:
+        remove = transformers.install(_intercepted, lambda: any(modify() is not None for modify in _local.modifiers))
+        _hooks.callback(remove)
     _replace(nn.Module, "__call__", missed.watched_call(_traced_elsewhere))
     # attend may be called by a name that was not replaced: every call of it checks once for a function transform
     module: Any = importlib.import_module("regard.engine.attend")

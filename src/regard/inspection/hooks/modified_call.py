@@ -37,18 +37,18 @@ class ModifiedCall:
     def of(cls, call: AttentionCall) -> "ModifiedCall":
         """The call without modifications."""
         query, key, value = _equal_heads(call)
-        asked = request(query, key, value, **{**DEFAULTS, **call.spec}, dropout=0.0, aux=())
-        parts: Any = {**DEFAULTS, **call.spec, "mask": asked.mask, "bias": asked.bias}
+        checked = request(query, key, value, **{**DEFAULTS, **call.spec}, dropout=0.0, aux=())
+        parts: Any = {**DEFAULTS, **call.spec, "mask": checked.mask, "bias": checked.bias}
         folded = replace(
             call,
-            query=asked.query.flatten(1, 2),
-            key=asked.key.squeeze(2),
-            value=asked.value.squeeze(2),
+            query=checked.query.flatten(1, 2),
+            key=checked.key.squeeze(2),
+            value=checked.value.squeeze(2),
             spec=parts,
             weights=None,
             dropout=0.0 if call.rate == 1 else drawn(call.dropout) or 0.0,
         )
-        return cls(call, folded, torch.zeros(asked.plane.heads, dtype=torch.bool, device="cpu"))
+        return cls(call, folded, torch.zeros(checked.plane.heads, dtype=torch.bool, device="cpu"))
 
     @property
     def queries(self) -> int:
@@ -160,10 +160,10 @@ class CallEdit:
             raise ValueError(f"{layer} cannot be changed: its output is not its weights times its values")
 
 
-def _attended(asked: Request) -> Tensor:
+def _attended(checked: Request) -> Tensor:
     """(batch, head, query, width), by the first engine that supports the call."""
-    engine = next(module(name) for name in ENGINES if module(name).supports(asked) is None)
-    out: Tensor = engine.run(asked).out
+    engine = next(module(name) for name in ENGINES if module(name).supports(checked) is None)
+    out: Tensor = engine.run(checked).out
     return out.flatten(1, 2)
 
 

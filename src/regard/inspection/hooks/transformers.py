@@ -5,7 +5,6 @@ call. Version 5.23 and later pass a single query of grouped heads to scaled_dot_
 group as queries, (batch, kv head, group, width). Such packed calls are parsed and rerun with the heads of the layer.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,8 +35,6 @@ _local = _Local()
 def install(intercepted: Intercepted, modifying: Callable[[], bool]) -> Callable[[], None]:
     """Intercept every eager function that a model asks for; returns a function that removes the hook. `modifying`
     tells whether the current call is modified."""
-    if "transformers" not in sys.modules:
-        return lambda: None
     from transformers import AttentionInterface
 
     original = AttentionInterface.get_interface

@@ -59,8 +59,8 @@ def mass(source: Computed, mask: Mask) -> Tensor:
     if not needed(request):
         return mass
     logs = []
-    for asked in (inside, request):
-        lse = row_statistic(asked, "lse")
+    for each in (inside, request):
+        lse = row_statistic(each, "lse")
         lse = torch.where(empty.flatten(0, 1), 0.0, lse)
         logs.append(lse - lse.detach())
     return mass * (logs[0] - logs[1]).exp()

@@ -77,12 +77,12 @@ def matrix(
         from regard.inspection.matrix.sharded import ShardedMatrix
 
         return ShardedMatrix(query, key, engine, options)
-    asked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
-    asked.hold_numbers()
-    shapes = asked.shapes
+    checked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
+    checked.hold_numbers()
+    shapes = checked.shapes
     lead = torch.arange(shapes.batch * shapes.heads, device="cpu")
     lead = lead.view(*shapes.leading, shapes.heads) if shapes.leading or shapes.rank > 2 else lead.view(())
-    return AttentionMatrix(Computed(asked), lead, query_tokens, key_tokens, query_start=options["query_start"])
+    return AttentionMatrix(Computed(checked), lead, query_tokens, key_tokens, query_start=options["query_start"])
 
 
 class AttentionMatrix(WeightArray):
@@ -209,8 +209,8 @@ class AttentionMatrix(WeightArray):
 
     def times(self, rows: Tensor) -> Tensor:
         """`rows` (…, row, query) times the weights averaged over heads: (…, row, key)."""
-        wanted = (*self._lead.shape[:-1], self._source.queries)
-        if self._lead.ndim == 0 or (*rows.shape[:-2], *rows.shape[-1:]) != wanted:
+        expected = (*self._lead.shape[:-1], self._source.queries)
+        if self._lead.ndim == 0 or (*rows.shape[:-2], *rows.shape[-1:]) != expected:
             raise ValueError(
                 f"times wants rows (…, row, query) for a matrix (…, head, query, key), got {tuple(rows.shape)} for "
                 f"{self.shape}"
@@ -290,8 +290,8 @@ class AttentionMatrix(WeightArray):
         """Refuse what depends on positions if the position of the first query is ambiguous."""
         whole = self._whole.source
         assert isinstance(whole, Computed)
-        asked = whole.request
-        starts_of(self._query_start, whole.queries, whole.keys, asked.shapes.batch, asked.mask & mask, True)
+        batch, visible = whole.request.shapes.batch, whole.request.mask & mask
+        starts_of(self._query_start, whole.queries, whole.keys, batch, visible, True)
 
     def _pooled(self, rows: int, cols: int, *, repeat: bool = False) -> PooledGrid:
         """No larger than the matrix; or of just this size, with cells repeated if it is larger."""

@@ -216,13 +216,13 @@ class WeightArray:
         if isinstance(self._source, Stored):
             return f"AttentionMatrix({size} {checks.dtype(self._source.weights)}, stored)"
         assert isinstance(self._source, Computed)
-        asked = self._source.request
-        spec = [repr(asked.score), repr(asked.mask)]
-        spec += [repr(part) for part in (asked.bias,) if part is not None]
-        if not isinstance(asked.normalizer, Softmax) or asked.normalizer.sink is not None:
-            spec.append(repr(asked.normalizer))
+        request = self._source.request
+        spec = [repr(request.score), repr(request.mask)]
+        spec += [repr(part) for part in (request.bias,) if part is not None]
+        if not isinstance(request.normalizer, Softmax) or request.normalizer.sink is not None:
+            spec.append(repr(request.normalizer))
         full = torch.Size(self.shape).numel() * torch.finfo(self.dtype).bits // 8
-        stored = asked.query.nbytes + asked.key.nbytes
+        stored = request.query.nbytes + request.key.nbytes
         return f"AttentionMatrix({size}, {', '.join(spec)}; {_bytes(stored)} for {_bytes(full)})"
 
     def __iter__(self) -> Iterator[Any]:

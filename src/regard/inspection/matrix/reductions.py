@@ -148,8 +148,11 @@ class LargestWeights(Reduction):
         width = block.columns.stop - block.columns.start
         seen = block.weights if block.visible is None else torch.where(block.visible, block.weights, -1.0)
         value, key = seen.topk(min(self.count, width), -1)
-        held = torch.where(self.key[:, block.rows] < 0, -1.0, self.value[:, block.rows])
-        value, key = torch.cat([held, value], -1), torch.cat([self.key[:, block.rows], key + block.columns.start], -1)
+        earlier = torch.where(self.key[:, block.rows] < 0, -1.0, self.value[:, block.rows])
+        value, key = (
+            torch.cat([earlier, value], -1),
+            torch.cat([self.key[:, block.rows], key + block.columns.start], -1),
+        )
         order = key.argsort(-1)  # of equal weights the first key
         value, key = value.gather(-1, order), key.gather(-1, order)
         best = value.sort(dim=-1, descending=True, stable=True).indices[..., : self.count]
