@@ -158,10 +158,10 @@ def _broadcast(named: dict[str, Tensor]) -> tuple[int, ...]:
     sizes = [tuple(tensor.shape[:-3]) for tensor in named.values()]
     rank = max(map(len, sizes))
     aligned = [(1,) * (rank - len(size)) + size for size in sizes]
-    found = [{size for size in axis if size != 1} or {1} for axis in zip(*aligned, strict=True)]
-    if any(len(axis) > 1 for axis in found):
+    sizes_by_axis = [{size for size in axis if size != 1} or {1} for axis in zip(*aligned, strict=True)]
+    if any(len(axis) > 1 for axis in sizes_by_axis):
         raise ValueError(f"the batch axes of {_listed(named)} do not broadcast; make them equal or 1")
-    return tuple(axis.pop() for axis in found)
+    return tuple(axis.pop() for axis in sizes_by_axis)
 
 
 FULL, CAUSAL = Full(), Causal()

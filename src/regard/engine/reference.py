@@ -101,25 +101,27 @@ def normalize(x: Tensor, request: Request) -> tuple[Tensor, Tensor]:
 def _aux(request: Request, logits: Tensor, visible: Tensor, weights: Tensor, state: Tensor, sound: Tensor) -> Aux:
     """The statistics, each as it is defined; NaN for a row that saw NaN or +Inf."""
     pairs = request.plane.all
-    shown = torch.where(visible, logits, -torch.inf).detach()
+    visible_logits = torch.where(visible, logits, -torch.inf).detach()
     fixed = torch.where(sound | ~visible, weights, torch.nan).detach()
-    found: dict[str, Tensor] = {}
+    statistics: dict[str, Tensor] = {}
     for name in request.aux:
         if name == "lse":
-            found[name] = state
+            statistics[name] = state
         elif name == "entropy":
             some = weights != 0
             entropy = -torch.where(some, weights * torch.where(some, weights, 1.0).log(), 0.0).sum(-1)
-            found[name] = torch.where(sound.squeeze(-1), entropy, torch.nan)
+            statistics[name] = torch.where(sound.squeeze(-1), entropy, torch.nan)
         elif name == "peak":
-            found[name] = fixed.amax(-1) if fixed.shape[-1] else fixed.sum(-1)
+            statistics[name] = fixed.amax(-1) if fixed.shape[-1] else fixed.sum(-1)
         elif name == "peak_at":
-            best = shown.argmax(-1) if shown.shape[-1] else torch.zeros_like(state, dtype=torch.int64)
-            found[name] = torch.where(visible.any(-1), best, -1)
+            best = visible_logits.argmax(-1) if visible_logits.shape[-1] else torch.zeros_like(state, dtype=torch.int64)
+            statistics[name] = torch.where(visible.any(-1), best, -1)
         elif name == "received":
-            found[name] = fixed.sum(-2)
+            statistics[name] = fixed.sum(-2)
         elif name == "distance":
-            found[name] = (fixed * (pairs.i - pairs.j).abs()).sum(-1)
+            statistics[name] = (fixed * (pairs.i - pairs.j).abs()).sum(-1)
         elif name == "max_logit":
-            found[name] = shown.amax(-1) if shown.shape[-1] else shown.sum(-1) - torch.inf
-    return Aux(**found)
+            statistics[name] = (
+                visible_logits.amax(-1) if visible_logits.shape[-1] else visible_logits.sum(-1) - torch.inf
+            )
+    return Aux(**statistics)

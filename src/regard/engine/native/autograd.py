@@ -24,11 +24,11 @@ def attention(native: NativeCall, *inputs: Tensor | None, done: dict[str, Tensor
     plane = native.plane
     lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
-        found = _NativeAttention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
+        outputs = _NativeAttention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
     else:
-        found = _outputs(forward_rows(native, inputs, for_backward=False) if done is None else done)  # type: ignore[arg-type]
-    rest = found[1].new_zeros(()).expand(lanes)
-    shaped = [tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in found]
+        outputs = _outputs(forward_rows(native, inputs, for_backward=False) if done is None else done)  # type: ignore[arg-type]
+    rest = outputs[1].new_zeros(()).expand(lanes)
+    shaped = [tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in outputs]
     return Rows(*[*shaped, rest])
 
 
@@ -53,8 +53,8 @@ def forward_rows(native: NativeCall, inputs: Inputs, for_backward: bool = True) 
         for name in STATISTICS
         if name in native.aux and name != "peak_at"
     }
-    held: list[Any] = []
-    call = native.call(inputs, held)
+    owners: list[Any] = []
+    call = native.call(inputs, owners)
     for name, tensor in rows.items():
         setattr(call, name, tensor.data_ptr())
     if for_backward:
@@ -66,7 +66,7 @@ def forward_rows(native: NativeCall, inputs: Inputs, for_backward: bool = True) 
     elif "peak_at" in native.aux:
         rows["at"] = torch.empty(size, dtype=torch.int64, device="cpu")
         call.peak_at = rows["at"].data_ptr()
-    if run_kernel("regard_forward", call, held, rows) == NOT_FINITE and not native.finite:
+    if run_kernel("regard_forward", call, owners, rows) == NOT_FINITE and not native.finite:
         raise NotFiniteError
     if "peak_at" in native.aux:
         rows["peak_at"] = rows["at"].clone() if for_backward else rows["at"]
@@ -93,38 +93,38 @@ def backward_rows(
     if native.finite:  # nothing flows through a result that is not finite
         d_out = torch.where(out.isfinite(), d_out, 0.0)
         out = torch.where(out.isfinite(), out, 0.0)
-    held: list[Any] = []
-    call = native.call(inputs, held)
-    found = {
+    owners: list[Any] = []
+    call = native.call(inputs, owners)
+    gradients = {
         name: torch.empty(tensor.shape, dtype=out.dtype, device="cpu")
         for name, tensor in (("grad_query", query), ("grad_key", key), ("grad_value", value))
     }
     if needed[3] and tau is not None:
-        found["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype, device="cpu")
+        gradients["grad_temperature"] = torch.empty(tau.shape, dtype=out.dtype, device="cpu")
     if needed[4] and table is not None:
-        found["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype, device="cpu")
+        gradients["grad_offset_table"] = torch.empty(table.shape, dtype=out.dtype, device="cpu")
     if needed[6] and sink is not None:
-        found["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype, device="cpu")
+        gradients["grad_sink"] = torch.empty(sink.shape, dtype=out.dtype, device="cpu")
     if needed[7] and weights is not None:
-        found["grad_v"] = torch.empty(weights.shape, dtype=out.dtype, device="cpu")
-    for name, tensor in (*found.items(), ("out", out)):
+        gradients["grad_v"] = torch.empty(weights.shape, dtype=out.dtype, device="cpu")
+    for name, tensor in (*gradients.items(), ("out", out)):
         setattr(call, name, address(tensor))
     point_to_state(call, state, at)
     if needed[5] and dense is not None:
-        found["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype, device="cpu")
-        call.grad_dense = Strided.of(found["grad_dense"])
+        gradients["grad_dense"] = torch.zeros(dense.shape, dtype=out.dtype, device="cpu")
+        call.grad_dense = Strided.of(gradients["grad_dense"])
     d_out = plain(d_out.to(out.dtype))
     call.grad_out = Strided.of(d_out)
     for name, grad in (("grad_lse", given[1]), ("grad_entropy", given[2])):
         if grad is not None:
             grad = plain(grad).contiguous()
-            held.append(grad)
+            owners.append(grad)
             setattr(call, name, address(grad))
     call.entropy = address(entropy)
-    run_kernel("regard_backward", call, held, found, out, rows, d_out)
+    run_kernel("regard_backward", call, owners, gradients, out, rows, d_out)
     names = ("query", "key", "value", "temperature", "offset_table", "dense", "sink", "v")
     return [
-        found[f"grad_{name}"].to(tensor.dtype) if need and tensor is not None else None
+        gradients[f"grad_{name}"].to(tensor.dtype) if need and tensor is not None else None
         for name, tensor, need in zip(names, inputs, needed, strict=True)
     ]
 

@@ -121,14 +121,14 @@ class NativeCall:
         mask = replace(self.mask, tensor=self.mask.again())
         return replace(self, mask=mask, program=program(mask, self.plane))
 
-    def call(self, inputs: Inputs, held: list[Any]) -> Call:
-        """The C struct; `held` owns the memory that it points to."""
+    def call(self, inputs: Inputs, owners: list[Any]) -> Call:
+        """The C struct; `owners` keep the memory that it points to."""
         query, key, value, tau, table, dense, sink, weights = inputs
         plane = self.plane
         dtype = torch.promote_types(query.dtype, torch.float32)
         starts = plane.starts.expand(plane.batch).contiguous()
         ops = (MaskOp * len(self.program))(*[operation.struct() for operation in self.program])
-        held += [self, inputs, starts, ops]
+        owners += [self, inputs, starts, ops]
         call = Call(
             dtype=DTYPES[query.dtype],
             batch=plane.batch,
@@ -155,7 +155,7 @@ class NativeCall:
         for name, tensor in zip(names, (tau, self.slopes, table, sink, weights), strict=True):
             if tensor is not None:
                 tensor = tensor.to(dtype).contiguous()
-                held.append(tensor)
+                owners.append(tensor)
                 setattr(call, name, address(tensor))
         if table is not None:
             call.reach, call.offset_heads = table.shape[1] // 2, table.shape[0]
