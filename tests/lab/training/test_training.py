@@ -110,6 +110,23 @@ def test_other_settings_versions_and_code_have_other_folders(monkeypatch: pytest
     assert run.training_folder(TASK).name != folder.name
 
 
+def test_the_code_of_a_training_is_its_own_file_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in ("lab/one.py", "lab/other.py", "lab/many/task.py", "lab/many/experiment.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("")
+    monkeypatch.setattr(run, "PACKAGE", tmp_path)
+
+    def changed(task: str, file: str) -> bool:
+        before = run.code_hash.__wrapped__(str(tmp_path / task))
+        (tmp_path / file).write_text((tmp_path / file).read_text() + "#")
+        return run.code_hash.__wrapped__(str(tmp_path / task)) != before
+
+    assert changed("lab/one.py", "lab/one.py")
+    assert not changed("lab/one.py", "lab/other.py")
+    assert changed("lab/many/task.py", "lab/many/experiment.py")
+    assert not changed("lab/many/task.py", "lab/one.py")
+
+
 def test_the_record_says_what_was_run_and_where() -> None:
     train(TASK)
     (folder,) = (run.training_folder(TASK).parent).iterdir()

@@ -76,11 +76,12 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_hash(file: str) -> str:
-    """A digest of the code that every training runs, and of the folder of a task's file."""
+    """A digest of the code that every training runs, and of a task's file or, if the experiment has one, its folder."""
+    task = Path(file)
+    own = [task] if task.parent == PACKAGE / "lab" else sorted(task.parent.rglob("*.py"))
     digest = hashlib.sha256()
-    for folder in (*(PACKAGE / name for name in CODE), Path(file).parent):
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in (*(path for name in CODE for path in sorted((PACKAGE / name).rglob("*.py"))), *own):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
