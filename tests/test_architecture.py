@@ -89,7 +89,7 @@ def test_a_helper_with_one_caller_lives_with_it() -> None:
 
 
 def test_a_class_name_means_one_thing() -> None:
-    assert len(repeated_classes()) <= 28
+    assert len(repeated_classes()) <= 10
 
 
 def test_no_file_is_too_long() -> None:

@@ -11,8 +11,8 @@ from regard.bench.agree import DisagreementError
 from regard.bench.cache import Contest
 from regard.bench.cache import measure as measure_cache
 from regard.bench.cache import table as table_of_cache
-from regard.bench.cases import Case
-from regard.bench.measure import Result, Settings, measure
+from regard.bench.cases import Workload
+from regard.bench.measure import CaseResult, Settings, measure
 from regard.cli import bench, main
 from regard.nn import LanguageModel, Rotary
 
@@ -57,7 +57,7 @@ def test_reasons_stand_below_the_table(capsys: pytest.CaptureFixture[str]) -> No
 def test_wrong_numbers_end_in_failure_after_the_other_cases(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def wrong_once(case: Case, settings: Settings) -> Result:
+    def wrong_once(case: Workload, settings: Settings) -> CaseResult:
         if case.family == "tiny":
             raise DisagreementError("somebody is wrong on tiny-16-16")
         return measure(case, settings)
@@ -73,7 +73,7 @@ def test_wrong_numbers_end_in_failure_after_the_other_cases(
 def test_ctrl_c_ends_with_the_results_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(case: Case, settings: Settings) -> Result:
+    def stopped(case: Workload, settings: Settings) -> CaseResult:
         if case.family == "tiny-train":
             raise KeyboardInterrupt
         return measure(case, settings)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.bench.cases import CASES, Case, Shape
+from regard.bench.cases import CASES, Shape, Workload
 from regard.bench.contenders import PEERS, contenders, flex_refuses, flex_score_mod
 from regard.bench.device import Cuda, Device, device
 from regard.bench.machine import machine
@@ -31,7 +31,7 @@ class Pretended(Device):
     def synchronize(self) -> None:
         self.waits += 1
 
-    def extra_bytes(self, case: Case, contender: object, engines: Sequence[str] = ("auto",)) -> int | None:
+    def extra_bytes(self, case: Workload, contender: object, engines: Sequence[str] = ("auto",)) -> int | None:
         return 123 << 20
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.bench import measure as measuring
 from regard.bench.agree import DisagreementError
-from regard.bench.cases import CASES, Case, Inputs, Work, choose
+from regard.bench.cases import CASES, Inputs, Work, Workload, choose
 from regard.bench.contenders import EAGER, FLEX, SDPA, Contender, contenders
 from regard.bench.device import Device
 from regard.bench.measure import Settings, against_one_best, measure
@@ -33,7 +33,7 @@ def test_every_case_runs_and_agrees(family: str) -> None:
     assert result.flops > 0
 
 
-def _also(case: Case, work: Work, name: str = "wrong") -> list[Contender]:
+def _also(case: Workload, work: Work, name: str = "wrong") -> list[Contender]:
     return [*contenders(case, peers=()), Contender(name, lambda case, inputs: work)]
 
 

@@ -15,7 +15,7 @@ from regard.map import pyramid
 from regard.map.jobs import Stop, Stopped
 from regard.map.levels import STEP, TILE, Levels, Place
 from regard.map.preview import preview_grid, sampled
-from regard.map.tiles import EMPTY, ESTIMATE, Band, bands
+from regard.map.tiles import EMPTY, ESTIMATE, TileRow, bands
 from regard.map.viewer import Viewer
 from regard.map.views import CaptureView, LayerView
 from regard.spec import biases, masks, normalizers, scores
@@ -270,7 +270,7 @@ def test_what_is_not_finite_goes_the_careful_way() -> None:
 
 def test_tiles_that_touch_are_computed_together() -> None:
     asked = [Place(3, 1, 5), Place(3, 1, 4), Place(3, 2, 4), Place(3, 1, 7), Place(2, 1, 8)]
-    assert list(bands(asked)) == [Band(2, 1, 8, 9), Band(3, 1, 4, 6), Band(3, 1, 7, 8), Band(3, 2, 4, 5)]
+    assert list(bands(asked)) == [TileRow(2, 1, 8, 9), TileRow(3, 1, 4, 6), TileRow(3, 1, 7, 8), TileRow(3, 2, 4, 5)]
     assert list(bands([])) == []
 
 

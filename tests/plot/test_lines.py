@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.plot.lines import Link, draw_links, links_of
+from regard.plot.lines import TokenLink, draw_links, links_of
 
 
 def causal(heads: int, size: int, tokens: list[str] | None = None) -> regard.AttentionMatrix:
@@ -37,7 +37,7 @@ def test_tokens_of_two_texts_and_a_threshold_of_ones_own() -> None:
     weights = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
     matrix = regard.AttentionMatrix.from_weights(weights, ["die", "Katze"], ["the", "cat", "\n"])
     found = links_of(matrix, threshold=0.5, title="two")
-    assert found.links == [Link(0, 1, 0, 0.5), Link(0, 0, 1, 0.75)]
+    assert found.links == [TokenLink(0, 1, 0, 0.5), TokenLink(0, 0, 1, 0.75)]
     assert (found.queries, found.keys) == (["die", "Katze"], ["the", "cat", "␊"])
     assert found.note == (
         "2 of 6 visible pairs, 62% of the weight; weights below 0.5 are left out. Thicker and darker: more weight"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.bench.cases import Case, Inputs
+from regard.bench.cases import Inputs, Workload
 from regard.bench.contenders import Contender
 from regard.engine.attend import attend
 from regard.testing import assert_within, error
@@ -33,7 +33,7 @@ class Truth:
     select: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
 
-def truth(case: Case, inputs: Inputs) -> Truth:
+def truth(case: Workload, inputs: Inputs) -> Truth:
     """The reference's results for some rows, or for one head with all its gradients."""
     inputs = tuple(tensor.detach() for tensor in inputs)
     wide = tuple(tensor.double() for tensor in inputs)
@@ -64,7 +64,7 @@ def truth(case: Case, inputs: Inputs) -> Truth:
     )
 
 
-def check(case: Case, contender: Contender, results: tuple[Tensor, ...], truth: Truth) -> float | None:
+def check(case: Workload, contender: Contender, results: tuple[Tensor, ...], truth: Truth) -> float | None:
     """The error of the output; None where the numbers are meant to differ. Raises if the error is too large."""
     try:
         if not contender.exact:
@@ -90,13 +90,13 @@ def _assert_peer_within(result: Tensor, plain: Tensor, exact: Tensor, n: int, wh
     assert off <= allowed, f"{what}: error {off:.3g}, allowed {allowed:.3g}"
 
 
-def _reference(case: Case, inputs: Inputs, start: int | None = None) -> Tensor:
+def _reference(case: Workload, inputs: Inputs, start: int | None = None) -> Tensor:
     spec = case.spec(inputs)
     out: Tensor = attend(inputs[0], inputs[1], inputs[2], **spec, query_start=start, engine="reference")
     return out
 
 
-def _gradients(case: Case, inputs: Inputs, output_gradient: Tensor) -> tuple[Tensor, ...]:
+def _gradients(case: Workload, inputs: Inputs, output_gradient: Tensor) -> tuple[Tensor, ...]:
     leaves = tuple(tensor.clone().requires_grad_() for tensor in inputs)
     out = _reference(case, leaves)
     return (out.detach(), *torch.autograd.grad(out, leaves, output_gradient))

@@ -55,7 +55,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Case:
+class Workload:
     """One call of `attend`. Inputs are query, key and value, then T5's table or the weights of an additive score.
 
     A `layer` has a Linear before and after; its inputs are the tokens and both weights.
@@ -79,7 +79,7 @@ class Case:
         """Family, length and width."""
         return f"{self.family}-{self.shape.n}-{self.shape.d}"
 
-    def sized(self, **sizes: Any) -> "Case":
+    def sized(self, **sizes: Any) -> "Workload":
         """The case with other sizes; those that are None stay as they are."""
         return replace(self, shape=replace(self.shape, **{k: v for k, v in sizes.items() if v is not None}))
 
@@ -163,40 +163,40 @@ class Case:
         return layer
 
 
-def _all() -> Iterable[Case]:
+def _all() -> Iterable[Workload]:
     causal = masks.Causal()
     for n in (1024, 4096):
         for d in (64, 128):
-            yield Case("dense", "every query sees every key", Shape(n, d))
+            yield Workload("dense", "every query sees every key", Shape(n, d))
     for n in (1024, 4096):
         for d in (64, 128):
-            yield Case("causal", "no query sees the future", Shape(n, d), causal)
-    yield Case("window", "128 keys on each side", Shape(4096), masks.Window(128, 128))
+            yield Workload("causal", "no query sees the future", Shape(n, d), causal)
+    yield Workload("window", "128 keys on each side", Shape(4096), masks.Window(128, 128))
     for n in (16384, 32768, 65536):
-        yield Case("past", "256 keys before, causal, one head", Shape(n, heads=1), masks.Window(256, 0))
-    yield Case("alibi", "ALiBi under a causal mask", Shape(4096), causal, "alibi", beside="causal")
-    yield Case("dropout", "dropout 0.1", Shape(2048), dropout=0.1)
-    yield Case("dropout-train", "dropout 0.1, forward and backward", Shape(2048), dropout=0.1, backward=True)
-    yield Case("wide", "values twice as wide as keys", Shape(2048, wider=2))
+        yield Workload("past", "256 keys before, causal, one head", Shape(n, heads=1), masks.Window(256, 0))
+    yield Workload("alibi", "ALiBi under a causal mask", Shape(4096), causal, "alibi", beside="causal")
+    yield Workload("dropout", "dropout 0.1", Shape(2048), dropout=0.1)
+    yield Workload("dropout-train", "dropout 0.1, forward and backward", Shape(2048), dropout=0.1, backward=True)
+    yield Workload("wide", "values twice as wide as keys", Shape(2048, wider=2))
     for n, d in ((4096, 64), (2048, 128)):
-        yield Case("train", "forward and backward", Shape(n, d), backward=True)
-        yield Case("train-causal", "forward and backward, causal", Shape(n, d), causal, backward=True)
-    yield Case("t5-train", "forward and backward, learned T5 table", Shape(2048), bias="t5", backward=True)
-    yield Case("decode", "one query, 32 heads over 8, cold caches", Shape(8192, 128, 32, 8, 1), cold=True)
-    yield Case("bfloat16", "every query sees every key, bfloat16", Shape(4096, dtype=torch.bfloat16))
-    yield Case("small", "batch of 32, 12 heads", Shape(128, heads=12, batch=32))
-    yield Case("tiny", "one tiny call", Shape(16, 16, heads=2))
-    yield Case("tiny-train", "one tiny call with gradients", Shape(16, 16, heads=2), backward=True)
-    yield Case("statistics", "every row statistic in aux", Shape(4096), aux=STATISTICS, beside="dense")
-    yield Case("received", "what every key receives, in aux", Shape(4096), aux=("received",), beside="dense")
-    yield Case("layer", "Linear, attention, Linear", Shape(1024), layer=True)
+        yield Workload("train", "forward and backward", Shape(n, d), backward=True)
+        yield Workload("train-causal", "forward and backward, causal", Shape(n, d), causal, backward=True)
+    yield Workload("t5-train", "forward and backward, learned T5 table", Shape(2048), bias="t5", backward=True)
+    yield Workload("decode", "one query, 32 heads over 8, cold caches", Shape(8192, 128, 32, 8, 1), cold=True)
+    yield Workload("bfloat16", "every query sees every key, bfloat16", Shape(4096, dtype=torch.bfloat16))
+    yield Workload("small", "batch of 32, 12 heads", Shape(128, heads=12, batch=32))
+    yield Workload("tiny", "one tiny call", Shape(16, 16, heads=2))
+    yield Workload("tiny-train", "one tiny call with gradients", Shape(16, 16, heads=2), backward=True)
+    yield Workload("statistics", "every row statistic in aux", Shape(4096), aux=STATISTICS, beside="dense")
+    yield Workload("received", "what every key receives, in aux", Shape(4096), aux=("received",), beside="dense")
+    yield Workload("layer", "Linear, attention, Linear", Shape(1024), layer=True)
     for d in (32, 64, 128):
-        yield Case("additive", f"Bahdanau's score, {d} hidden units", Shape(1024, d, heads=1), activation="tanh")
+        yield Workload("additive", f"Bahdanau's score, {d} hidden units", Shape(1024, d, heads=1), activation="tanh")
     one_head = Shape(1024, heads=1)
     for name in ("relu", "gelu", "sigmoid"):
-        yield Case(name, f"Luong's concat with {name}", one_head, activation=name)
+        yield Workload(name, f"Luong's concat with {name}", one_head, activation=name)
     what = "Bahdanau's score, forward and backward"
-    yield Case("additive-train", what, one_head, activation="tanh", backward=True)
+    yield Workload("additive-train", what, one_head, activation="tanh", backward=True)
 
 
 CASES = {case.name: case for case in _all()}
@@ -205,7 +205,7 @@ PLOTTED = ("dense-1024-64", "causal-1024-64")
 LENGTHS = (256, 512, 1024, 2048, 4096)  # over which a plot runs
 
 
-def choose(patterns: Sequence[str], lengths: Sequence[int] = (), **sizes: Any) -> list[Case]:
+def choose(patterns: Sequence[str], lengths: Sequence[int] = (), **sizes: Any) -> list[Workload]:
     """The cases whose name or family fits a pattern, at these lengths and sizes if any are given."""
     chosen = set()
     for pattern in patterns:
@@ -218,9 +218,9 @@ def choose(patterns: Sequence[str], lengths: Sequence[int] = (), **sizes: Any) -
     return _at([case for case in CASES.values() if case.name in chosen or not patterns], lengths, sizes)
 
 
-def own(mask: str, lengths: Sequence[int], backward: bool = False, **sizes: Any) -> list[Case]:
+def own(mask: str, lengths: Sequence[int], backward: bool = False, **sizes: Any) -> list[Workload]:
     """Plain attention of the user's sizes: `mask` is full, causal or window:BEFORE,AFTER."""
-    case = Case("own", f"{mask} mask{', forward and backward' * backward}", Shape(1024), backward=backward)
+    case = Workload("own", f"{mask} mask{', forward and backward' * backward}", Shape(1024), backward=backward)
     if mask == "causal":
         case = replace(case, mask=masks.Causal())
     elif mask.startswith("window:"):
@@ -235,10 +235,10 @@ def own(mask: str, lengths: Sequence[int], backward: bool = False, **sizes: Any)
     return _at([case], lengths, sizes)
 
 
-def _at(cases: Sequence[Case], lengths: Sequence[int], sizes: dict[str, Any]) -> list[Case]:
+def _at(cases: Sequence[Workload], lengths: Sequence[int], sizes: dict[str, Any]) -> list[Workload]:
     """Every case at every length, without those that are equal."""
     sized = (case.sized(n=n, **sizes) for case in cases for n in lengths or (case.shape.n,))
-    by_name: dict[str, Case] = {}
+    by_name: dict[str, Workload] = {}
     for case in sized:
         by_name.setdefault(case.name, case)
     return list(by_name.values())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.bench.cases import CASES, Case, Inputs, Work
+from regard.bench.cases import CASES, Inputs, Work, Workload
 from regard.engine.attend import attend
 from regard.spec import biases, masks
 from regard.spec.scores.base import ACTIVATIONS
@@ -31,8 +31,8 @@ class Contender:
     """
 
     name: str
-    prepare: Callable[[Case, Inputs], Work]
-    refuses: Callable[[Case], str | None] = lambda case: None
+    prepare: Callable[[Workload, Inputs], Work]
+    refuses: Callable[[Workload], str | None] = lambda case: None
     exact: bool = True  # computes the same numbers as ours, up to rounding
     compiles: bool = False
     ours: bool = False
@@ -46,7 +46,9 @@ class Contender:
         return (out, *torch.autograd.grad(out, leaves, output_gradient))
 
 
-def contenders(case: Case, engines: Sequence[str] = ("auto",), peers: Sequence[str] = tuple(PEERS)) -> list[Contender]:
+def contenders(
+    case: Workload, engines: Sequence[str] = ("auto",), peers: Sequence[str] = tuple(PEERS)
+) -> list[Contender]:
     """Ours first, then the peers, then what else the case asks for."""
     everybody = [
         Contender("regard" if engine == "auto" else f"regard {engine}", partial(_ours, engine), ours=True)
@@ -80,7 +82,7 @@ def contenders(case: Case, engines: Sequence[str] = ("auto",), peers: Sequence[s
     return everybody
 
 
-def _ours(engine: str, case: Case, inputs: Inputs) -> Work:
+def _ours(engine: str, case: Workload, inputs: Inputs) -> Work:
     spec = case.spec(inputs)
 
     def work(x: Inputs) -> Tensor:
@@ -91,7 +93,7 @@ def _ours(engine: str, case: Case, inputs: Inputs) -> Work:
     return case.around(work)
 
 
-def _plain_ours(engine: str, case: Case, inputs: Inputs) -> Work:
+def _plain_ours(engine: str, case: Workload, inputs: Inputs) -> Work:
     plain = next(each for each in CASES.values() if each.family == case.beside)
     spec = replace(plain, shape=case.shape).spec(inputs)
     return lambda x: attend(x[0], x[1], x[2], **spec, engine=engine)
@@ -100,13 +102,13 @@ def _plain_ours(engine: str, case: Case, inputs: Inputs) -> Work:
 # Product scores: what peers need instead of a mask or a bias is a table over all pairs.
 
 
-def _table_too_large(case: Case) -> str | None:
+def _table_too_large(case: Workload) -> str | None:
     shape = case.shape
     size = 4 * shape.batch * shape.heads * shape.rows * shape.n
     return f"a table of all pairs takes {size / 2**30:.0f} GiB" if size > LARGEST_TABLE else None
 
 
-def _table(case: Case, inputs: Inputs) -> Tensor | None:
+def _table(case: Workload, inputs: Inputs) -> Tensor | None:
     """Mask and bias as one table that broadcasts over (batch, head, query, key): bool, or numbers to add; or None."""
     shape, pairs = case.shape, case.plane().all
     seen = None
@@ -120,13 +122,13 @@ def _table(case: Case, inputs: Inputs) -> Tensor | None:
     return table if seen is None else table.masked_fill(~seen, -torch.inf)
 
 
-def _buckets(case: Case, inputs: Inputs) -> Tensor:
+def _buckets(case: Workload, inputs: Inputs) -> Tensor:
     """The entry of T5's table for every pair."""
     pairs = case.plane().all
     return biases.T5(inputs[3]).bucket(pairs.i - pairs.j)
 
 
-def _sdpa_refuses(case: Case) -> str | None:
+def _sdpa_refuses(case: Workload) -> str | None:
     needs_table = case.bias is not None or not isinstance(case.mask, masks.Full | masks.Causal)
     return _table_too_large(case) if needs_table else None
 
@@ -134,7 +136,7 @@ def _sdpa_refuses(case: Case) -> str | None:
 class _Sdpa:
     """torch's fused kernel with what it needs made once; a learned bias is a dense leaf of its own."""
 
-    def __init__(self, case: Case, inputs: Inputs) -> None:
+    def __init__(self, case: Workload, inputs: Inputs) -> None:
         causal = isinstance(case.mask, masks.Causal) and case.bias is None
         self.table = None if causal else _table(case, inputs)
         if self.table is not None and case.bias == "t5":
@@ -156,12 +158,12 @@ class _Sdpa:
         return (*inputs[:3], self.table) if self.table is not None and self.table.requires_grad else inputs
 
 
-def _sdpa_gathered(case: Case, inputs: Inputs) -> Work:
+def _sdpa_gathered(case: Workload, inputs: Inputs) -> Work:
     index = _buckets(case, inputs)
     return lambda x: scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=x[3].mT[:, index].unsqueeze(0))
 
 
-def _eager(case: Case, inputs: Inputs) -> Work:
+def _eager(case: Workload, inputs: Inputs) -> Work:
     shape = case.shape
     index = _buckets(case, inputs) if case.bias == "t5" else None
     table = _table(case, inputs) if index is None else None
@@ -184,7 +186,7 @@ def _eager(case: Case, inputs: Inputs) -> Work:
     return case.around(work)
 
 
-def flex_refuses(case: Case) -> str | None:
+def flex_refuses(case: Workload) -> str | None:
     """Why FlexAttention cannot run this; on a CPU it has no gradients."""
     if case.backward and case.shape.device == "cpu":
         return "it cannot train on a CPU"
@@ -195,7 +197,7 @@ def flex_refuses(case: Case) -> str | None:
     return None
 
 
-def _flex(case: Case, inputs: Inputs) -> Work:
+def _flex(case: Workload, inputs: Inputs) -> Work:
     """Make the block mask, compile, and run once so that compiling is over."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -220,7 +222,7 @@ def _flex(case: Case, inputs: Inputs) -> Work:
     return work
 
 
-def flex_score_mod(case: Case, inputs: Inputs) -> Callable[[Inputs], Callable[..., Tensor] | None]:
+def flex_score_mod(case: Workload, inputs: Inputs) -> Callable[[Inputs], Callable[..., Tensor] | None]:
     """Makes the `score_mod` of FlexAttention from a call's inputs: a learned table is one of them."""
     if case.bias is None:
         return lambda x: None
@@ -237,13 +239,13 @@ def flex_score_mod(case: Case, inputs: Inputs) -> Callable[[Inputs], Callable[..
 # Additive scores, v · φ(W₁q + W₂k), as plain torch writes them.
 
 
-def _hidden_too_large(case: Case) -> str | None:
+def _hidden_too_large(case: Workload) -> str | None:
     shape = case.shape
     size = 4 * shape.batch * shape.heads * shape.rows * shape.n * shape.d * (4 if case.backward else 1)
     return f"hidden units of all pairs take {size / 2**30:.0f} GiB" if size > LARGEST_HIDDEN else None
 
 
-def _additive_eager(case: Case, inputs: Inputs) -> Work:
+def _additive_eager(case: Workload, inputs: Inputs) -> Work:
     """Every pair's hidden units, as textbooks write it."""
     phi = ACTIVATIONS[str(case.activation)]
 
@@ -255,11 +257,11 @@ def _additive_eager(case: Case, inputs: Inputs) -> Work:
     return work
 
 
-def _identity_refuses(case: Case) -> str | None:
+def _identity_refuses(case: Workload) -> str | None:
     return _hidden_too_large(case) if case.activation == "tanh" else "the identity is tanh's"
 
 
-def _additive_identity(case: Case, inputs: Inputs) -> Work:
+def _additive_identity(case: Workload, inputs: Inputs) -> Work:
     """tanh(a + b) = 1 − 2 / (1 + e^2a · e^2b): no exponential per pair; overflows for large numbers."""
 
     def work(x: Inputs) -> Tensor:
@@ -271,7 +273,7 @@ def _additive_identity(case: Case, inputs: Inputs) -> Work:
     return work
 
 
-def _compiled(make: Callable[[Case, Inputs], Work], case: Case, inputs: Inputs) -> Work:
+def _compiled(make: Callable[[Workload, Inputs], Work], case: Workload, inputs: Inputs) -> Work:
     """The same through torch.compile, compiled before it is timed."""
     torch._dynamo.reset()
     plain = make(case, inputs)
@@ -287,7 +289,7 @@ def _compiled(make: Callable[[Case, Inputs], Work], case: Case, inputs: Inputs) 
     return work
 
 
-def _keras_refuses(case: Case) -> str | None:
+def _keras_refuses(case: Workload) -> str | None:
     if case.activation != "tanh" or case.shape.heads != 1:
         return "Keras adds under tanh, with one head"
     if case.shape.device != "cpu":
@@ -297,7 +299,7 @@ def _keras_refuses(case: Case) -> str | None:
     return _hidden_too_large(case)
 
 
-def _keras(case: Case, inputs: Inputs) -> Work:
+def _keras(case: Workload, inputs: Inputs) -> Work:
     """keras.layers.AdditiveAttention behind both projections; its `scale` is v."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
     layers: Any = importlib.import_module("keras").layers

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from regard.bench.cases import Case
+from regard.bench.cases import Workload
 from regard.bench.contenders import Contender, contenders
 from regard.bench.machine import cache_bytes, resident_bytes
 
@@ -41,7 +41,7 @@ class Device:
     def synchronize(self) -> None:
         """Wait until all work is done."""
 
-    def extra_bytes(self, case: Case, contender: Contender, engines: Sequence[str] = ("auto",)) -> int | None:
+    def extra_bytes(self, case: Workload, contender: Contender, engines: Sequence[str] = ("auto",)) -> int | None:
         """Peak memory of the contender's first call, beyond inputs, outputs and gradients.
 
         A dense mask or bias that the contender needs counts; what made it does not, nor does a compiler. None where
@@ -89,7 +89,7 @@ class Cuda(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def extra_bytes(self, case: Case, contender: Contender, engines: Sequence[str] = ("auto",)) -> int | None:
+    def extra_bytes(self, case: Workload, contender: Contender, engines: Sequence[str] = ("auto",)) -> int | None:
         """As on a processor, a dense mask that the contender needs counts, and a compiler's own work does not."""
         inputs, output_gradient = case.inputs(), case.output_gradient()
         work = contender.prepare(case, inputs)
@@ -123,7 +123,7 @@ def device(kind: str) -> Device:
     return Cuda()
 
 
-def _child(answer: Connection, case: Case, name: str, engines: Sequence[str], threads: int) -> None:
+def _child(answer: Connection, case: Workload, name: str, engines: Sequence[str], threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
     torch.set_num_threads(threads)
     contender = next(each for each in contenders(case, engines) if each.name == name)

@@ -9,7 +9,7 @@ from functools import partial
 from torch import Tensor
 
 from regard.bench.agree import check, truth
-from regard.bench.cases import Case, Inputs, Work
+from regard.bench.cases import Inputs, Work, Workload
 from regard.bench.contenders import PEERS, Contender, contenders
 from regard.bench.device import Device
 from regard.bench.machine import fma_peak, read_bandwidth
@@ -34,7 +34,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Score:
+class Measurement:
     """One contender on one case; without seconds, `reason` tells why."""
 
     contender: str
@@ -48,29 +48,29 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Result:
+class CaseResult:
     """All contenders on one case, the first of ours at the head, and the machine's best rates in the same minutes."""
 
-    case: Case
-    scores: tuple[Score, ...]
+    case: Workload
+    scores: tuple[Measurement, ...]
     flops: float
     peak_flops: float | None
     bandwidth: float | None = None
 
     @property
-    def ours(self) -> Score:
+    def ours(self) -> Measurement:
         """What the others are compared with."""
         return self.scores[0]
 
-    def ratio(self, score: Score) -> float | None:
+    def ratio(self, score: Measurement) -> float | None:
         """How many times as long as ours it takes."""
         return score.seconds / self.ours.seconds if score.seconds and self.ours.seconds else None
 
-    def rate(self, score: Score) -> float | None:
+    def rate(self, score: Measurement) -> float | None:
         """Useful operations per second."""
         return self.flops / score.seconds if score.seconds else None
 
-    def share(self, score: Score) -> float | None:
+    def share(self, score: Measurement) -> float | None:
         """Of the machine's best: of its reading where the case is cold, of its multiply-adds elsewhere."""
         if self.case.cold:
             got, best = (self.case.bytes_read() / score.seconds if score.seconds else None), self.bandwidth
@@ -79,17 +79,17 @@ class Result:
         return got / best if got and best else None
 
 
-def measure(case: Case, settings: Settings = Settings()) -> Result:
+def measure(case: Workload, settings: Settings = Settings()) -> CaseResult:
     """Time and memory of all contenders on one case; raises DisagreementError if one's numbers are wrong."""
     report("comparing", 0, 0, "step")
     sets = [case.inputs(seed) for seed in range(case.sets(settings.device.cache_bytes()))]
     right = truth(case, sets[0])
     output_gradient = case.output_gradient()
-    scores: dict[str, Score] = {}
+    scores: dict[str, Measurement] = {}
     works: dict[str, Callable[[], object]] = {}
     by_name = {contender.name: contender for contender in contenders(case, settings.engines, settings.peers)}
     for name, contender in by_name.items():
-        scores[name] = Score(name, contender.ours, reason=contender.refuses(case))
+        scores[name] = Measurement(name, contender.ours, reason=contender.refuses(case))
         if scores[name].reason is not None:
             continue
         report(f"comparing {name}", 0, 0, "step")
@@ -127,7 +127,7 @@ def measure(case: Case, settings: Settings = Settings()) -> Result:
             report(f"memory of {name}", 0, 0, "step")
             extra = settings.device.extra_bytes(case, by_name[name], settings.engines)
         scores[name] = replace(scores[name], seconds=timed.seconds, samples=timed.samples, extra_bytes=extra)
-    return Result(case, tuple(scores.values()), case.flops(), _most(flops), _most(reads))
+    return CaseResult(case, tuple(scores.values()), case.flops(), _most(flops), _most(reads))
 
 
 def _call(
@@ -139,7 +139,7 @@ def _call(
     return lambda: contender.run(work, next(turns), output_gradient)
 
 
-def against_one_best(results: Sequence[Result]) -> list[Result]:
+def against_one_best(results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results with the machine's best rates of the whole run: noise must not make a share look larger."""
     flops, reads = _most(each.peak_flops for each in results), _most(each.bandwidth for each in results)
     return [replace(each, peak_flops=flops, bandwidth=reads) for each in results]

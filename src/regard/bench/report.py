@@ -6,21 +6,21 @@ from typing import Any
 
 from regard.bench.contenders import EAGER, FLEX, SDPA
 from regard.bench.machine import Machine
-from regard.bench.measure import Result, Score
+from regard.bench.measure import CaseResult, Measurement
 from regard.inspection.records import Line, Lines, Panel, Table
 
 SHOWN = (SDPA, FLEX, EAGER)
 NONE = "–"
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[CaseResult]) -> Table:
     """One row per case: our time, each peer's with its ratio to ours, rate, share of the best, memory."""
     peers = [name for name in SHOWN if any(score.contender == name for each in results for score in each.scores)]
     columns = ("case", "regard", *peers, "GFLOP/s", "of peak", "extra MiB", f"{SDPA} MiB")
     return Table(columns, [_row(each, peers) for each in results])
 
 
-def _row(result: Result, peers: Sequence[str]) -> list[str]:
+def _row(result: CaseResult, peers: Sequence[str]) -> list[str]:
     scores = {score.contender: score for score in result.scores}
     ours, rate, share = result.ours, result.rate(result.ours), result.share(result.ours)
     return [
@@ -34,12 +34,12 @@ def _row(result: Result, peers: Sequence[str]) -> list[str]:
     ]
 
 
-def _beside(result: Result, score: Score) -> str:
+def _beside(result: CaseResult, score: Measurement) -> str:
     ratio = result.ratio(score)
     return NONE if ratio is None else f"{seconds_text(score.seconds)} ({ratio:.2f}×)"
 
 
-def _mebibytes(score: Score | None) -> str:
+def _mebibytes(score: Measurement | None) -> str:
     if score is None or score.extra_bytes is None:
         return NONE
     size = score.extra_bytes / 2**20
@@ -55,7 +55,7 @@ def seconds_text(seconds: float | None) -> str:
     return f"{number:.{max(0, 3 - len(str(int(number))))}f} {unit}"
 
 
-def notes(results: Sequence[Result], failures: Sequence[str], machine: Machine) -> list[str]:
+def notes(results: Sequence[CaseResult], failures: Sequence[str], machine: Machine) -> list[str]:
     """What the table leaves out: other comparisons, growth, compiling, reasons, the machine."""
     lines = [f"WRONG: {failure}" for failure in failures]
     reasons: dict[str, list[str]] = {}
@@ -81,14 +81,16 @@ def notes(results: Sequence[Result], failures: Sequence[str], machine: Machine) 
     return [*lines, str(machine)]
 
 
-def markdown(results: Sequence[Result]) -> str:
+def markdown(results: Sequence[CaseResult]) -> str:
     """The table for a page."""
     whole = table(results)
     rows = [whole.columns, ["---"] * len(whole.columns), *whole.rows]
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
 
 
-def record(results: Sequence[Result], failures: Sequence[str], machine: Machine, interrupted: bool) -> dict[str, Any]:
+def record(
+    results: Sequence[CaseResult], failures: Sequence[str], machine: Machine, interrupted: bool
+) -> dict[str, Any]:
     """Everything as JSON values; times in seconds, rates per second."""
     return {
         "machine": asdict(machine),
@@ -98,7 +100,7 @@ def record(results: Sequence[Result], failures: Sequence[str], machine: Machine,
     }
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: CaseResult) -> dict[str, Any]:
     case = result.case
     shape = {**asdict(case.shape), "dtype": str(case.shape.dtype).removeprefix("torch.")}
     return {
@@ -119,7 +121,7 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def picture(results: Sequence[Result]) -> Panel:
+def picture(results: Sequence[CaseResult]) -> Panel:
     """Time and rate over the length, a curve per case and contender."""
     curves: dict[str, list[tuple[int, float, float]]] = {}
     families = {(each.case.family, each.case.shape.d) for each in results}

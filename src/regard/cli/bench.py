@@ -16,10 +16,10 @@ from regard.bench import cache as cache_bench
 from regard.bench import map as map_bench
 from regard.bench import report as reports
 from regard.bench.agree import DisagreementError
-from regard.bench.cases import CASES, LENGTHS, PLOTTED, Case, choose, own
+from regard.bench.cases import CASES, LENGTHS, PLOTTED, Workload, choose, own
 from regard.bench.device import Device, device
 from regard.bench.machine import machine
-from regard.bench.measure import Result, Settings, against_one_best, measure
+from regard.bench.measure import CaseResult, Settings, against_one_best, measure
 from regard.cli.options import PEERS, QUICK_SECONDS, SECONDS
 from regard.inspection.files import replace
 from regard.inspection.records import Cell, Table
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if [*args.cases, *args.case] == ["map"]:
         return _map(args)
     cases, settings = [case.sized(device=place.kind) for case in _cases(args)], _settings(args, place)
-    results: list[Result] = []
+    results: list[CaseResult] = []
     failures: list[str] = []
     interrupted = False
     with display(lines=True) as progress:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(
-    args: argparse.Namespace, results: Sequence[Result], failures: Sequence[str], interrupted: bool, place: Device
+    args: argparse.Namespace, results: Sequence[CaseResult], failures: Sequence[str], interrupted: bool, place: Device
 ) -> None:
     here, results = machine(place.name), against_one_best(results)
     notes = reports.notes(results, failures, here)
@@ -84,7 +84,7 @@ def _show(
         save(reports.picture(results), args.plot)
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
+def _cases(args: argparse.Namespace) -> list[Workload]:
     named = [*args.cases, *args.case]
     lengths = args.n or (LENGTHS if args.plot is not None else ())
     sizes = {"d": args.d, "heads": args.heads, "batch": args.batch, "dtype": args.dtype and getattr(torch, args.dtype)}

@@ -35,7 +35,7 @@ CHECKSUMS = "checksums"  # the text with the CRC-32 of each tensor, and under ""
 UNKNOWN = "00000000"
 
 
-class Place(NamedTuple):
+class FileRange(NamedTuple):
     """Where the bytes of a tensor are in a file, and their checksum."""
 
     start: int
@@ -53,7 +53,7 @@ class Contents(NamedTuple):
     texts: dict[str, str]
     tensors: dict[str, Tensor]
     data: mmap.mmap
-    places: dict[str, Place]
+    places: dict[str, FileRange]
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Read these tensors, all if None, and raise if one is not what was written."""
@@ -181,7 +181,7 @@ def mapped(path: Path) -> Contents:
         entry = header[name]
         first, last = entry["data_offsets"]
         if name in sums:
-            places[name] = Place(8 + size + first, last - first, sums[name])
+            places[name] = FileRange(8 + size + first, last - first, sums[name])
         if entry["dtype"] in DTYPES:  # tensors of other types are left out
             tensors[name] = view(data, 8 + size + first, DTYPES[entry["dtype"]], tuple(entry["shape"]))
     return Contents(path, texts, tensors, data, places)

@@ -39,13 +39,13 @@ AXES: tuple[Axes, ...] = (  # of the inputs of a call: query, key, value, tau, t
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class HeadCall:
     """A call without its tensors, and these."""
 
     native: NativeCall
     inputs: Inputs
 
-    def sliced(self, selection: Selection) -> "Call":
+    def sliced(self, selection: Selection) -> "HeadCall":
         """The call of the selected batch rows, heads, queries and keys."""
         plane, mask = self.native.plane.sliced(selection), self.native.mask.sliced(selection)
         slopes = self.native.slopes
@@ -53,13 +53,13 @@ class Call:
         native = replace(self.native, plane=plane, mask=mask, program=program(mask, plane), slopes=slopes)
         tensors = zip(self.inputs, AXES, strict=True)
         inputs: Any = tuple(None if tensor is None else selection.tensor(tensor, axes) for tensor, axes in tensors)
-        return Call(native, inputs)
+        return HeadCall(native, inputs)
 
-    def rectangle(self, rows: slice, columns: slice) -> "Call":
+    def rectangle(self, rows: slice, columns: slice) -> "HeadCall":
         """Some queries and some keys, at their positions."""
         return self.sliced(Selection(rows=rows, columns=columns, queries=self.native.plane.queries))
 
-    def gathered(self, rows: list[int], seen: Tensor) -> "Call":
+    def gathered(self, rows: list[int], seen: Tensor) -> "HeadCall":
         """Single queries, and which of the first keys each sees, (row, key); for biases that know no positions."""
         query, key, value, tau, table, dense, sink, weights = self.inputs
         assert self.native.slopes is None
@@ -72,7 +72,7 @@ class Call:
             dense = dense if dense.shape[-1] == 1 else dense[..., keys]
         native = replace(self.native, plane=small, mask=mask, program=program(mask, small))
         inputs = (query[:, :, rows], key[:, :, keys], value[:, :, keys], tau, table, dense, sink, weights)
-        return Call(native, inputs)
+        return HeadCall(native, inputs)
 
     def weights(self, state: Tensor) -> Tensor:
         """All weights of a call of one head, (row, key); −1 where a pair is hidden."""
@@ -85,7 +85,7 @@ class Call:
         return PooledGrid(*(sums[name][0, 0] for name in ("sum", "max", "pairs")))
 
 
-def native_call(matrix: AttentionMatrix) -> Call | None:
+def native_call(matrix: AttentionMatrix) -> HeadCall | None:
     """All heads of a matrix as one call of the native engine; None if its kernels cannot do it."""
     source = matrix._whole.source
     if not isinstance(source, Computed) or not source.softmax or not source.request.mask.closed:
@@ -93,10 +93,10 @@ def native_call(matrix: AttentionMatrix) -> Call | None:
     with torch.no_grad():
         if choose(source.request) != "native":
             return None
-        return Call(*lower_request(source.request, finite=True)[:2])
+        return HeadCall(*lower_request(source.request, finite=True)[:2])
 
 
-def native_head_view(call: Call, matrix: AttentionMatrix) -> "NativeHeadView | None":
+def native_head_view(call: HeadCall, matrix: AttentionMatrix) -> "NativeHeadView | None":
     """One head, (query, key), of a call; None if not all of its numbers are finite, or its mask has no single head."""
     try:
         batch, head = divmod(int(matrix._lead), call.native.plane.heads)
@@ -110,7 +110,7 @@ def native_head_view(call: Call, matrix: AttentionMatrix) -> "NativeHeadView | N
 class NativeHeadView(HeadView):
     """Weights are e^(x − top) / total; with total / (visible keys) instead they come times the visible keys."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HeadCall) -> None:
         """`call` is of one head."""
         self._call, plane = call, call.native.plane
         self.queries, self.keys = plane.queries, plane.keys
@@ -208,7 +208,7 @@ class NativeHeadView(HeadView):
                 put(whole, part, own.start, (across.start - columns.start) // side)
         return whole
 
-    def _single_rows(self, rows: Sequence[int]) -> Iterator[tuple[slice, Call, Tensor, Tensor]]:
+    def _single_rows(self, rows: Sequence[int]) -> Iterator[tuple[slice, HeadCall, Tensor, Tensor]]:
         """Calls of just these rows, several in one unless a bias looks at positions, without those that see nothing.
 
         Gives the places in `rows`, the call, its state, and which keys the mask lets the rows see, (row, key).

@@ -51,7 +51,7 @@ def preview_grid(head_view: HeadView, rows: slice, side: int, stop: Stop, count:
     return PooledGrid(total, largest, pairs)
 
 
-class Overview(NamedTuple):
+class CoarseView(NamedTuple):
     """All of a head in cells of `side`: bytes of mean and max, and whether they are exact."""
 
     side: int
@@ -62,20 +62,20 @@ class Overview(NamedTuple):
 
 def overview(
     head_view: HeadView, levels: Levels, size: int, planes: Planes | None, stop: Stop, rows: int = THUMBNAIL_ROWS
-) -> Overview:
+) -> CoarseView:
     """The square of tile 0 in size × size cells, as far as the head goes."""
     side = levels.side(0) * TILE // size
     everything = (slice(0, levels.queries), slice(0, levels.keys))
     if planes is not None and side >= BASE:
         cells = tuple(slice(0, -(-count // side)) for count in (levels.queries, levels.keys))
         mean, largest = (planes.read(f"{name}.{side}", cells[0], cells[1]) for name in ("mean", "max"))
-        return Overview(side, mean, largest, True)
+        return CoarseView(side, mean, largest, True)
     if levels.queries * levels.keys <= SMALL or side <= rows:
-        return Overview(side, *levels.coded(head_view.grid(*everything, side)), True)
-    return Overview(side, *levels.coded(preview_grid(head_view, everything[0], side, stop, rows)), False)
+        return CoarseView(side, *levels.coded(head_view.grid(*everything, side)), True)
+    return CoarseView(side, *levels.coded(preview_grid(head_view, everything[0], side, stop, rows)), False)
 
 
-def strongest(head_view: HeadView, view: Overview, count: int, stop: Stop) -> list[dict[str, Any]]:
+def strongest(head_view: HeadView, view: CoarseView, count: int, stop: Stop) -> list[dict[str, Any]]:
     """The largest weight times visible keys of the `count` strongest cells of an overview, the largest first."""
     order = np.argsort(view.max, axis=None, kind="stable")[::-1][:count]
     strongest_cells = []

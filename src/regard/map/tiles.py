@@ -15,14 +15,14 @@ EMPTY, ESTIMATE = 1, 2
 CACHED = 64 << 20  # bytes of tiles
 
 
-class Tile(NamedTuple):
+class TileBytes(NamedTuple):
     """What is sent: the flags, and the bytes of mean and max unless it is empty."""
 
     flags: int
     planes: tuple[bytes, ...] = ()
 
 
-class Band(NamedTuple):
+class TileRow(NamedTuple):
     """Tiles that touch in a row: their level and row, the first column and one past the last."""
 
     z: int
@@ -35,7 +35,7 @@ class Tiles:
     """Tiles of all heads; the last that were requested are cached."""
 
     def __init__(self) -> None:
-        self._cache: OrderedDict[tuple[HeadKey, Place, bool], Tile] = OrderedDict()
+        self._cache: OrderedDict[tuple[HeadKey, Place, bool], TileBytes] = OrderedDict()
         self._lock, self._previewing = threading.Lock(), threading.Lock()
 
     def take(
@@ -46,13 +46,13 @@ class Tiles:
         places: Sequence[Place],
         planes: Planes | None,
         stop: Stop,
-    ) -> dict[Place, Tile]:
+    ) -> dict[Place, TileBytes]:
         """All these tiles of a head; `planes` are its coarse levels, if they are ready."""
-        tiles: dict[Place, Tile] = {}
+        tiles: dict[Place, TileBytes] = {}
         for place in dict.fromkeys(places):
             coarse = place.z < levels.exact_from
             if _empty(head_view, levels, place):
-                tiles[place] = Tile(EMPTY)
+                tiles[place] = TileBytes(EMPTY)
             elif coarse and planes is not None:
                 tiles[place] = _read(planes, levels, place)
             elif (cached := self._cached(key, place, coarse)) is not None:
@@ -70,7 +70,9 @@ class Tiles:
                 self._keep(key, Place(band.z, band.y, x), coarse, tiles[Place(band.z, band.y, x)])
         return tiles
 
-    def _preview(self, key: HeadKey, head_view: HeadView, levels: Levels, band: Band, stop: Stop) -> dict[Place, Tile]:
+    def _preview(
+        self, key: HeadKey, head_view: HeadView, levels: Levels, band: TileRow, stop: Stop
+    ) -> dict[Place, TileBytes]:
         """All tiles of a row, since every row that is computed needs all of its keys.
 
         One request at a time: those that wait mostly wait for the same rows.
@@ -81,7 +83,7 @@ class Tiles:
             cached = {place: tile for place in places if (tile := self._cached(key, place, True)) is not None}
             if len(cached) == len(places):
                 return cached
-            whole = Band(band.z, band.y, 0, levels.tiles(band.z)[1])
+            whole = TileRow(band.z, band.y, 0, levels.tiles(band.z)[1])
             rows, _ = _bounds(levels, whole)
             made = _split(levels.coded(preview_grid(head_view, rows, levels.side(band.z), stop)), whole, ESTIMATE)
             for place, tile in made.items():
@@ -93,51 +95,51 @@ class Tiles:
         with self._lock:
             self._cache.clear()
 
-    def _cached(self, key: HeadKey, place: Place, estimate: bool) -> Tile | None:
+    def _cached(self, key: HeadKey, place: Place, estimate: bool) -> TileBytes | None:
         with self._lock:
             tile = self._cache.get((key, place, estimate))
             if tile is not None:
                 self._cache.move_to_end((key, place, estimate))
             return tile
 
-    def _keep(self, key: HeadKey, place: Place, estimate: bool, tile: Tile) -> None:
+    def _keep(self, key: HeadKey, place: Place, estimate: bool, tile: TileBytes) -> None:
         with self._lock:
             self._cache[key, place, estimate] = tile
             while len(self._cache) * 2 * TILE * TILE > CACHED:
                 self._cache.popitem(last=False)
 
 
-def bands(places: Sequence[Place]) -> Iterator[Band]:
+def bands(places: Sequence[Place]) -> Iterator[TileRow]:
     """Tiles that touch each other in a row, together."""
     order = sorted(places, key=lambda place: (place.z, place.y, place.x))
     start = 0
     for number, place in enumerate(order):
         if number + 1 == len(order) or order[number + 1] != Place(place.z, place.y, place.x + 1):
-            yield Band(place.z, place.y, order[start].x, place.x + 1)
+            yield TileRow(place.z, place.y, order[start].x, place.x + 1)
             start = number + 1
 
 
-def _bounds(levels: Levels, band: Band) -> tuple[slice, slice]:
+def _bounds(levels: Levels, band: TileRow) -> tuple[slice, slice]:
     return levels.bounds(band.z, (band.y, band.y + 1), (band.first, band.past))
 
 
-def _split(coded: tuple[Bytes, Bytes], band: Band, flags: int) -> dict[Place, Tile]:
+def _split(coded: tuple[Bytes, Bytes], band: TileRow, flags: int) -> dict[Place, TileBytes]:
     """The cells of a band as its tiles."""
     tiles = {}
     for x in range(band.first, band.past):
         own = slice((x - band.first) * TILE, (x - band.first + 1) * TILE)
-        tiles[Place(band.z, band.y, x)] = Tile(flags, tuple(padded(part[:, own]).tobytes() for part in coded))
+        tiles[Place(band.z, band.y, x)] = TileBytes(flags, tuple(padded(part[:, own]).tobytes() for part in coded))
     return tiles
 
 
-def _read(planes: Planes, levels: Levels, place: Place) -> Tile:
+def _read(planes: Planes, levels: Levels, place: Place) -> TileBytes:
     side = levels.side(place.z)
     cells = (slice(at * TILE, (at + 1) * TILE) for at in (place.y, place.x))
     rows, columns = (
         slice(part.start, min(part.stop, size)) for part, size in zip(cells, levels.cells(place.z), strict=True)
     )
     parts = (planes.read(f"{name}.{side}", rows, columns) for name in ("mean", "max"))
-    return Tile(0, tuple(padded(part).tobytes() for part in parts))
+    return TileBytes(0, tuple(padded(part).tobytes() for part in parts))
 
 
 def _empty(head_view: HeadView, levels: Levels, place: Place) -> bool:

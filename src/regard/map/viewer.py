@@ -12,7 +12,7 @@ from regard.map import preview, profiles
 from regard.map.head_view import GenericHeadView, HeadView
 from regard.map.jobs import RequestBody, RequestError, Stop
 from regard.map.levels import STEP, TILE, Levels, Place, padded
-from regard.map.native_head_view import Call, native_call, native_head_view
+from regard.map.native_head_view import HeadCall, native_call, native_head_view
 from regard.map.pyramid import HeadKey, PyramidBuilder
 from regard.map.tile_cache import TileCache, usual
 from regard.map.tiles import Tiles
@@ -32,7 +32,7 @@ class Viewer:
     def __init__(self, view: CaptureView) -> None:
         self.view = view
         self._head_views: dict[HeadKey, HeadView] = {}
-        self._calls: dict[int, Call | None] = {}
+        self._calls: dict[int, HeadCall | None] = {}
         self._lock = threading.Lock()
         self._running = 0
         self._tiles = Tiles()

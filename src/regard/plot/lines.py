@@ -33,7 +33,7 @@ _THICKEST, _THINNEST = 3.4, 0.5  # points
 
 
 @dataclass(frozen=True)
-class Link:
+class TokenLink:
     """One line: from query `query` to key `key`, of head number `head` among those drawn."""
 
     head: int
@@ -46,7 +46,7 @@ class Link:
 class Links:
     """Lines between two columns of tokens, weak ones first so that strong ones lie on top."""
 
-    links: Sequence[Link]
+    links: Sequence[TokenLink]
     queries: Sequence[str]
     keys: Sequence[str]
     heads: Sequence[str]
@@ -74,7 +74,8 @@ def links_of(matrix: AttentionMatrix, *, threshold: float | None = None, title: 
     threshold = min(max(1 / max(keys, 1), _LEAST), _FEW) if threshold is None else threshold
     drawn = pooled.visible & (pooled.max >= threshold) & (pooled.max > 0)
     links = [
-        Link(head, query, key, float(pooled.max[head, query, key])) for head, query, key in np.argwhere(drawn).tolist()
+        TokenLink(head, query, key, float(pooled.max[head, query, key]))
+        for head, query, key in np.argwhere(drawn).tolist()
     ]
     names = [name if name != "[]" else "" for name in pooled.names]
     total, total_drawn = float(pooled.max[pooled.visible].sum()), float(pooled.max[drawn].sum())

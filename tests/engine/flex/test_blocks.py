@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from regard import masks
 from regard.engine.flex import blocks as blocking
-from regard.engine.flex.blocks import Blocks, Listing, block_size, blocks_of
+from regard.engine.flex.blocks import BlockTables, Listing, block_size, blocks_of
 from regard.spec.plane import Plane
 from regard.testing import MASKS, Case, Sizes, peak_bytes
 
@@ -29,7 +29,7 @@ def table(listing: Listing, rows: int, columns: int) -> Tensor:
     return found[..., :rows, :columns].bool()
 
 
-def kinds(blocks: Blocks, plane: Plane) -> tuple[Tensor, Tensor]:
+def kinds(blocks: BlockTables, plane: Plane) -> tuple[Tensor, Tensor]:
     rows, columns = -(-plane.queries // blocks.size), -(-plane.keys // blocks.size)
     return table(blocks.partial, rows, columns), table(blocks.full, rows, columns)
 

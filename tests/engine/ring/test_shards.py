@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import masks, plan
-from regard.engine.ring.shards import Rectangle, Shards, Span, between, contiguous, even, route, shards_of, zigzag
+from regard.engine.ring.shards import Rectangle, RowRange, Shards, between, contiguous, even, route, shards_of, zigzag
 from regard.spec.masks.count import count_visible
 from regard.spec.masks.extent import plane_of
 from regard.spec.plane import Selection
@@ -23,7 +23,7 @@ def test_every_row_once(layout: str, lengths: list[int]) -> None:
 
 
 def test_zigzag_takes_from_both_ends() -> None:
-    assert zigzag([4, 4]).spans == ((Span(0, 2), Span(6, 8)), (Span(2, 4), Span(4, 6)))
+    assert zigzag([4, 4]).spans == ((RowRange(0, 2), RowRange(6, 8)), (RowRange(2, 4), RowRange(4, 6)))
 
 
 def test_moves_turn_one_division_into_another() -> None:
@@ -79,9 +79,10 @@ def test_shards_that_the_mask_empties_are_not_sent() -> None:
     for rank in range(4):
         for source in range(4):
             spans = found.columns[rank][source]
-            assert spans == {0: (Span(256 * rank, 256 * rank + 256),), 1: (Span(256 * rank - 8, 256 * rank),)}.get(
-                rank - source, ()
-            )
+            assert spans == {
+                0: (RowRange(256 * rank, 256 * rank + 256),),
+                1: (RowRange(256 * rank - 8, 256 * rank),),
+            }.get(rank - source, ())
 
 
 def test_documents_stay_with_their_own() -> None:

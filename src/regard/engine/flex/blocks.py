@@ -49,7 +49,7 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class BlockTables:
     """Partial and full blocks of a mask, and the side of a block."""
 
     partial: Listing
@@ -65,13 +65,13 @@ def block_size(plane: Plane) -> int:
     return size
 
 
-def blocks_of(mask: Mask, plane: Plane, size: int) -> Blocks:
+def blocks_of(mask: Mask, plane: Plane, size: int) -> BlockTables:
     """The block tables of a mask, on the CPU."""
     runs = mask.runs(plane.row_blocks(size))
     shape = torch.broadcast_shapes(runs.edges.shape[:3], runs.kinds.shape[:3])
     full, partial = _ranges(runs, plane, size)
     columns = -(-plane.keys // size)
-    return Blocks(_listing(*partial, shape, columns), _listing(*full, shape, columns), size)
+    return BlockTables(_listing(*partial, shape, columns), _listing(*full, shape, columns), size)
 
 
 def _ranges(runs: Runs, plane: Plane, size: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

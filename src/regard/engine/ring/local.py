@@ -11,7 +11,7 @@ from regard.engine.native.engine import kernel_rows
 from regard.engine.native.second_pass import second_pass
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, Result
-from regard.engine.ring.shards import Span
+from regard.engine.ring.shards import RowRange
 from regard.engine.second_pass import PassOutputs
 from regard.engine.tiled.engine import lower_tiled, received, rows_of
 from regard.engine.tiled.tiles import Rows, empty_rows
@@ -64,7 +64,7 @@ CELLS = 1 << 16  # numbers of an output that are merged at once
 class MergedRows:
     """Output and lse of some rows in float64, so that merging adds no rounding of its own; `values` are statistics."""
 
-    def __init__(self, request: Request, rows: Span, statistics: tuple[str, ...]) -> None:
+    def __init__(self, request: Request, rows: RowRange, statistics: tuple[str, ...]) -> None:
         plane = request.plane
         size = (plane.batch, plane.kv_heads, plane.group, rows.length)
         device = request.query.device
@@ -77,7 +77,7 @@ class MergedRows:
             for name in statistics
         }
 
-    def add(self, part: LocalRows, rows: Span, columns: Span) -> None:
+    def add(self, part: LocalRows, rows: RowRange, columns: RowRange) -> None:
         """Merge attention of some of the rows over these columns."""
         at = rows.within(self.rows)
         if self.values:

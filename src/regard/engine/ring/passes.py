@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.engine.request import Request
 from regard.engine.ring.link import Link, Pending
 from regard.engine.ring.local import MergedRows, local_rows, needed_statistics, received_in
-from regard.engine.ring.shards import Rectangle, Route, Shards, Span
+from regard.engine.ring.shards import Rectangle, Route, RowRange, Shards
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import Selection
 
@@ -76,12 +76,12 @@ class KeyBlock:
     """
 
     source: int
-    spans: tuple[Span, ...]
+    spans: tuple[RowRange, ...]
     tensors: tuple[Tensors, ...]
     buffer: Tensor
 
     @classmethod
-    def empty(cls, source: int, spans: tuple[Span, ...], like: Sequence[Tensor]) -> "KeyBlock":
+    def empty(cls, source: int, spans: tuple[RowRange, ...], like: Sequence[Tensor]) -> "KeyBlock":
         """A block to receive rows of these spans, in the shapes of `like` otherwise."""
         shapes = [(*tensor.shape[:-2], span.length, tensor.shape[-1]) for span in spans for tensor in like]
         sizes = [torch.Size(shape).numel() for shape in shapes]
@@ -91,7 +91,7 @@ class KeyBlock:
         by_span = tuple(tuple(parts[first : first + step]) for first in range(0, len(parts), step))
         return cls(source, spans, by_span, buffer)
 
-    def sliced(self, columns: Span) -> Tensors:
+    def sliced(self, columns: RowRange) -> Tensors:
         """The rows of a span that lies in one of these."""
         for span, tensors in zip(self.spans, self.tensors, strict=True):
             if span.start <= columns.start and columns.stop <= span.stop:
@@ -115,11 +115,11 @@ class RingCall:
         """Whether the rows' lse is returned or merged with a sink, and may get a gradient."""
         return "lse" in self.request.aux or self.request.sink is not None
 
-    def at(self, rows: Span) -> slice:
+    def at(self, rows: RowRange) -> slice:
         """Where rows that this process computes lie in its tensors."""
         return self.route.queries.at(self.link.rank, rows)
 
-    def rows(self, query: Tensor, rows: Span) -> Tensor:
+    def rows(self, query: Tensor, rows: RowRange) -> Tensor:
         """Some rows of a (…, query, width) tensor of this process."""
         return query[..., self.at(rows), :]
 
@@ -127,7 +127,7 @@ class RingCall:
         """What this process computes with these keys."""
         return self.route.rectangles[self.link.rank][block.source]
 
-    def own_keys(self, span: Span, tensors: Sequence[Tensor]) -> Tensors:
+    def own_keys(self, span: RowRange, tensors: Sequence[Tensor]) -> Tensors:
         """The rows of a span of keys that lies in this process's shard."""
         at = self.route.keys.at(self.link.rank, span)
         return tuple(tensor[..., at, :] for tensor in tensors)

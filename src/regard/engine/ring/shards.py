@@ -15,7 +15,7 @@ from regard.spec.plane import Plane, Selection
 LAYOUTS = ("contiguous", "zigzag")
 
 
-class Span(NamedTuple):
+class RowRange(NamedTuple):
     """Rows start … stop − 1 of the whole sequence."""
 
     start: int
@@ -26,11 +26,11 @@ class Span(NamedTuple):
         """Number of rows."""
         return self.stop - self.start
 
-    def __and__(self, other: "Span") -> "Span":
+    def __and__(self, other: "RowRange") -> "RowRange":
         start = max(self.start, other.start)
-        return Span(start, max(start, min(self.stop, other.stop)))
+        return RowRange(start, max(start, min(self.stop, other.stop)))
 
-    def within(self, other: "Span", offset: int = 0) -> slice:
+    def within(self, other: "RowRange", offset: int = 0) -> slice:
         """The same rows, counted from the start of a span that contains them, which lies at `offset`."""
         return slice(offset + self.start - other.start, offset + self.stop - other.start)
 
@@ -52,7 +52,7 @@ class Move(NamedTuple):
 class Shards:
     """`spans[rank]` are the rows of that process, in the order in which they lie in its tensor."""
 
-    spans: tuple[tuple[Span, ...], ...]
+    spans: tuple[tuple[RowRange, ...], ...]
 
     @property
     def total(self) -> int:
@@ -64,14 +64,14 @@ class Shards:
         """Rows of each process."""
         return tuple(sum(span.length for span in spans) for spans in self.spans)
 
-    def placed(self, rank: int) -> Iterator[tuple[Span, slice]]:
+    def placed(self, rank: int) -> Iterator[tuple[RowRange, slice]]:
         """The spans of a process and where they lie in its tensor."""
         spans = self.spans[rank]
         edges = accumulate((span.length for span in spans), initial=0)
         for span, (first, last) in zip(spans, pairwise(edges), strict=True):
             yield span, slice(first, last)
 
-    def at(self, rank: int, rows: Span) -> slice:
+    def at(self, rank: int, rows: RowRange) -> slice:
         """Where some rows of one span of a process lie in its tensor."""
         for span, place in self.placed(rank):
             if span.start <= rows.start and rows.stop <= span.stop:
@@ -86,14 +86,14 @@ class Shards:
 
 def contiguous(lengths: Sequence[int]) -> Shards:
     """One span for each process, in the order of the ranks."""
-    return Shards(tuple((Span(*edges),) for edges in pairwise(accumulate(lengths, initial=0))))
+    return Shards(tuple((RowRange(*edges),) for edges in pairwise(accumulate(lengths, initial=0))))
 
 
 def zigzag(lengths: Sequence[int]) -> Shards:
     """Process r holds the r-th span from the front and the r-th from the back; the first is the longer if odd."""
     world = len(lengths)
     chunks = [(length + 1) // 2 for length in lengths] + [length // 2 for length in reversed(lengths)]
-    spans = [Span(*edges) for edges in pairwise(accumulate(chunks, initial=0))]
+    spans = [RowRange(*edges) for edges in pairwise(accumulate(chunks, initial=0))]
     return Shards(tuple((spans[rank], spans[2 * world - 1 - rank]) for rank in range(world)))
 
 
@@ -116,8 +116,8 @@ UNEVEN = 1.05  # the largest share of the work over the mean, above which halves
 class Rectangle:
     """Rows and columns of the whole; `pairs` is about how many of its pairs are visible, for one batch row and head."""
 
-    rows: Span
-    columns: Span
+    rows: RowRange
+    columns: RowRange
     pairs: int
 
 
@@ -141,7 +141,7 @@ class Route:
         return tuple(sum(part.pairs for source in own for part in source) for own in self.rectangles)
 
     @cached_property
-    def columns(self) -> tuple[tuple[tuple[Span, ...], ...], ...]:
+    def columns(self) -> tuple[tuple[tuple[RowRange, ...], ...], ...]:
         """`columns[rank][source]`: the keys of `source` that `rank` needs, at most one span for each of its spans."""
         return tuple(
             tuple(_needed_spans(parts, spans) for parts, spans in zip(own, self.keys.spans, strict=True))
@@ -159,10 +159,10 @@ def uneven(pairs: Sequence[int]) -> float:
     return max(pairs) * len(pairs) / sum(pairs) if sum(pairs) else 1.0
 
 
-def _needed_spans(parts: Sequence[Rectangle], spans: Sequence[Span]) -> tuple[Span, ...]:
+def _needed_spans(parts: Sequence[Rectangle], spans: Sequence[RowRange]) -> tuple[RowRange, ...]:
     """The part of each span that the rectangles need, if any."""
     needed = [[part.columns for part in parts if (part.columns & span).length] for span in spans]
-    return tuple(Span(min(one.start for one in some), max(one.stop for one in some)) for some in needed if some)
+    return tuple(RowRange(min(one.start for one in some), max(one.stop for one in some)) for some in needed if some)
 
 
 _routes: dict[tuple[object, ...], Route] = {}
@@ -204,7 +204,7 @@ def between(mask: Mask, plane: Plane, queries: Shards, keys: Shards) -> Route:
     return Route(queries, keys, tuple(rectangles))
 
 
-def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span]) -> list[Rectangle | None]:
+def _visible_rectangles(mask: Mask, plane: Plane, rows: RowRange, spans: list[RowRange]) -> list[Rectangle | None]:
     """For each span of keys the smallest rectangle that holds what the rows see of it, in closed form."""
     if rows.length == 0 or not spans or plane.batch * plane.heads == 0:
         return [None] * len(spans)
@@ -235,6 +235,6 @@ def _visible_rectangles(mask: Mask, plane: Plane, rows: Span, spans: list[Span])
         1,
     )
     return [
-        Rectangle(Span(top, bottom), Span(left, right), pairs) if right > left else None
+        Rectangle(RowRange(top, bottom), RowRange(left, right), pairs) if right > left else None
         for top, bottom, left, right, pairs in edges.tolist()
     ]

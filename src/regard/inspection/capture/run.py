@@ -36,7 +36,7 @@ from regard.inspection.hooks.call import (
 )
 from regard.inspection.hooks.intercept import accelerated, intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
-from regard.inspection.hooks.selection import Heads, Layers, Selection
+from regard.inspection.hooks.selection import Heads, Layers, LayerSelection
 
 NOTHING = (
     "{} made no call of attention that can be intercepted: scaled_dot_product_attention, nn.MultiheadAttention, the "
@@ -91,7 +91,7 @@ def capture(
         checks.whole("spill", spill, 0)
     if dtype is not None and dtype not in checks.FLOATS:
         raise TypeError(f"dtype must be one of torch's float types, such as torch.bfloat16, got {dtype!r}")
-    selection = Selection.of(layers, heads, "captured", HINT)
+    selection = LayerSelection.of(layers, heads, "captured", HINT)
     if selection.heads is not None:
         numbers = tuple(sorted(set(selection.heads)))
         if numbers[0] < 0:
@@ -120,7 +120,7 @@ class CaptureSession:
     def __init__(
         self,
         model: nn.Module,
-        selection: Selection,
+        selection: LayerSelection,
         dtype: torch.dtype | None,
         spill: str | os.PathLike[str] | int | None,
     ) -> None:

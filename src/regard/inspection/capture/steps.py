@@ -90,7 +90,7 @@ def grouped(call: AttentionCall) -> AttentionCall:
     return replace(call, key=alone)
 
 
-class Step(NamedTuple):
+class CapturedCall(NamedTuple):
     """One call: its number of queries, its spec, and its keys, `keys` of them from `first` on."""
 
     queries: int
@@ -115,7 +115,7 @@ class LayerSteps:
         self.rounded: float | None = None
         self.query, self.key = AppendedTensor(first.call.query), AppendedTensor(first.call.key)
         self._heads, self._total, self._shown = first.heads, first.total, first.shown
-        self._steps = [Step(first.call.query.shape[-2], first.call.spec, 0, first.call.key.shape[-2])]
+        self._steps = [CapturedCall(first.call.query.shape[-2], first.call.spec, 0, first.call.key.shape[-2])]
 
     @property
     def steps(self) -> int:
@@ -154,7 +154,7 @@ class LayerSteps:
             self.key.reorder(order)
         self.query.append(call.query)
         self.key.append(call.key)
-        self._steps.append(Step(call.query.shape[-2], call.spec, len(self.key) - keys, keys))
+        self._steps.append(CapturedCall(call.query.shape[-2], call.spec, len(self.key) - keys, keys))
 
     def captured(self) -> CapturedLayer:
         """All steps as one layer."""
@@ -204,7 +204,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _causal(step: Step, end: int) -> bool:
+def _causal(step: CapturedCall, end: int) -> bool:
     """Whether the step, whose queries end at `end`, is causal over all keys so far."""
     start = step.spec.get("query_start")
     if step.spec.get("bias") is not None or step.first or step.keys != end:

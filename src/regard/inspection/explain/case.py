@@ -1,4 +1,4 @@
-"""Case: the one batch row, head and query that an explanation works out, with helpers that write its numbers."""
+"""ExplainedQuery: the batch row, head and query that an explanation works out, with helpers that write its numbers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Stages:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class ExplainedQuery:
     """What is explained. `batch` counts all leading axes as one, `head` the query heads, `row` the queries."""
 
     request: Request

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from regard.inspection.explain.case import Case, titled
+from regard.inspection.explain.case import ExplainedQuery, titled
 from regard.inspection.explain.notation import (
     Math,
     absolute,
@@ -34,7 +34,7 @@ from regard.spec.steps import (
 )
 
 
-def bias_steps(case: Case) -> list[Step]:
+def bias_steps(case: ExplainedQuery) -> list[Step]:
     """One step per term of the bias, then the sum with the scores."""
     request = case.request
     if request.bias is None:
@@ -54,7 +54,7 @@ def bias_steps(case: Case) -> list[Step]:
     return [*(_bias(case, *term) for term in zip(terms, names, values, strict=True)), logits]
 
 
-def _bias(case: Case, bias: Bias, name: Math, values: Tensor) -> Step:
+def _bias(case: ExplainedQuery, bias: Bias, name: Math, values: Tensor) -> Step:
     match () if bias.symbols else bias.steps():
         case (Slopes() as step,):
             slope, i = case.number(step.slopes[case.head]), case.number(case.i[case.row])
@@ -75,7 +75,7 @@ def _bias(case: Case, bias: Bias, name: Math, values: Tensor) -> Step:
     return case.step_of("Bias", bias, name, f"The values of {bias!r}.", case.over_pairs(name, values))
 
 
-def _offset_table(case: Case, bias: Bias, step: OffsetTable, name: Math, values: Tensor) -> Step:
+def _offset_table(case: ExplainedQuery, bias: Bias, step: OffsetTable, name: Math, values: Tensor) -> Step:
     reach = step.reach
     offsets = [case.i[case.row] - j for j in case.j]
     labels = [f"{case.label(key)}: i − j = {integer(offset)}" for key, offset in enumerate(offsets)]
@@ -98,7 +98,7 @@ def _offset_table(case: Case, bias: Bias, step: OffsetTable, name: Math, values:
     )
 
 
-def mask_steps(case: Case, name: Math) -> list[Step]:
+def mask_steps(case: ExplainedQuery, name: Math) -> list[Step]:
     """Which pairs are hidden; no step where none is and there is no mask."""
     mask, visible = case.request.mask, case.stages.visible
     full = type(mask) is Full
@@ -120,7 +120,7 @@ def mask_steps(case: Case, name: Math) -> list[Step]:
     return [Step(title, formula, sentence + case.shortened, (table,), tuple(worked))]
 
 
-def _condition(case: Case, mask: Mask) -> tuple[Math, bool]:
+def _condition(case: ExplainedQuery, mask: Mask) -> tuple[Math, bool]:
     """When a pair (i, j) is visible, and whether that is an "or", which needs brackets inside an "and"."""
     if mask.symbols is not None:
         return word(*mask.symbols), True
@@ -150,7 +150,7 @@ def _combined(how: Combine, formulas: list[tuple[Math, bool]]) -> tuple[Math, bo
     return word(f"{left.text} {join} {right.text}", rf"{left.latex} \text{{ {join} }} {right.latex}"), is_or
 
 
-def _formula(case: Case, step: MaskStep) -> Math:
+def _formula(case: ExplainedQuery, step: MaskStep) -> Math:
     match step:
         case Band(before=None, after=None):
             return word("true", r"\text{true}")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard import checks
 from regard.engine.request import Request, request
-from regard.inspection.explain.case import Case
+from regard.inspection.explain.case import ExplainedQuery
 from regard.inspection.explain.logits import bias_steps, mask_steps
 from regard.inspection.explain.notation import integer, over, word
 from regard.inspection.explain.numbers import Numbers, matrix
@@ -74,7 +74,7 @@ def explain(
         own = projected is not None and projected.memory is None
         if own and key_tokens is None:
             key_tokens = query_tokens
-        case = Case(
+        case = ExplainedQuery(
             call,
             _index("batch", batch, call.plane.batch),
             _index("head", head, call.plane.heads),
@@ -121,7 +121,7 @@ def _check_sizes(call: Request, projected: Projected | None) -> None:
             )
 
 
-def _check_finite(case: Case) -> None:
+def _check_finite(case: ExplainedQuery) -> None:
     """Refuse NaN and infinities, but for a score or bias of −inf, which hides its pair."""
     for name, tensor in (("query", case.query), ("key", case.key), ("value", case.value)):
         bad = (~tensor.isfinite()).nonzero()
@@ -159,7 +159,7 @@ def _labels(name: str, tokens: Sequence[str] | None, size: int, letter: str) -> 
     return tuple(tokens)
 
 
-def _explanation(case: Case, projected: Projected | None) -> Explanation:
+def _explanation(case: ExplainedQuery, projected: Projected | None) -> Explanation:
     call = case.request
     steps = input_steps(case) if projected is None else projection_steps(case, projected)
     steps += score_steps(case, call.score)
@@ -184,7 +184,7 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def _notes(case: Case, projected: Projected | None) -> list[str]:
+def _notes(case: ExplainedQuery, projected: Projected | None) -> list[str]:
     """What a reader must know before the first number."""
     call = case.request
     parts = [f"score {call.score!r}", f"normalizer {call.normalizer!r}"]

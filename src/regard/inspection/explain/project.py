@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.checks import is_float, same_kind, shape
-from regard.inspection.explain.case import Case
+from regard.inspection.explain.case import ExplainedQuery
 from regard.inspection.explain.notation import word
 from regard.inspection.explain.numbers import Numbers, matrix
 from regard.inspection.explain.record import Step
@@ -92,7 +92,7 @@ def _check(of: str, tokens: Tensor, name: str, weights: Tensor) -> None:
         )
 
 
-def projection_steps(case: Case, projected: Projected) -> list[Step]:
+def projection_steps(case: ExplainedQuery, projected: Projected) -> list[Step]:
     """The embeddings and the three products."""
     x, source = _of(case, projected.x), _of(case, projected.source, key_side=True)
     steps = [Step("Embeddings", None, "One row per token.", (case.matrix("X", x, case.queries),))]
@@ -121,7 +121,7 @@ def projection_steps(case: Case, projected: Projected) -> list[Step]:
     return steps
 
 
-def input_steps(case: Case) -> list[Step]:
+def input_steps(case: ExplainedQuery) -> list[Step]:
     """Queries, keys and values as they were given."""
     tables = (
         case.matrix("Q", case.query, case.queries),
@@ -131,7 +131,7 @@ def input_steps(case: Case) -> list[Step]:
     return [Step("Queries, keys, values", None, "One row per token, as given.", tables)]
 
 
-def _of(case: Case, tensor: Tensor, *, key_side: bool = False) -> Tensor:
+def _of(case: ExplainedQuery, tensor: Tensor, *, key_side: bool = False) -> Tensor:
     """The (rows, columns) of this batch row and head."""
     tensor = tensor[(None,) * (4 - tensor.ndim)]
     head = case.head // case.request.plane.group if key_side else case.head

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.inspection.explain.case import MOST_KEYS, Case
+from regard.inspection.explain.case import MOST_KEYS, ExplainedQuery
 from regard.inspection.explain.notation import (
     Math,
     both,
@@ -30,7 +30,7 @@ _DOT = word("q·k", r"q \cdot k")
 _PRODUCT = word("Q·Kᵀ", r"Q K^{\top}")
 
 
-def score_steps(case: Case, score: Score, depth: int = 0) -> list[Step]:
+def score_steps(case: ExplainedQuery, score: Score, depth: int = 0) -> list[Step]:
     """From query and key to the scores S; the score inside another is S₁, the one inside that S₂."""
     name = subscripted("S", depth)
     if isinstance(score, Wrapped):
@@ -52,7 +52,7 @@ def score_steps(case: Case, score: Score, depth: int = 0) -> list[Step]:
     return [case.step_of("Scores", score, name, sentence, case.over_pairs(name, case.scores(score)))]
 
 
-def _changed(case: Case, score: Wrapped, name: Math, inner: Math) -> Step:
+def _changed(case: ExplainedQuery, score: Wrapped, name: Math, inner: Math) -> Step:
     """The step from a score to the one that is made of it."""
     before, values = case.scores(score.score)[case.row], case.scores(score)
     match score.step:
@@ -81,7 +81,7 @@ def _changed(case: Case, score: Wrapped, name: Math, inner: Math) -> Step:
     return Step("Scores", None, f"The scores of {score!r}.", (case.over_pairs(name, values),))
 
 
-def _dot(case: Case, score: Score, name: Math) -> Step:
+def _dot(case: ExplainedQuery, score: Score, name: Math) -> Step:
     return case.pair_step(
         "Scores: dot products",
         name,
@@ -93,7 +93,7 @@ def _dot(case: Case, score: Score, name: Math) -> Step:
     )
 
 
-def _scaled(case: Case, score: Score, step: DotProduct, name: Math) -> list[Step]:
+def _scaled(case: ExplainedQuery, score: Score, step: DotProduct, name: Math) -> list[Step]:
     products = case.scores(Dot())
     row, width = case.numbers(products[case.row]), case.query.shape[-1]
     first = case.pair_step(
@@ -127,7 +127,7 @@ def _scaled(case: Case, score: Score, step: DotProduct, name: Math) -> list[Step
     return [first, second]
 
 
-def _general(case: Case, score: Score, matrix: Tensor, name: Math) -> list[Step]:
+def _general(case: ExplainedQuery, score: Score, matrix: Tensor, name: Math) -> list[Step]:
     weight = case.parameter(matrix, 2)
     turned = case.query @ weight
     first = Step(
@@ -148,7 +148,7 @@ def _general(case: Case, score: Score, matrix: Tensor, name: Math) -> list[Step]
     return [first, second]
 
 
-def _cosine(case: Case, score: Score, step: DotProduct, name: Math) -> list[Step]:
+def _cosine(case: ExplainedQuery, score: Score, step: DotProduct, name: Math) -> list[Step]:
     tables, worked = [], []
     for symbol, vectors, labels, rows in (
         ("q", case.query, case.queries, [case.row]),
@@ -183,7 +183,7 @@ def _cosine(case: Case, score: Score, step: DotProduct, name: Math) -> list[Step
     return [first, Step("Scores: cosines", equals(name, right), f"{sentence}.{case.shortened}", (table,), lines)]
 
 
-def _hidden_layer(case: Case, score: Score, step: HiddenLayer, name: Math) -> list[Step]:
+def _hidden_layer(case: ExplainedQuery, score: Score, step: HiddenLayer, name: Math) -> list[Step]:
     """Two projections, their sum through φ for every pair, and the weighted sum of the hidden units."""
     w_query, w_key = case.parameter(step.w_query, 2), case.parameter(step.w_key, 2, per_key_head=True)
     a, b, v = case.query @ w_query.mT, case.key @ w_key.mT, case.parameter(step.v, 1)
@@ -227,7 +227,7 @@ def _hidden_layer(case: Case, score: Score, step: HiddenLayer, name: Math) -> li
 
 
 def _projection(
-    case: Case,
+    case: ExplainedQuery,
     title: str,
     names: tuple[str, str, str],
     rows: tuple[str, ...],
@@ -248,7 +248,7 @@ def _projection(
     )
 
 
-def _relative(case: Case, score: Score, step: RelativeDot, name: Math) -> list[Step]:
+def _relative(case: ExplainedQuery, score: Score, step: RelativeDot, name: Math) -> list[Step]:
     """(q + u) · k, then (q + v) · r₍ᵢ₋ⱼ₎, then their sum times the scale."""
     table = case.parameter(step.keys, 2)
     reach = (table.shape[0] - 1) // 2
@@ -301,7 +301,9 @@ def _relative(case: Case, score: Score, step: RelativeDot, name: Math) -> list[S
     ]
 
 
-def _with_vector(case: Case, letter: str, vector: Tensor | None) -> tuple[Tensor, str, str, tuple[Matrix, ...]]:
+def _with_vector(
+    case: ExplainedQuery, letter: str, vector: Tensor | None
+) -> tuple[Tensor, str, str, tuple[Matrix, ...]]:
     """The queries with a learned vector added, their symbol, what the sentence says of it, and its table."""
     if vector is None:
         return case.query, "q", "", ()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from regard.inspection.explain.case import MOST_KEYS, Case
+from regard.inspection.explain.case import MOST_KEYS, ExplainedQuery
 from regard.inspection.explain.notation import SUM, Math, call, equals, exp, minus, over, plus, times, word
 from regard.inspection.explain.record import Step, Worked
 from regard.spec.steps import Exponential, Largest, Threshold
@@ -13,7 +13,7 @@ from regard.spec.steps import Exponential, Largest, Threshold
 _LARGEST = 20.0  # e^20 is still readable; beyond, the largest of the row is subtracted first, as engines do
 
 
-def temperature_steps(case: Case, name: Math) -> list[Step]:
+def temperature_steps(case: ExplainedQuery, name: Math) -> list[Step]:
     """The division by τ, where τ is not 1."""
     tau = case.request.temperatures
     temperature = float(case.pick(tau)) if isinstance(tau, Tensor) else tau
@@ -35,7 +35,7 @@ def temperature_steps(case: Case, name: Math) -> list[Step]:
     ]
 
 
-def normalizer_steps(case: Case, name: Math) -> list[Step]:
+def normalizer_steps(case: ExplainedQuery, name: Math) -> list[Step]:
     """The weights A, by the primitive step of the normalizer."""
     normalizer = case.request.normalizer
     match normalizer.step:
@@ -49,7 +49,7 @@ def normalizer_steps(case: Case, name: Math) -> list[Step]:
     return [case.step_of("Weights", normalizer, word("A"), f"The weights of {normalizer!r}, row by row.", table)]
 
 
-def _softmax(case: Case, name: Math) -> list[Step]:
+def _softmax(case: ExplainedQuery, name: Math) -> list[Step]:
     """The exponentials with their sums, and each of them over the sum. `m` is what is subtracted from a row first."""
     exponents, lse, row = case.stages.exponents, case.stages.state, case.row
     sink = None if case.request.sink is None else float(case.pick(case.request.sink.unsqueeze(-1)))
@@ -101,7 +101,7 @@ def _softmax(case: Case, name: Math) -> list[Step]:
     ]
 
 
-def _subtracted(case: Case, sink: float | None) -> Tensor:
+def _subtracted(case: ExplainedQuery, sink: float | None) -> Tensor:
     """What is subtracted from each row before e^: nothing, or the largest logit if some are large."""
     exponents = case.stages.exponents
     if not bool((exponents[case.stages.visible].abs() > _LARGEST).any()) and (sink is None or abs(sink) <= _LARGEST):
@@ -111,7 +111,7 @@ def _subtracted(case: Case, sink: float | None) -> Tensor:
     return torch.where(tops.isfinite(), tops, 0.0)
 
 
-def _sum_lines(case: Case, powers: Tensor, top: float, sink: float | None, total: Math) -> tuple[Worked, ...]:
+def _sum_lines(case: ExplainedQuery, powers: Tensor, top: float, sink: float | None, total: Math) -> tuple[Worked, ...]:
     """The sum of the worked row and its logarithm."""
     logits, parts = (case.entries(each, case.visible_keys) for each in (case.stages.exponents, powers))
     if sink is not None:
@@ -129,7 +129,7 @@ def _sum_lines(case: Case, powers: Tensor, top: float, sink: float | None, total
     )
 
 
-def _sparsemax(case: Case, name: Math) -> Step:
+def _sparsemax(case: ExplainedQuery, name: Math) -> Step:
     exponents, weights, thresholds = case.stages.exponents, case.stages.weights, case.stages.state
     threshold = case.number(thresholds[case.row, 0])
     support = [key for key in case.visible_keys if float(weights[case.row, key]) > 0]
@@ -151,7 +151,7 @@ def _sparsemax(case: Case, name: Math) -> Step:
     )
 
 
-def _hard(case: Case, name: Math) -> Step:
+def _hard(case: ExplainedQuery, name: Math) -> Step:
     lines: tuple[Worked, ...] = ()
     if case.visible_keys:
         best = int(case.stages.state[case.row, 0])
@@ -171,7 +171,7 @@ def _hard(case: Case, name: Math) -> Step:
     )
 
 
-def dropout_steps(case: Case) -> list[Step]:
+def dropout_steps(case: ExplainedQuery) -> list[Step]:
     """Which weights are dropped, and the factor of the others."""
     dropout, factors, weights = case.request.dropout, case.stages.factors, case.stages.weights
     if dropout is None or factors is None:
@@ -194,7 +194,7 @@ def dropout_steps(case: Case) -> list[Step]:
     ]
 
 
-def output_steps(case: Case) -> list[Step]:
+def output_steps(case: ExplainedQuery) -> list[Step]:
     """The output, and its rounding where the inputs are less precise than the sums."""
     request, output, keys = case.request, case.stages.output, case.visible_keys
     name = "A" if request.dropout is None else "D"

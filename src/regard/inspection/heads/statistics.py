@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.inspection.heads.layers import HeadLayer
 from regard.inspection.heads.visibility import NARROW, WIDE, headed, visible
 from regard.inspection.matrix.gradients import mass
-from regard.inspection.matrix.source import Block, Computed
+from regard.inspection.matrix.source import Computed, WeightBlock
 from regard.progress import report
 from regard.spec.masks import Mask
 
@@ -75,7 +75,7 @@ class KindShares:
         size = (plane.batch, plane.heads, plane.queries)
         self.result = {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in kinds}
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         """Add a rectangle."""
         plane = self.request.plane
         pairs = plane.pairs(block.rows, block.columns)
@@ -102,7 +102,7 @@ class HeadProducts:
         self.counted = None if bool(counted.all()) else counted
         self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64, device="cpu")
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         """Add a rectangle."""
         weights = block.weights.unflatten(0, (-1, self.heads))
         if self.mean is not None:

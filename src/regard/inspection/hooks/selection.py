@@ -1,4 +1,4 @@
-"""Selection: the layers and heads of a model that a capture keeps or an intervention changes."""
+"""LayerSelection: the layers and heads of a model that a capture keeps or an intervention changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Heads = int | Iterable[int] | None
 
 
 @dataclass(frozen=True)
-class Selection:
+class LayerSelection:
     """Indices, names and patterns of layers, and indices of heads; None selects all. Layers are counted by modules, in
     the order of their first calls."""
 
@@ -21,7 +21,7 @@ class Selection:
     heads: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, layers: Layers, heads: Heads, action: str, hint: str = "") -> "Selection":
+    def of(cls, layers: Layers, heads: Heads, action: str, hint: str = "") -> "LayerSelection":
         """The arguments, checked. Errors say what is not done, `action`, and end with `hint`."""
         return cls(
             None if layers is None else tuple(map(_layer, _listed("layers", layers, action, hint))),

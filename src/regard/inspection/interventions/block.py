@@ -13,7 +13,7 @@ from regard.inspection.hooks.call import ModuleNames
 from regard.inspection.hooks.intercept import accelerated, intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
-from regard.inspection.hooks.selection import Heads, Layers, Selection, matches
+from regard.inspection.hooks.selection import Heads, Layers, LayerSelection, matches
 from regard.inspection.interventions.base import Change, DroppedKeys, Site
 
 NOTHING = (
@@ -27,7 +27,7 @@ class Intervention:
     """A block in which the attention of some heads is changed; `layers` names those it has changed so far."""
 
     def __init__(
-        self, model: nn.Module, changes: tuple[Change, ...], selection: Selection, watch: Watch | None = None
+        self, model: nn.Module, changes: tuple[Change, ...], selection: LayerSelection, watch: Watch | None = None
     ) -> None:
         self._model, self._changes, self._selection = type(model).__name__, changes, selection
         self._names, self._dropped, self._block = ModuleNames(model), DroppedKeys(), ExitStack()
@@ -131,9 +131,9 @@ def intervene(model: nn.Module, *changes: Change, layers: Layers = None, heads: 
     return Intervention(model, changes, selected(model, layers, heads), Watch(model, "intervention"))
 
 
-def selected(model: nn.Module, layers: Layers, heads: Heads) -> Selection:
+def selected(model: nn.Module, layers: Layers, heads: Heads) -> LayerSelection:
     """The arguments of `intervene`, checked as far as possible before the model runs."""
-    selection = Selection.of(layers, heads, "changed")
+    selection = LayerSelection.of(layers, heads, "changed")
     paths = ModuleNames(model).paths
     for layer in selection.layers or ():
         if isinstance(layer, str) and not any(matches(layer, 0, path) for path in paths):
@@ -143,7 +143,7 @@ def selected(model: nn.Module, layers: Layers, heads: Heads) -> Selection:
     return selection
 
 
-def missed_in(watch: Watch, selection: Selection) -> tuple[Missed, ...]:
+def missed_in(watch: Watch, selection: LayerSelection) -> tuple[Missed, ...]:
     """Attention of selected layers that was not intercepted."""
     return tuple(each for each in watch.missed if selection.may_select(each.layer))
 

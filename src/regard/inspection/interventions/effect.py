@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from regard.inspection.hooks.call import AttentionCall, ModuleNames
 from regard.inspection.hooks.intercept import intercepting
 from regard.inspection.hooks.missed import Missed, Watch, listed, warn
-from regard.inspection.hooks.selection import Heads, Layers, Selection
+from regard.inspection.hooks.selection import Heads, Layers, LayerSelection
 from regard.inspection.interventions.base import Change
 from regard.inspection.interventions.block import NOTHING, PARTLY, Intervention, intervene, missed_in, selected
 from regard.inspection.records import Cell, Estimate, Table
@@ -192,7 +192,7 @@ def _runs(
     model: nn.Module,
     given: list[ModelInput],
     changes: tuple[Change, ...],
-    selection: Selection,
+    selection: LayerSelection,
     each: bool,
     together: bool,
     metric: Metrics,
@@ -245,7 +245,7 @@ def _head_counter(model: nn.Module, counts: dict[str, int]) -> Callable[[Callabl
 def _rows(
     model: nn.Module,
     counts: dict[str, int],
-    selection: Selection,
+    selection: LayerSelection,
     each: bool,
     together: bool,
     missed: Sequence[Missed],

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.second_pass import PassOutputs, RowStates
-from regard.inspection.matrix.source import Block, Computed, Source
+from regard.inspection.matrix.source import Computed, Source, WeightBlock
 from regard.progress import display, report
 
 HOWS = ("mean", "max", "sum")
@@ -97,7 +97,7 @@ class Reduction:
         """Zeros of one size for each map."""
         return torch.zeros((self.source.maps, *size), dtype=dtype or self.source.dtype, device=self.source.device)
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         """Add a rectangle."""
         raise NotImplementedError(f"{type(self).__name__} must define take(block)")
 
@@ -109,7 +109,7 @@ class Received(Reduction):
         super().__init__(source)
         self.total = self.zeros(source.keys, dtype=torch.float64)
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         self.total[:, block.columns] += block.weights.sum(1)
 
     @property
@@ -124,14 +124,14 @@ class RowSum(Reduction):
         super().__init__(source)
         self.result = self.zeros(source.queries)
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         self.result[:, block.rows] += block.weights.sum(-1)
 
 
 class Entropy(RowSum):
     """−Σ w·log w, (map, query)."""
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         self.result[:, block.rows] -= torch.special.xlogy(block.weights, block.weights).sum(-1)
 
 
@@ -144,7 +144,7 @@ class LargestWeights(Reduction):
         self.value = self.zeros(source.queries, count)
         self.key = self.zeros(source.queries, count, dtype=torch.int64) - 1
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         width = block.columns.stop - block.columns.start
         seen = block.weights if block.visible is None else torch.where(block.visible, block.weights, -1.0)
         value, key = seen.topk(min(self.count, width), -1)
@@ -172,7 +172,7 @@ class DistanceMoments(Reduction):
         super().__init__(source)
         self.weight, self.mean, self.square = (self.zeros(source.queries, dtype=torch.float64) for _ in range(3))
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         weights, away = block.weights.double(), block.away.double()
         weight = weights.sum(-1)
         mean = (weights * away).sum(-1) / torch.where(weight == 0, 1.0, weight)
@@ -201,7 +201,7 @@ class Pooling(Reduction):
         self.sum, self.max = (self.zeros(*size, dtype=torch.float64) for _ in range(2))
         self.pairs = self.zeros(*size, dtype=torch.int64)
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         device = block.weights.device
         down = cell_of(torch.arange(block.rows.start, block.rows.stop, device=device), self.source.queries, self.rows)
         right = cell_of(
@@ -235,7 +235,7 @@ class Gram(Reduction):
         self.result = self.zeros(self.width, dtype=torch.float64)
         self.counts = row_counts(source) if centered else None
 
-    def take(self, block: Block) -> None:
+    def take(self, block: WeightBlock) -> None:
         weights = block.weights.double()
         if self.counts is not None:
             sums, counts = (part[:, block.rows] for part in self.counts)

@@ -24,7 +24,7 @@ FEW = 16  # a part of the rows this small is computed alone
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class WeightBlock:
     """A rectangle of weights, (map, row, column). `visible` broadcasts to it, None if all are; `away` is |i − j|."""
 
     rows: slice
@@ -47,7 +47,7 @@ class Source(Protocol):
     def device(self) -> torch.device:
         """Where the weights are."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[WeightBlock]:
         """Rectangles that together hold every visible pair, by blocks of rows, left to right."""
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
@@ -150,7 +150,7 @@ class Computed(_Checked):
         kernel, _, operands = lower_tiled(self.request)
         return kernel, operands
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[WeightBlock]:
         self.unchanged()
         kernel, operands = self._kernel
         second = self.known().kernel if self.softmax else None
@@ -160,7 +160,7 @@ class Computed(_Checked):
             if second is not None:
                 for columns in joined(tiles, max(WIDTH, CELLS // max(1, self.maps * (rows.stop - rows.start)))):
                     weights = second.tile(rows, columns).flatten(0, 1)  # −1 where hidden
-                    yield Block(rows, columns, weights.clamp(min=0.0), weights >= 0.0, self._away(rows, columns))
+                    yield WeightBlock(rows, columns, weights.clamp(min=0.0), weights >= 0.0, self._away(rows, columns))
             elif self.softmax:
                 for tile in tiles:
                     x = self._logits(tile)
@@ -220,9 +220,9 @@ class Computed(_Checked):
         plane = self.request.plane
         return tensor.expand(plane.batch, plane.kv_heads, plane.group, *size).reshape(self.maps, *size)
 
-    def _block(self, rows: slice, columns: slice, weights: Tensor, x: Tensor) -> Block:
+    def _block(self, rows: slice, columns: slice, weights: Tensor, x: Tensor) -> WeightBlock:
         flat = self._flat(weights, rows, columns)
-        return Block(rows, columns, flat, self._flat(x != -torch.inf, rows, columns), self._away(rows, columns))
+        return WeightBlock(rows, columns, flat, self._flat(x != -torch.inf, rows, columns), self._away(rows, columns))
 
     def _away(self, rows: slice, columns: slice) -> Tensor:
         pairs = self.request.plane.pairs(rows, columns)
@@ -260,13 +260,13 @@ class Stored(_Checked):
     def device(self) -> torch.device:
         return self._weights.device
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[WeightBlock]:
         j = torch.arange(self.keys, device=self.device)
         for first in range(0, self.queries, HEIGHT):
             rows = slice(first, min(self.queries, first + HEIGHT))
             i = torch.arange(rows.start, rows.stop, device=self.device) + max(self.keys - self.queries, 0)
             away = (i.view(-1, 1) - j).abs().to(self.dtype)
-            yield Block(rows, slice(0, self.keys), self.weights[:, rows], None, away)
+            yield WeightBlock(rows, slice(0, self.keys), self.weights[:, rows], None, away)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         return self.weights[:, rows, columns]

@@ -35,7 +35,7 @@ VERB_WORDS = [row for row in MAP.rows if STRONGEST[row] == VERB]
 RECEIVED = float(MAP.statistics("received")["received"][MAP.columns.index(VERB)])
 
 
-class Reading(Question):
+class CheckedAnswer(Question):
     """A part with a check of its own: `problem` says what is wrong with an answer, nothing if it is right."""
 
     def __init__(self, hint: str, right: object, problem: Callable[[object], str]) -> None:
@@ -161,11 +161,11 @@ def check_received(number: object) -> str:
 
 
 PARTS = {
-    "links": Reading(
+    "links": CheckedAnswer(
         f"pairs [French, English] with a weight above {STRONG}", [list(pair) for pair in LINKS], check_links
     ),
-    "several": Reading(f"French words with at least two weights of {ATTENDED} or more", SEVERAL, check_several),
-    VERB: Reading(
+    "several": CheckedAnswer(f"French words with at least two weights of {ATTENDED} or more", SEVERAL, check_several),
+    VERB: CheckedAnswer(
         f"the words {VERB!r} becomes, and the sum of its column",
         {"words": VERB_WORDS, "received": round(RECEIVED, 4)},
         check_verb,

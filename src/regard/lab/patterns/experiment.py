@@ -34,7 +34,7 @@ Counts = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
-class Pattern:
+class MaskPattern:
     """A mask at any length, the small one that is drawn, its users, and what stays hidden in any number of layers."""
 
     name: str
@@ -51,13 +51,15 @@ def _documents(length: int) -> Mask:
 
 
 PATTERNS = (
-    Pattern("full", lambda n: Full(), Full(), "BERT, ViT"),
-    Pattern("causal", lambda n: Causal(), Causal(), "GPT", "what comes later"),
-    Pattern("local, window 3", lambda n: local(3), local(3), "Longformer, BigBird"),
-    Pattern("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer", "odd distances"),
-    Pattern("global + local", lambda n: longformer(3, [0]), longformer(3, [0]), "Longformer"),
-    Pattern("BigBird", lambda n: bigbird(n, 64), bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
-    Pattern("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
+    MaskPattern("full", lambda n: Full(), Full(), "BERT, ViT"),
+    MaskPattern("causal", lambda n: Causal(), Causal(), "GPT", "what comes later"),
+    MaskPattern("local, window 3", lambda n: local(3), local(3), "Longformer, BigBird"),
+    MaskPattern("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer", "odd distances"),
+    MaskPattern("global + local", lambda n: longformer(3, [0]), longformer(3, [0]), "Longformer"),
+    MaskPattern(
+        "BigBird", lambda n: bigbird(n, 64), bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"
+    ),
+    MaskPattern("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
 )
 
 BASIC = PATTERNS[:3]  # the three that the source shows
@@ -86,7 +88,7 @@ def run(setting: Setting) -> Report:
     )
 
 
-def picture(pattern: Pattern) -> Grid:
+def picture(pattern: MaskPattern) -> Grid:
     """The mask over a few tokens: 1 where visible, blank where hidden."""
     plane = plane_of(pattern.drawn, DRAWN, DRAWN, 1, 1, None)
     visible = pattern.drawn.visible(plane.all).expand(1, 1, 1, DRAWN, DRAWN)[0, 0, 0]
@@ -115,7 +117,7 @@ def count_table(counts: Counts) -> Table:
     return Table(columns, rows, title)
 
 
-def doubling(counts: Counts, pattern: Pattern) -> float:
+def doubling(counts: Counts, pattern: MaskPattern) -> float:
     """How many times more pairs there are when n doubles."""
     return counts[pattern.name][LONG] / counts[pattern.name][SHORT]
 
