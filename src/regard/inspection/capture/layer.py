@@ -45,7 +45,8 @@ class CapturedLayer:
 
     `heads` are the numbers of the heads in the model, which has `total`; `shown` are their indices among the stored
     heads, if more are stored. `rounded` is the largest measured change of a weight by rounding queries and keys; None
-    if they were not rounded. `checked` is the result of the self-check, if it was made before.
+    if they were not rounded. `known_kind` and `checked` are the kind and the result of the self-check, if they were
+    computed before. `stays`: whether its keys did not change while a model generated; None if there was one call.
     """
 
     name: str
@@ -56,10 +57,11 @@ class CapturedLayer:
     heads: tuple[int, ...]
     total: int
     shown: tuple[int, ...] | None = None
-    kind: str = "encoder"
+    known_kind: str | None = None
     grid: PatchGrid | None = None
     rounded: float | None = None
     checked: float | None = None
+    stays: bool | None = None
 
     @property
     def queries(self) -> int:
@@ -99,49 +101,46 @@ class CapturedLayer:
         error = torch.where(sums == 0.0, 0.0, (sums - expected).abs())
         return float(error.max()) if error.numel() else 0.0
 
+    @cached_property
+    def kind(self) -> str:
+        """encoder, decoder or cross, by the path of the module; where that does not say, by what is visible."""
+        if self.known_kind is not None:
+            return self.known_kind
+        names = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in self.name.split("#")[0].split(".")]
+        if any(CROSS.search(name) for name in names):
+            return "cross"
+        itself = any(SELF.search(name) for name in names) or self.stays is False or self.queries == self.keys
+        if self.stays or (not itself and not self._looks_back):
+            return "cross"
+        for name in names:
+            if DECODER.search(name):
+                return "decoder"
+            if ENCODER.search(name):
+                return "encoder"
+        return "decoder" if self._looks_back else "encoder"
+
+    @property
+    def _looks_back(self) -> bool:
+        """Whether queries at the end of the keys do not see later keys. A single query does not tell."""
+        first, weights = self.keys - self.queries, self.matrix
+        if self.queries < 2 or first < 0:
+            return False
+        source = weights._source
+        if isinstance(source, Computed):
+            request = source.request
+            if isinstance(request.mask, Causal):
+                return bool((request.plane.starts == first).all())
+            if isinstance(request.mask, Full) and request.bias is None:
+                return False
+        rows = sorted({self.queries // 2, self.queries - 2})
+        return not any(bool((weights[(..., row, slice(first + row + 1, self.keys))] != 0).any()) for row in rows)
+
 
 KINDS = ("encoder", "decoder", "cross")
 # of the modules on a layer's path, as they are called in torch, transformers and here
 CROSS = re.compile(r"cross|encdec|enc_dec|encoder_att|^multihead_attn$|^src_att|^enc_att|^memory")
 SELF = re.compile(r"^self|self_?att|^self$")
 ENCODER, DECODER = re.compile(r"^enc(oder)?s?(_|$)|_encoder$"), re.compile(r"^dec(oder)?s?(_|$)|_decoder$")
-
-
-def kind_of(path: str, weights: AttentionMatrix, stays: bool | None) -> str:
-    """encoder, decoder or cross, by the path of the module; where that does not say, by what is visible.
-
-    `stays`: whether its keys did not change while a model generated; None if there was one call.
-    """
-    names = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in path.split("#")[0].split(".")]
-    if any(CROSS.search(name) for name in names):
-        return "cross"
-    queries, keys = weights.shape[-2:]
-    itself = any(SELF.search(name) for name in names) or stays is False or queries == keys
-    if stays or (not itself and not _looks_back(weights)):
-        return "cross"
-    for name in names:
-        if DECODER.search(name):
-            return "decoder"
-        if ENCODER.search(name):
-            return "encoder"
-    return "decoder" if _looks_back(weights) else "encoder"
-
-
-def _looks_back(weights: AttentionMatrix) -> bool:
-    """Whether queries at the end of the keys do not see later keys. A single query does not tell."""
-    queries, keys = weights.shape[-2:]
-    first = keys - queries
-    if queries < 2 or first < 0:
-        return False
-    source = weights._source
-    if isinstance(source, Computed):
-        request = source.request
-        if isinstance(request.mask, Causal):
-            return bool((request.plane.starts == first).all())
-        if isinstance(request.mask, Full) and request.bias is None:
-            return False
-    rows = sorted({queries // 2, queries - 2})
-    return not any(bool((weights[(..., row, slice(first + row + 1, keys))] != 0).any()) for row in rows)
 
 
 MOST_SPECIAL = 16  # special tokens before the patches

@@ -134,6 +134,7 @@ class CaptureSession:
         self._spill = SpillFile(spill if isinstance(spill, int) else None, folder)
         self._names, self._copies = ModuleNames(model), TensorCopies()
         self._steps: list[LayerSteps | RefusedLayer] = []
+        self._tensors: list[AppendedTensor] = []  # of all steps
         self._paths: dict[str, int] = {}  # the modules that ran, selected or not, and their index
         self._latest: dict[str, LayerSteps | RefusedLayer] = {}
         self._counts: Counter[str] = Counter()  # of the layers of a module
@@ -179,10 +180,11 @@ class CaptureSession:
         self._missed = self.missed
         # release the model and its tensors
         self._watch, self._names, self._copies = Watch(nn.Identity()), ModuleNames(nn.Identity()), TensorCopies()
-        self._spill.close(self._tensors)
+        if self._spill.file is not None:
+            self._spill.close(self._tensors)
         if failed:
             return self.layers
-        if self._paths:
+        if self._paths and self._selection.layers is not None:
             self._selection.check(list(self._paths))
         layers = self.layers
         if not layers:
@@ -191,18 +193,14 @@ class CaptureSession:
         refused = [layer for layer in layers if isinstance(layer, RefusedLayer)]
         if len(refused) == len(layers):
             raise ValueError(f"no layer of {self._model} can be shown; {refused[0].name}: {refused[0].reason}")
-        labels.check(layers)
+        if labels.rows:
+            labels.check(layers)
         if self.missed:
             warn(PARTLY.format(self._model, listed(self.missed)))
         if self._path is None:
             return layers
         file.write(self._path, self._model, layers, labels, self.missed)
         return file.layers_in(self._path)
-
-    @property
-    def _tensors(self) -> list[AppendedTensor]:
-        steps = [layer for layer in self._steps if isinstance(layer, LayerSteps)]
-        return [tensor for layer in steps for tensor in (layer.query, layer.key)]
 
     def _record(self, read: Callable[[], AttentionCall]) -> None:
         """Store a call if one of the model's selected modules makes it."""
@@ -245,6 +243,7 @@ class CaptureSession:
             layer = LayerSteps(self._new_name(module.path), stored._replace(call=self._copies.copy(stored.call)))
             self._latest[module.path] = layer
             self._steps.append(layer)
+            self._tensors += [layer.query, layer.key]
         if self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype:
             error = rounding_error(chosen(call, stored.heads).call, stored.call, stored.shown)
             layer.rounded = max(layer.rounded or 0.0, error)

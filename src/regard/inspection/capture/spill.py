@@ -102,7 +102,7 @@ class SpillFile:
             except (AttributeError, OSError, ValueError):
                 budget = (16 << 30) // SHARE
         self._budget, self._folder = budget, folder
-        self._file: BinaryIO | None = None
+        self.file: BinaryIO | None = None
 
     def spill_above_budget(self, tensors: Sequence[AppendedTensor]) -> None:
         """Move what is in memory to the file if it is more than the budget."""
@@ -113,19 +113,19 @@ class SpillFile:
 
     def move(self, tensors: list[Tensor]) -> list[Tensor]:
         """The same tensors on mapped memory."""
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="regard-", dir=self._folder)  # noqa: SIM115
+        if self.file is None:
+            self.file = tempfile.TemporaryFile(prefix="regard-", dir=self._folder)  # noqa: SIM115
         grain = mmap.ALLOCATIONGRANULARITY
-        first = -(-self._file.seek(0, os.SEEK_END) // grain) * grain
+        first = -(-self.file.seek(0, os.SEEK_END) // grain) * grain
         places, end = [], first
         try:
             for tensor in tensors:
                 end = -(-end // ALIGNED) * ALIGNED
-                self._file.seek(end)
-                put(self._file, tensor)
+                self.file.seek(end)
+                put(self.file, tensor)
                 places.append(end - first)
-                end = self._file.tell()
-            self._file.flush()
+                end = self.file.tell()
+            self.file.flush()
         except OSError as error:
             folder = tempfile.gettempdir() if self._folder is None else self._folder
             raise OSError(
@@ -134,7 +134,7 @@ class SpillFile:
             ) from error
         if end == first:
             return tensors
-        data = mmap.mmap(self._file.fileno(), end - first, access=mmap.ACCESS_READ, offset=first)
+        data = mmap.mmap(self.file.fileno(), end - first, access=mmap.ACCESS_READ, offset=first)
         shapes = zip(tensors, places, strict=True)
         return [view(data, place, tensor.dtype, tuple(tensor.shape)) for tensor, place in shapes]
 
@@ -143,6 +143,6 @@ class SpillFile:
         for tensor in tensors:
             if tensor._spilled and len(tensor._spilled) + len(tensor._resident) > 1:
                 tensor._spilled, tensor._resident = self.move([tensor.joined()]), []
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        assert self.file is not None
+        self.file.close()
+        self.file = None

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from regard.engine.request import Request, Spec, request
 from regard.inspection import pair_tables
-from regard.inspection.capture.layer import CapturedLayer, kind_of
+from regard.inspection.capture.layer import CapturedLayer
 from regard.inspection.capture.spill import AppendedTensor
 from regard.inspection.hooks.call import AttentionCall
 from regard.inspection.matrix.handle import DEFAULTS
@@ -163,9 +163,8 @@ class LayerSteps:
         if len(self._steps) > 1:
             spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
         chosen = (self._heads, self._total, self._shown)
-        layer = CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded)
         stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
-        return replace(layer, kind=kind_of(self.name, layer.matrix, stays))
+        return CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded, stays=stays)
 
     def _joined(self, query: Tensor, key: Tensor) -> Spec:
         """The masks and biases of all steps, each in its own rows."""

@@ -34,6 +34,11 @@ from regard.inspection.hooks.rerun import Rerun
 OnCall = Callable[[Callable[[], AttentionCall]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
 OURS: dict[Any, Callable[..., AttentionCall]] = {attend: parse.attend, attend_chunks: parse.attend_chunks}
+KERNELS: dict[Any, tuple[Callable[..., AttentionCall], Rerun]] = {
+    torch.ops.aten._transformer_encoder_layer_fwd.default: (parse.encoder_layer, rerun.encoder_layer),
+    torch.ops.aten._native_multi_head_attention.default: (parse.native, rerun.native),
+    flex_attention: (parse.flex, rerun.flex),
+}
 _DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.partial")
 
 
@@ -120,32 +125,35 @@ def uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def _intercepted(
-    function: Callable[..., Any], args: Any, kwargs: Any, parser: Callable[..., AttentionCall], run: Rerun
-) -> Any:
-    """Run an attention call, modified if a block asks for it, and then the callbacks."""
-    # a backward pass computes checkpointed layers again: modify them again, but report them once
-    backward = torch._C._current_graph_task_id() != -1
-    callbacks = () if backward else tuple(_local.callbacks)
-    elsewhere = () if backward else tuple(missed.local.elsewhere)
-    if _local.muted or not (callbacks or elsewhere or _local.modifiers):
-        return function(*args, **kwargs)
-    for watch in elsewhere:
-        watch.note(THREAD)
-    modifications = [modification for modify in _local.modifiers if (modification := modify()) is not None]
-    read: Callable[[], AttentionCall] = partial(parser, *args, **kwargs)
-    _local.muted += 1
-    try:
-        if modifications:
-            edit = CallEdit(read, modifications)
-            out, read = run(function, args, kwargs, edit), edit.final_call
-        else:
-            out = function(*args, **kwargs)
-        for on_call in callbacks:
-            on_call(read)
-        return out
-    finally:
-        _local.muted -= 1
+def _hooked(function: Callable[..., Any], parser: Callable[..., AttentionCall], run: Rerun) -> Callable[..., Any]:
+    """The function, modified if a block asks for it; it calls the callbacks after each call."""
+
+    @wraps(function)
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        # a backward pass computes checkpointed layers again: modify them again, but report them once
+        backward = torch._C._current_graph_task_id() != -1
+        callbacks = () if backward else tuple(_local.callbacks)
+        elsewhere = () if backward else tuple(missed.local.elsewhere)
+        if _local.muted or not (callbacks or elsewhere or _local.modifiers):
+            return function(*args, **kwargs)
+        for watch in elsewhere:
+            watch.note(THREAD)
+        modifications = [modification for modify in _local.modifiers if (modification := modify()) is not None]
+        read: Callable[[], AttentionCall] = partial(parser, *args, **kwargs)
+        _local.muted += 1
+        try:
+            if modifications:
+                edit = CallEdit(read, modifications)
+                out, read = run(function, args, kwargs, edit), edit.final_call
+            else:
+                out = function(*args, **kwargs)
+            for on_call in callbacks:
+                on_call(read)
+            return out
+        finally:
+            _local.muted -= 1
+
+    return hook
 
 
 class _Kernels(TorchDispatchMode):
@@ -168,22 +176,12 @@ class _Kernels(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        aten = torch.ops.aten
-        if func is aten._transformer_encoder_layer_fwd.default:
-            return _intercepted(func, args, kwargs or {}, parse.encoder_layer, rerun.encoder_layer)
-        if func is aten._native_multi_head_attention.default:
-            return _intercepted(func, args, kwargs or {}, parse.native, rerun.native)
-        if func is flex_attention:
-            return _intercepted(func, args, kwargs or {}, parse.flex, rerun.flex)
+        if func in KERNELS:
+            return _hooked(func, *KERNELS[func])(*args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
         if self._trace is not None and not _local.muted and torch._C._current_graph_task_id() == -1:
             self._trace.record(func, args, kwargs or {}, out)
         return out
-
-
-def _traced_elsewhere(watch: Watch) -> _Kernels:
-    """For a model that runs in another thread than its block."""
-    return _Kernels(OperatorTrace(watch.model, watch.note, OWN_THREAD))
 
 
 def _outside_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,7 +201,7 @@ _Kernels.__torch_dispatch__ = _outside_dynamo(_Kernels.__torch_dispatch__)  # ty
 def _set_hooks() -> None:
     """Set the hooks that all blocks share."""
     operator = torch.ops.aten.scaled_dot_product_attention.default
-    sdpa = _hooked(operator.decompose, transformers.parse_sdpa, transformers.rerun_sdpa)
+    sdpa = _hooked(operator.decompose, parse.sdpa, rerun.sdpa)
     library = torch.library.Library("aten", "IMPL")
     for device in DEVICES:  # before the dispatcher splits it into other operators
         library.impl("scaled_dot_product_attention", sdpa, f"Autograd{device}")
@@ -213,9 +211,28 @@ def _set_hooks() -> None:
     multi_head = _hooked(functional.multi_head_attention_forward, parse.multi_head, rerun.multi_head)
     _replace(functional, "multi_head_attention_forward", multi_head)
     if "transformers" in sys.modules:
-        remove = transformers.install(_intercepted, lambda: any(modify() is not None for modify in _local.modifiers))
+        remove = transformers.install(_hooked, lambda: any(modify() is not None for modify in _local.modifiers))
         _hooks.callback(remove)
-    _replace(nn.Module, "__call__", missed.watched_call(_traced_elsewhere))
+    module_call = nn.Module.__call__
+
+    @wraps(module_call)
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Trace watched models in threads that have no block of theirs: modes of torch hold for one thread."""
+        if torch.compiler.is_compiling():
+            return module_call(self, *args, **kwargs)
+        elsewhere = missed.local.elsewhere
+        new = [watch for watch in missed.open_watches if watch not in missed.local.here and watch not in elsewhere]
+        new = [watch for watch in new if self in watch.names]
+        if not new:
+            return module_call(self, *args, **kwargs)
+        with ExitStack() as stack:
+            for watch in new:
+                elsewhere.append(watch)
+                stack.callback(elsewhere.remove, watch)
+                stack.enter_context(_Kernels(OperatorTrace(watch.model, watch.note, OWN_THREAD)))
+            return module_call(self, *args, **kwargs)
+
+    _replace(nn.Module, "__call__", call)
     # attend may be called by a name that was not replaced: every call of it checks once for a function transform
     module: Any = importlib.import_module("regard.engine.attend")
     active_transform = module.active_transform
@@ -239,14 +256,6 @@ def _hook_names(model: nn.Module) -> None:
         for name, value in list(vars(module).items()):
             if value is attend or value is attend_chunks:
                 _replace(module, name, _hooked(value, OURS[value], rerun.plain))
-
-
-def _hooked(function: Callable[..., Any], parser: Callable[..., AttentionCall], run: Rerun) -> Callable[..., Any]:
-    @wraps(function)
-    def hook(*args: Any, **kwargs: Any) -> Any:
-        return _intercepted(function, args, kwargs, parser, run)
-
-    return hook
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:

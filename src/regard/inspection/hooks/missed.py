@@ -11,12 +11,10 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -95,29 +93,6 @@ class _Watches(threading.local):
 
 local = _Watches()
 open_watches: list[Watch] = []  # of all threads
-
-
-def watched_call(traced: Callable[[Watch], AbstractContextManager[Any]]) -> Callable[..., Any]:
-    """`nn.Module.__call__` that traces watched models in threads that have no block of theirs: modes of torch hold for
-    one thread."""
-    original = nn.Module.__call__
-
-    @wraps(original)
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return original(self, *args, **kwargs)
-        new = [watch for watch in open_watches if watch not in local.here and watch not in local.elsewhere]
-        new = [watch for watch in new if self in watch.names]
-        if not new:
-            return original(self, *args, **kwargs)
-        with ExitStack() as stack:
-            for watch in new:
-                local.elsewhere.append(watch)
-                stack.callback(local.elsewhere.remove, watch)
-                stack.enter_context(traced(watch))
-            return original(self, *args, **kwargs)
-
-    return call
 
 
 # flags of a tensor

@@ -1,5 +1,6 @@
 """Parse: the arguments of each function that computes attention as an AttentionCall."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,8 +19,35 @@ from regard.spec.masks import Causal, Dense, Documents, RowWhere
 from regard.spec.scores import Modified, ScaledDot
 
 
-def sdpa(given: SdpaCall) -> AttentionCall:
-    """scaled_dot_product_attention."""
+class _Layer(threading.local):
+    query: tuple[int, ...] | None = None  # the shape of the query that a layer of transformers passes
+
+
+layer = _Layer()
+
+
+def is_packed(query: Tensor) -> bool:
+    """Whether the queries are the heads of a group, (batch, kv head, group, width): transformers 5.23 and later pass a
+    single query of grouped heads to scaled_dot_product_attention this way."""
+    shape = layer.query
+    if shape is None or len(shape) != 4 or shape[2] != 1 or query.ndim != 4 or query.shape[2] == 1:
+        return False
+    return shape[1] == query.shape[1] * query.shape[2]
+
+
+def unpacked(tensor: Tensor) -> Tensor:
+    """(batch, kv head, group, width) as (batch, head, 1, width)."""
+    return tensor.reshape(tensor.shape[0], -1, 1, tensor.shape[3])
+
+
+def sdpa(*args: Any, **kwargs: Any) -> AttentionCall:
+    """scaled_dot_product_attention; a packed call has the heads of the layer."""
+    given = SdpaCall(*args, **kwargs)
+    if is_packed(given.query):
+        mask, group = given.attn_mask, given.query.shape[2]
+        if mask is not None and mask.ndim == 4 and mask.shape[2] == group:
+            mask = unpacked(mask)
+        given = replace(given, query=unpacked(given.query), attn_mask=mask, enable_gqa=True)
     query, key = given.query, given.key
     spec: Spec = {"score": ScaledDot(given.scale)}
     if given.is_causal:

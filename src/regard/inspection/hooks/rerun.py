@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
 
+from regard.engine.sdpa_override.calls import SdpaCall
 from regard.engine.sdpa_override.multihead import MultiHeadCall
-from regard.inspection.hooks.parse import FastPath
+from regard.inspection.hooks.parse import FastPath, is_packed, unpacked
 
 
 class Edit(Protocol):
@@ -31,6 +32,14 @@ def plain(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
     out = function(*args, **kwargs)
     if not isinstance(out, Tensor):
         raise ValueError("it asks attend for more than the output (aux=), which would not change with it")
+    return edit.out(out)
+
+
+def sdpa(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
+    """scaled_dot_product_attention, packed or not."""
+    out = function(*args, **kwargs)
+    if is_packed(SdpaCall(*args, **kwargs).query):
+        return edit.out(unpacked(out)).reshape(out.shape)
     return edit.out(out)
 
 

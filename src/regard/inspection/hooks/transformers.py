@@ -1,38 +1,27 @@
 """The attention interface of Hugging Face transformers.
 
 Eager functions are written out in the models' own files, so they are intercepted where a model asks for the function to
-call. Version 5.23 and later pass a single query of grouped heads to scaled_dot_product_attention with the heads of a
-group as queries, (batch, kv head, group, width). Such packed calls are parsed and rerun with the heads of the layer.
+call. The shape of the query that a layer passes to scaled_dot_product_attention is noted, to find packed calls.
 """
 
-import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.engine.request import Spec
-from regard.engine.sdpa_override.calls import SdpaCall
 from regard.inspection.hooks import parse, rerun
 from regard.inspection.hooks.call import AttentionCall
-from regard.inspection.hooks.rerun import Edit, Function, Rerun
+from regard.inspection.hooks.rerun import Function, Rerun
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot, Score, SoftCapped
 
-Intercepted = Callable[[Function, Any, Any, Callable[..., AttentionCall], Rerun], Any]
+Hooked = Callable[[Function, Callable[..., AttentionCall], Rerun], Function]
 INSIDE = ("sdpa", "regard")  # these call functions that are intercepted
 
 
-class _Local(threading.local):
-    query: tuple[int, ...] | None = None  # the shape of the query that the layer passes
-
-
-_local = _Local()
-
-
-def install(intercepted: Intercepted, modifying: Callable[[], bool]) -> Callable[[], None]:
+def install(hooked: Hooked, modifying: Callable[[], bool]) -> Callable[[], None]:
     """Intercept every eager function that a model asks for; returns a function that removes the hook. `modifying`
     tells whether the current call is modified."""
     from transformers import AttentionInterface
@@ -61,7 +50,7 @@ def install(intercepted: Intercepted, modifying: Callable[[], bool]) -> Callable
                 return results[0]
 
             parser = partial(parse_eager, results) if function is default else _unknown(name)
-            return intercepted(run, args, kwargs, parser, rerun.eager)
+            return hooked(run, parser, rerun.eager)(*args, **kwargs)
 
         return hook
 
@@ -141,41 +130,10 @@ def _noting_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def hook(*args: Any, **kwargs: Any) -> Any:
         query = args[1] if len(args) > 1 else kwargs.get("query")
-        before, _local.query = _local.query, tuple(query.shape) if isinstance(query, Tensor) else None
+        before, parse.layer.query = parse.layer.query, tuple(query.shape) if isinstance(query, Tensor) else None
         try:
             return function(*args, **kwargs)
         finally:
-            _local.query = before
+            parse.layer.query = before
 
     return hook
-
-
-def parse_sdpa(*args: Any, **kwargs: Any) -> AttentionCall:
-    """scaled_dot_product_attention, packed or not."""
-    given = SdpaCall(*args, **kwargs)
-    if _is_packed(given.query):
-        mask, group = given.attn_mask, given.query.shape[2]
-        if mask is not None and mask.ndim == 4 and mask.shape[2] == group:
-            mask = mask.reshape(mask.shape[0], -1, 1, mask.shape[3])
-        given = replace(given, query=_unpacked(given.query), attn_mask=mask, enable_gqa=True)
-    return parse.sdpa(given)
-
-
-def rerun_sdpa(function: Function, args: Any, kwargs: Any, edit: Edit) -> Any:
-    """scaled_dot_product_attention with changed outputs, packed or not."""
-    out = function(*args, **kwargs)
-    if _is_packed(SdpaCall(*args, **kwargs).query):
-        return edit.out(_unpacked(out)).reshape(out.shape)
-    return edit.out(out)
-
-
-def _is_packed(query: Tensor) -> bool:
-    shape = _local.query
-    if shape is None or len(shape) != 4 or shape[2] != 1 or query.ndim != 4 or query.shape[2] == 1:
-        return False
-    return shape[1] == query.shape[1] * query.shape[2]
-
-
-def _unpacked(tensor: Tensor) -> Tensor:
-    """(batch, kv head, group, width) as (batch, head, 1, width)."""
-    return tensor.reshape(tensor.shape[0], -1, 1, tensor.shape[3])
