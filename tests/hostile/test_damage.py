@@ -91,9 +91,10 @@ SCENARIOS = {
             assert refused > 20
     """,
     "trainings": """
-        from regard.lab.training import run, train
+        from regard.lab import training
+        from regard.lab.training import train
         from regard.progress import reporting_to_user
-        from regard.lab.training.state import named
+        from regard.lab.training import named
         from regard.lab.translation.task import Translating
         os.environ["REGARD_CACHE"] = "cache"
         sizes = {"steps": 3, "looks": 3, "width": 8, "batch": 4, "sentences": 30}
@@ -101,17 +102,17 @@ SCENARIOS = {
         def stop(what, done, total):
             if done == 2:
                 raise RuntimeError("stop")
-        run.EVERY = 0.0
+        training.EVERY = 0.0
         try:
             with reporting_to_user(stop, "steps"):
                 train(task)
         except RuntimeError:
             pass
-        run.EVERY = 60.0
-        checkpoint = run.training_folder(task) / run.CHECKPOINT
+        training.EVERY = 60.0
+        checkpoint = training.training_folder(task) / training.CHECKPOINT
         begun = checkpoint.read_bytes()
         want = train(task)
-        weights = run.training_folder(task) / run.WEIGHTS
+        weights = training.training_folder(task) / training.WEIGHTS
         done = weights.read_bytes()
         def same(found, name):
             ours, theirs = named(found.model), named(want.model)

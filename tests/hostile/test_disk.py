@@ -103,16 +103,17 @@ SCENARIOS = {
         assert torch.equal(regard.load("c.safetensors")[1].dense(), taken[1].dense())
     """,
     "trainings": """
-        from regard.lab.training import run, train
+        from regard.lab import training
+        from regard.lab.training import train
         from regard.progress import reporting_to_user
-        from regard.lab.training.state import named
+        from regard.lab.training import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 8, "looks": 4, "width": 16, "batch": 4, "sentences": 30}
         task = Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes)
         os.environ["REGARD_CACHE"] = "elsewhere"
         want = train(task)
         os.environ["REGARD_CACHE"] = "cache"
-        run.EVERY = 0.0
+        training.EVERY = 0.0
         steps = []
         def stop(what, done, total):
             steps.append(done)

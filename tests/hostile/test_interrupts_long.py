@@ -127,7 +127,7 @@ SCENARIOS = {
     """,
     "training": """
         from regard.lab.training import train
-        from regard.lab.training.state import named
+        from regard.lab.training import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 40, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
         task = Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes)

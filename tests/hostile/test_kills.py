@@ -157,11 +157,12 @@ SCENARIOS = {
             swept(f"maps{place}")
     """,
     "training": """
-        from regard.lab.training import run, train
+        from regard.lab import training
+        from regard.lab.training import train
         from regard.progress import reporting_to_user
-        from regard.lab.training.state import named
+        from regard.lab.training import named
         from regard.lab.translation.task import Translating
-        run.EVERY = 0.0
+        training.EVERY = 0.0
         sizes = {"steps": 20, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
         task = Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes)
         os.environ["REGARD_CACHE"] = "elsewhere"
@@ -181,7 +182,7 @@ SCENARIOS = {
             ours, theirs = named(found.model), named(want.model)
             assert all(torch.equal(ours[name], theirs[name]) for name in ours)
             print("went on from step", begun[:1])
-            folder = run.training_folder(task)
+            folder = training.training_folder(task)
             swept(folder)
             assert sorted(each.name for each in folder.iterdir()) == ["model.safetensors", "record.json"]
     """,

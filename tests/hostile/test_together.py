@@ -74,9 +74,10 @@ SCENARIOS = {
         assert os.listdir("maps") == ["0" * 32 + ".safetensors"]
     """,
     "trainings": """
-        from regard.lab.training import run, train
+        from regard.lab import training
+        from regard.lab.training import train
         from regard.progress import reporting_to_user
-        from regard.lab.training.state import named
+        from regard.lab.training import named
         from regard.lab.translation.task import Translating
         sizes = {"steps": 20, "looks": 4, "width": 8, "batch": 4, "sentences": 30}
         task = Translating(seed=3, rate=1e-2, rise=0.1, score="additive", **sizes)
@@ -92,7 +93,7 @@ SCENARIOS = {
         counted = os.open("steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         together(work, work)
         assert Path("steps").stat().st_size == 20  # one of them trained, the other waited
-        assert sorted(os.listdir(run.training_folder(task))) == ["model.safetensors", "record.json"]
+        assert sorted(os.listdir(training.training_folder(task))) == ["model.safetensors", "record.json"]
     """,
 }
 

@@ -1,18 +1,21 @@
-"""train: the training loop, its cache, and what happens on Ctrl-C or when several processes want the same training.
+"""Small trainings: resumed after a kill with the same numbers, cached by a hash of what decides them.
 
-The loop uses one thread: small matrices gain nothing from more, and the numbers then never depend on their count.
+A `Task` says what is trained and how; `train` gives it back trained, from the cache if it was trained before. The loop
+uses one thread: small matrices gain nothing from more, and the numbers then never depend on their count.
 """
 
 import hashlib
 import inspect
 import json
+import math
 import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,18 +23,151 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from regard.inspection.files import cache_folder, replace, sweep
+from regard.checks import whole
+from regard.inspection import tensor_file
+from regard.inspection.files import beside, cache_folder, replace, sweep
 from regard.lab.cost import one_thread
 from regard.lab.setting import machine
-from regard.lab.training.state import State, fill, named, read, write
-from regard.lab.training.task import Task, Trained
 from regard.progress import report
 
 WEIGHTS, CHECKPOINT, RECORD = "model.safetensors", "checkpoint.safetensors", "record.json"
 EVERY = 5.0  # seconds between checkpoints
-PACKAGE = Path(__file__).parents[2]
-CODE = ("spec", "engine", "nn", "lab/training")  # folders whose code every training runs
+PACKAGE = Path(__file__).parents[1]
+CODE = ("spec", "engine", "nn")  # folders whose code every training runs, as this file
+Point = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """The fields are the settings: with the versions they decide every number. They are hashed, so JSON must hold them.
+
+    The learning rate rises to `rate` over the first steps, a share `rise` of all, and falls to 0 along a cosine. The
+    curve has `looks` points.
+    """
+
+    seed: int
+    steps: int
+    rate: float
+    rise: float
+    looks: int
+
+    def __post_init__(self) -> None:
+        whole("steps", self.steps, least=1)
+        whole("looks", self.looks, least=1)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What progress and files call it."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """The untrained model; torch's own generator has been seeded."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, generator: torch.Generator) -> Tensor:
+        """The loss on a batch that the generator draws."""
+
+    def look(self, model: nn.Module) -> dict[str, float]:
+        """What a point of the curve holds besides its step and the loss; it may draw no random numbers."""
+        return {}
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        rising = min(1.0, (step + 1) / max(1.0, self.rise * self.steps))
+        return self.rate * rising * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`curve` has `step`, `loss` (the mean since the last point) and the numbers of `Task.look` at each point.
+
+    `record` holds the settings, seed, versions and machine, and the seconds that the steps took.
+    """
+
+    task: Task
+    model: nn.Module
+    curve: tuple[Point, ...]
+    record: dict[str, Any]
+
+    def column(self, name: str) -> list[float]:
+        """One number of every point of the curve; points without it are left out."""
+        return [point[name] for point in self.curve if name in point]
+
+
+@dataclass
+class State:
+    """What the next step needs: `since` is the sum of the losses after the last point of the curve."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    step: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+    curve: list[Point] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        """Write everything; the file is there whole or not at all."""
+        tensors = {f"model/{name}": tensor for name, tensor in named(self.model).items()}
+        for name, parameter in self.model.named_parameters():
+            for part, tensor in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{name}/{part}"] = tensor
+        tensors["random/generator"], tensors["random/torch"] = self.generator.get_state(), torch.get_rng_state()
+        values = {"step": self.step, "since": self.since, "seconds": self.seconds, "curve": self.curve}
+        write(path, tensors, values)
+
+    def load(self, path: Path) -> None:
+        """Continue from a file that `save` wrote."""
+        tensors, values = read(path)
+        fill(self.model, path, tensors)
+        for name, parameter in self.model.named_parameters():
+            if parts := _below(f"optimizer/{name}/", tensors):
+                self.optimizer.state[parameter] = parts
+        try:
+            self.generator.set_state(tensors["random/generator"])
+            torch.set_rng_state(tensors["random/torch"])
+            self.step, self.since, self.seconds = values["step"], values["since"], values["seconds"]
+            self.curve = values["curve"]
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"{path} is no checkpoint ({error}); delete it, and the training begins anew") from error
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, each once, however many layers share it."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def fill(model: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
+    """Copy the weights of a file into the model."""
+    weights, saved = named(model), _below("model/", tensors)
+    if {name: each.shape for name, each in weights.items()} != {name: each.shape for name, each in saved.items()}:
+        raise ValueError(f"the weights of {path} are not those of this model; delete the file")
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            tensor.copy_(saved[name])
+
+
+def write(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    """A safetensors file with JSON and checksums in its header."""
+    with beside(path, "set REGARD_CACHE to a folder that you may write to") as part:
+        tensor_file.write(part, {"regard": json.dumps(values)}, tensors)
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and values that `write` wrote, in memory of their own."""
+    try:
+        file = tensor_file.mapped(path)
+        file.verify()
+        return {name: tensor.clone() for name, tensor in file.tensors.items()}, json.loads(file.texts["regard"])
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it, and the training begins anew") from error
 
 
 def train(task: Task) -> Trained:
@@ -80,7 +216,8 @@ def code_hash(file: str) -> str:
     task = Path(file)
     own = [task] if task.parent == PACKAGE / "lab" else sorted(task.parent.rglob("*.py"))
     digest = hashlib.sha256()
-    for path in (*(path for name in CODE for path in sorted((PACKAGE / name).rglob("*.py"))), *own):
+    shared = (path for name in CODE for path in sorted((PACKAGE / name).rglob("*.py")))
+    for path in (Path(__file__), *shared, *own):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

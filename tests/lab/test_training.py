@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.lab.training import Task, Trained, run, train
-from regard.lab.training.state import named
+from regard.lab import training
+from regard.lab.training import Task, Trained, named, train
 from regard.progress import PlainCallback, reporting_to_user
 
 
@@ -100,26 +100,26 @@ def test_a_second_run_comes_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_other_settings_versions_and_code_have_other_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = run.training_folder(TASK)
-    assert run.training_folder(replace(TASK, steps=41)) != folder
-    assert run.training_folder(Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)) == folder
-    monkeypatch.setattr(run, "versions", lambda: {"regard": "other"})
-    assert run.training_folder(TASK) != folder
+    folder = training.training_folder(TASK)
+    assert training.training_folder(replace(TASK, steps=41)) != folder
+    assert training.training_folder(Lines(seed=1, steps=40, rate=0.05, rise=0.05, looks=8)) == folder
+    monkeypatch.setattr(training, "versions", lambda: {"regard": "other"})
+    assert training.training_folder(TASK) != folder
     monkeypatch.undo()
-    monkeypatch.setattr(run, "code_hash", lambda file: "other")
-    assert run.training_folder(TASK).name != folder.name
+    monkeypatch.setattr(training, "code_hash", lambda file: "other")
+    assert training.training_folder(TASK).name != folder.name
 
 
 def test_the_code_of_a_training_is_its_own_file_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for file in ("lab/one.py", "lab/other.py", "lab/many/task.py", "lab/many/experiment.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("")
-    monkeypatch.setattr(run, "PACKAGE", tmp_path)
+    monkeypatch.setattr(training, "PACKAGE", tmp_path)
 
     def changed(task: str, file: str) -> bool:
-        before = run.code_hash.__wrapped__(str(tmp_path / task))
+        before = training.code_hash.__wrapped__(str(tmp_path / task))
         (tmp_path / file).write_text((tmp_path / file).read_text() + "#")
-        return run.code_hash.__wrapped__(str(tmp_path / task)) != before
+        return training.code_hash.__wrapped__(str(tmp_path / task)) != before
 
     assert changed("lab/one.py", "lab/one.py")
     assert not changed("lab/one.py", "lab/other.py")
@@ -129,7 +129,7 @@ def test_the_code_of_a_training_is_its_own_file_or_folder(tmp_path: Path, monkey
 
 def test_the_record_says_what_was_run_and_where() -> None:
     train(TASK)
-    (folder,) = (run.training_folder(TASK).parent).iterdir()
+    (folder,) = (training.training_folder(TASK).parent).iterdir()
     assert sorted(file.name for file in folder.iterdir()) == ["model.safetensors", "record.json"]
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     assert record["settings"] | {"seed": 1, "steps": 40, "rate": 0.05, "width": 3} == record["settings"]
@@ -140,11 +140,12 @@ def test_the_record_says_what_was_run_and_where() -> None:
 
 KILLED = """
 import os, signal
-from regard.lab.training import run, train
+from regard.lab import training
+from regard.lab.training import train
 from regard.lab.translation.task import Translating
 from regard.progress import reporting_to_user
 
-run.EVERY = 0.0
+training.EVERY = 0.0
 def progress(what, done, total):
     if done == 7:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -160,7 +161,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     task = Translating(seed=3, steps=12, rate=1e-2, rise=0.1, looks=4, score="additive", width=8, batch=4, sentences=30)
     killed = subprocess.run([sys.executable, "-c", KILLED], env=os.environ, capture_output=True, text=True, timeout=600)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert [file.name for file in run.training_folder(task).iterdir()] == ["checkpoint.safetensors"]
+    assert [file.name for file in training.training_folder(task).iterdir()] == ["checkpoint.safetensors"]
     steps: list[int] = []
     resumed = reported(task, lambda what, done, total: steps.append(done))
     assert steps == [7, 8, 9, 10, 11]  # the killed run had saved seven steps, and was killed before it saved the eighth
@@ -205,7 +206,7 @@ def test_progress_reports_name_loss_and_step() -> None:
 
 def test_damaged_files_are_named() -> None:
     train(TASK)
-    file = run.training_folder(TASK) / run.WEIGHTS
+    file = training.training_folder(TASK) / training.WEIGHTS
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(ValueError, match=r"model.safetensors is damaged .* delete it, and the training begins anew"):
         train(TASK)
@@ -226,7 +227,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_parts_that_a_kill_left_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = run.training_folder(TASK)
+    folder = training.training_folder(TASK)
     folder.mkdir(parents=True)
     old, new = folder / ".regard-old.part", folder / ".regard-new.part"
     old.touch()
