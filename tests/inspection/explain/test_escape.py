@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inspection.explain.latex import latex_text
-from regard.inspection.explain.text import markdown_text
+from regard.inspection.explain.notation import latex_text, markdown_text
 from regard.inspection.text import visible
 
 HOSTILE = [

@@ -1,10 +1,13 @@
-"""Notation: small formulas that are text and LaTeX at once, and numbers as a reader writes them."""
+"""Notation: formulas that are text and LaTeX at once, numbers as a reader writes them, and escaped labels."""
 
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from regard.inspection.number import nonfinite, scientific, trimmed
+from regard.inspection.text import visible
 
 # How loosely a formula binds, which decides where brackets are needed.
 ATOM, PRODUCT, SUM, NEGATIVE = range(4)
@@ -47,14 +50,11 @@ def column(values: Iterable[float | None], digits: int) -> list[str]:
     """Numbers that stand together share their decimals, except zeros; a hidden pair is `hidden`."""
     texts = ["hidden" if value is None else decimal(value, digits) for value in values]
     places = max((len(text.partition(".")[2]) for text in texts if "e" not in text), default=0)
-    return [_padded(text, places) for text in texts]
-
-
-def _padded(text: str, places: int) -> str:
-    if text == "0" or not places or text.strip("-0123456789."):
-        return text
-    whole, _, part = text.partition(".")
-    return f"{whole}.{part:0<{places}}"
+    for at, text in enumerate(texts):
+        if places and text != "0" and not text.strip("-0123456789."):
+            whole, _, part = text.partition(".")
+            texts[at] = f"{whole}.{part:0<{places}}"
+    return texts
 
 
 def typeset(text: str) -> Math:
@@ -182,3 +182,95 @@ def equals(*parts: Math) -> Math:
     """a = b = c; a part that only repeats the one before is left out."""
     kept = [part for index, part in enumerate(parts) if index == 0 or part.text != parts[index - 1].text]
     return Math(" = ".join(part.text for part in kept), " = ".join(part.latex for part in kept), NEGATIVE)
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~$&@:.^])")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"''",
+    "`": r"\`{}",
+    "-": r"{-}",  # not a ligature: -- would become a dash
+    "[": r"{[}",  # not the argument of the command before it
+    "]": r"{]}",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "ı": r"\i{}",
+    "‘": "`",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "–": "--",
+    "—": "---",
+    "…": r"\dots{}",
+    "▁": r"\_",  # how sentencepiece writes a space
+    "§": r"\S{}",
+    "−": "$-$",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "→": r"$\to$",
+    "±": r"$\pm$",
+    "√": r"$\surd$",
+    "∞": r"$\infty$",
+    "τ": r"$\tau$",
+    "φ": r"$\varphi$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "≠": r"$\ne$",
+    "₁": "$_1$",
+    "₂": "$_2$",
+}
+# Accents that every LaTeX font has, by the combining character they decompose into.
+_ACCENTS = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0327": "c",
+}
+
+
+def latex_text(text: str) -> str:
+    """Text that any LaTeX shows, pdfLaTeX included; a letter without a command appears by its number, U+4F60."""
+    characters = []
+    for character in unicodedata.normalize("NFC", visible(text)):
+        parts = unicodedata.normalize("NFD", character)
+        if character in _LATEX:
+            characters.append(_LATEX[character])
+        elif character.isascii():
+            characters.append(character)
+        elif len(parts) == 2 and parts[0].isascii() and parts[0].isalpha() and parts[1] in _ACCENTS:
+            characters.append(rf"\{_ACCENTS[parts[1]]}{{{parts[0]}}}")
+        else:
+            characters.append(rf"\texttt{{U+{ord(character):04X}}}")
+    return "".join(characters)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, in a table cell too; nothing in it becomes markup, HTML or a link."""
+    return _MARKDOWN.sub(r"\\\1", visible(text))
