@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from regard import capture, masks, matrix
-from regard.inspection.heads import head_table, layer_table
+from regard.inspection.heads import COLUMNS, head_table, layer_table
 from regard.inspection.heads.statistics import EXACT, SAMPLE, sampled
-from regard.inspection.heads.table import COLUMNS
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Table
 

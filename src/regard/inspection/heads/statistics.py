@@ -6,12 +6,52 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.inspection.heads.layers import HeadLayer
-from regard.inspection.heads.visibility import NARROW, WIDE, headed, visible
+from regard.cached import cached_property
+from regard.inspection.heads.visibility import NARROW, WIDE, Visibility, headed, visible
 from regard.inspection.matrix.gradients import mass
 from regard.inspection.matrix.source import Computed, WeightBlock
 from regard.progress import report
-from regard.spec.masks import Mask
+from regard.spec.masks import Full, Mask
+from regard.spec.normalizers import Softmax
+
+
+@dataclass(frozen=True, eq=False)
+class HeadLayer:
+    """A captured layer, and what its queries can see. `within`: queries and keys are of one text. `heads` are the
+    numbers of its heads in the model, `shown` those that the table shows."""
+
+    number: int
+    name: str
+    source: Computed
+    visibility: Visibility
+    within: bool
+    heads: tuple[int, ...]
+    shown: tuple[int, ...]
+
+    @cached_property
+    def sink(self) -> Tensor | None:
+        """The share of the learned sink, (batch, head, query)."""
+        request = self.source.request
+        if not isinstance(request.normalizer, Softmax) or request.sink is None:
+            return None
+        known = self.source.known()
+        logit = request.sink.double().expand(request.plane.kv_heads, request.plane.group, 1).flatten(0, 1)
+        return (logit - (known.state.double() + known.rest.double())).exp().cpu()
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean weight of each query over its visible keys, (batch, head, query)."""
+        keys, plane = self.visibility.keys, self.source.request.plane
+        size = (plane.batch, plane.heads, plane.queries)
+        total = torch.ones(size, dtype=torch.float64, device="cpu")
+        if self.sink is not None:
+            total = mass(self.source, Full()).view(size).double().cpu()
+        return torch.where(keys > 0, total / keys.clamp(min=1), 0.0)
+
+    def noise(self, rows: slice) -> Tensor:
+        """Rounding error of products in these rows, where uniform heads should be 0 once centered: (batch, head)."""
+        even = self.mean[..., rows].square() * self.visibility.keys[..., rows]
+        return (64 * torch.finfo(self.source.dtype).eps) ** 2 * even.sum(-1)
 
 
 def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -> dict[str, Tensor]:
@@ -48,7 +88,11 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
     if pairs is not None:
         alone = visibility.counted.any(1).any(-1, keepdim=True)
         noise = layer.noise(slice(None)) if centered else None
-        result["similarity"] = torch.where(alone, _to_others(cosines(pairs.result, noise)), torch.nan)
+        similarity = cosines(pairs.result, noise)
+        others = similarity.sum(-1) - similarity.diagonal(dim1=-2, dim2=-1)
+        heads = source.heads
+        mean = others / (heads - 1) if heads > 1 else torch.ones_like(others)  # 1 for a single head
+        result["similarity"] = torch.where(alone, mean, torch.nan)
     return {name: result[name] for name in wanted if name in result}
 
 
@@ -56,14 +100,6 @@ def _mean(values: Tensor, over: Tensor) -> Tensor:
     """Over the queries that count, (batch, head); NaN where there is none."""
     over = over.expand(values.shape)
     return torch.where(over, values, 0.0).sum(-1) / over.sum(-1)
-
-
-def _to_others(cosines: Tensor) -> Tensor:
-    """The mean cosine of each head with the others of its layer; 1 for a single head."""
-    heads = cosines.shape[-1]
-    if heads == 1:
-        return torch.ones(cosines.shape[:-1], dtype=cosines.dtype, device="cpu")
-    return (cosines.sum(-1) - cosines.diagonal(dim1=-2, dim2=-1)) / (heads - 1)
 
 
 class KindShares:
@@ -134,23 +170,16 @@ def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
     return torch.where(gram.isnan(), torch.nan, cosine)
 
 
+NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
 EXACT = 512  # more queries than this are sampled:
 SAMPLE, RUN = 512, 8  # so many of them, so many in a row
 CELLS = 1 << 24  # weights that are held together
 
 
-@dataclass(frozen=True, eq=False)
-class NearestHeads:
-    """The most similar other head of each head: its layer and number, −1 if there is none, and the cosine."""
-
-    layer: Tensor
-    head: Tensor
-    similarity: Tensor
-
-
-def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dict[int, NearestHeads]:
-    """The nearest heads by the number of the layer, (batch or 1, head) each. Only layers of equal size are compared."""
-    by_layer: dict[int, NearestHeads] = {}
+def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dict[int, dict[str, Tensor]]:
+    """The most similar other head of each head, by the number of the layer: the columns `NEAREST`, (batch or 1, head)
+    each, NaN if there is none. Only layers of equal size are compared."""
+    by_layer: dict[int, dict[str, Tensor]] = {}
     groups: dict[tuple[int, ...], list[HeadLayer]] = {}
     for layer in layers:
         plane = layer.source.request.plane
@@ -201,22 +230,13 @@ def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
     return weights * layer.visibility.counted[..., rows].to(weights).unsqueeze(-1)
 
 
-def _split(group: Sequence[HeadLayer], similarity: Tensor) -> dict[int, NearestHeads]:
+def _split(group: Sequence[HeadLayer], similarity: Tensor) -> dict[int, dict[str, Tensor]]:
     """(batch, head, head) of all layers to the nearest head of each."""
     every = [(layer.number, head, head in layer.shown) for layer in group for head in layer.heads]
     numbers, heads, shown = torch.tensor(every, device="cpu", dtype=torch.int64).view(-1, 3).unbind(-1)
     similarity = torch.where(shown.bool(), similarity, -2.0)
     similarity.diagonal(dim1=-2, dim2=-1).fill_(-2.0)
     value, place = torch.where(similarity.isnan(), -2.0, similarity).max(-1)
-    none = value < -1.5
-    best = NearestHeads(
-        torch.where(none, -1, numbers[place]),
-        torch.where(none, -1, heads[place]),
-        torch.where(none, torch.nan, value),
-    )
-    by_layer, first = {}, 0
-    for layer in group:
-        own = slice(first, first + layer.source.heads)
-        by_layer[layer.number] = NearestHeads(best.layer[:, own], best.head[:, own], best.similarity[:, own])
-        first = own.stop
-    return by_layer
+    best = torch.stack([numbers[place].double(), heads[place].double(), value])
+    by_heads = torch.where(value < -1.5, torch.nan, best).split([layer.source.heads for layer in group], -1)
+    return {layer.number: dict(zip(NEAREST, own, strict=True)) for layer, own in zip(group, by_heads, strict=True)}

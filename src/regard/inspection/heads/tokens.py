@@ -32,7 +32,12 @@ def key_tokens(ids: Any, tokens: TokenRows | None) -> KeyTokens:
     numbers = None if ids is None else _token_numbers(ids)
     if tokens is None:
         return KeyTokens(numbers)
-    rows = _token_rows(tokens)
+    if isinstance(tokens, str):
+        raise TypeError("tokens must be a sequence of strings, got one string; split it first")
+    one = len(tokens) == 0 or isinstance(tokens[0], str)
+    rows: list[list[Any]] = [list(tokens)] if one else [list(row) for row in tokens]
+    if len({len(row) for row in rows}) > 1 or any(not isinstance(token, str) for row in rows for token in row):
+        raise TypeError("tokens must be strings, one row of them or a batch of rows of one length; pad the short ones")
     if numbers is not None and numbers.shape[-1] != len(rows[0]):
         raise ValueError(f"ids and tokens must be of one length, got {numbers.shape[-1]} ids and {len(rows[0])} tokens")
     distinct: dict[str, int] = {}
@@ -57,17 +62,11 @@ def _token_numbers(ids: Any) -> Tensor:
     return numbers.view(rows.shape)
 
 
-def _token_rows(tokens: TokenRows) -> list[list[str]]:
-    if isinstance(tokens, str):
-        raise TypeError("tokens must be a sequence of strings, got one string; split it first")
-    one = len(tokens) == 0 or isinstance(tokens[0], str)
-    rows = [list(tokens)] if one else [list(row) for row in tokens]
-    if len({len(row) for row in rows}) > 1 or any(not isinstance(token, str) for row in rows for token in row):
-        raise TypeError("tokens must be strings, one row of them or a batch of rows of one length; pad the short ones")
-    return rows  # type: ignore[return-value]
-
-
 BEFORE, AFTER = ("Ġ", "▁", "##"), ("</w>", "@@")
+# the byte that each letter stands for in byte-level vocabularies: itself if it can be printed, else one from U+0100 on
+PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+OTHERS = (byte for byte in range(256) if byte not in PRINTED)
+BYTES = {chr(byte): byte for byte in PRINTED} | {chr(0x100 + index): byte for index, byte in enumerate(OTHERS)}
 
 
 def is_punctuation(token: str) -> bool:
@@ -76,29 +75,13 @@ def is_punctuation(token: str) -> bool:
     >>> [is_punctuation(token) for token in (",", "Ġ(", "▁...", "##'", "“", "âĢľ", "it's", "[CLS]", "+", "▁")]
     [True, True, True, True, True, True, False, False, False, False]
     """
-    text = _bare(_decoded(token).strip())
-    return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
-
-
-def _bare(text: str) -> str:
+    text = _decoded(token).strip()
     for mark in BEFORE:
-        if text.startswith(mark) and len(text) > len(mark):
-            text = text.removeprefix(mark)
+        text = text.removeprefix(mark) if len(text) > len(mark) else text
     for mark in AFTER:
-        if text.endswith(mark) and len(text) > len(mark):
-            text = text.removesuffix(mark)
-    return text.strip()
-
-
-def _letters() -> dict[str, int]:
-    """The byte that each letter stands for in byte-level vocabularies: itself if it can be printed, else one from
-    U+0100 on."""
-    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printed]
-    return {chr(byte): byte for byte in printed} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
-BYTES = _letters()
+        text = text.removesuffix(mark) if len(text) > len(mark) else text
+    text = text.strip()
+    return bool(text) and all(unicodedata.category(letter).startswith("P") for letter in text)
 
 
 def _decoded(token: str) -> str:
