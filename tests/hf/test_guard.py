@@ -1,5 +1,6 @@
-"""Models that go past the interface are refused by name, however regard is asked for."""
+"""Models that go past the interface are refused by name, however regard is asked for; layers that do are named."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformers import AutoModel, LlamaConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import regard.hf
-from regard.hf.source import Kind, kind_of, tables
+from regard.hf.source import Kind, kind, kind_of, tables
 
 # DeBERTa scripts some of its functions when it is imported
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -53,12 +54,6 @@ PAST = {
         ),
         "YosoSelfAttention never asks|YosoAttention never asks",
     ),
-    "siglip": (
-        transformers.SiglipVisionConfig(
-            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=8, patch_size=4
-        ),
-        "MultiheadAttention computes",
-    ),
 }
 
 
@@ -93,42 +88,89 @@ def test_other_implementations_are_left_alone() -> None:
         AutoModel.from_config(fresh(name), attn_implementation="eager")
 
 
-def composite() -> Any:
-    """A model with a part that goes past the interface (a pooling head) and one that does not."""
-    return transformers.SiglipConfig(
-        vision_config=fresh("siglip").to_dict(),
-        text_config={
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "intermediate_size": 16,
-            "vocab_size": 64,
-            "max_position_embeddings": 16,
-            "projection_size": 16,
+VISION = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "image_size": 8,
+    "patch_size": 4,
+}
+TEXT = VISION | {"vocab_size": 64, "max_position_embeddings": 16, "projection_size": 16, "eos_token_id": 1}
+IMAGE = {"pixel_values": torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))}
+IDS = {"input_ids": torch.arange(5).view(1, 5).expand(2, 5)}
+PATCHES = {  # of images of 4 and of 3 patches, the second padded
+    "pixel_values": torch.randn(2, 4, 48, generator=torch.Generator().manual_seed(0)),
+    "pixel_attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    "spatial_shapes": torch.tensor([[2, 2], [1, 3]]),
+}
+HEAD = r"head\.attention \(MultiheadAttention\) of {}"
+MIXED: dict[str, tuple[Any, dict[str, torch.Tensor], str]] = {
+    "siglip's vision": (transformers.SiglipVisionConfig(**VISION), IMAGE, HEAD.format("SiglipVisionModel")),
+    "siglip": (transformers.SiglipConfig(vision_config=VISION, text_config=TEXT), IDS | IMAGE, "SiglipVisionModel"),
+    "siglip 2's vision": (
+        transformers.Siglip2VisionConfig(**VISION, num_patches=4),
+        PATCHES,
+        HEAD.format("Siglip2VisionModel"),
+    ),
+    "gemma 3": (
+        transformers.Gemma3Config(
+            vision_config=VISION,
+            text_config=TEXT | {"num_key_value_heads": 1, "head_dim": 8, "pad_token_id": 0, "bos_token_id": 2},
+            mm_tokens_per_image=4,
+            image_token_id=60,
+            boi_token_id=61,
+            eoi_token_id=62,
+        ),
+        IMAGE
+        | {
+            "input_ids": torch.tensor([[2, 61, *[60] * 4, 62, 7]] * 2),
+            "token_type_ids": torch.tensor([[0, 0, 1, 1, 1, 1, 0, 0]] * 2),
         },
-    )
+        HEAD.format("SiglipVisionModel"),
+    ),
+}
 
 
-def test_a_part_is_refused_by_its_own_name() -> None:
-    with pytest.raises(ValueError, match=r"SiglipVision.* cannot run .*'vision_config': 'eager'"):
-        AutoModel.from_config(composite(), attn_implementation="regard")
-
-
-def test_the_other_part_can_be_served() -> None:
-    parts = {"text_config": "regard", "vision_config": "eager"}
-    model = AutoModel.from_config(composite(), attn_implementation=parts).eval()
-    given = {"input_ids": torch.arange(5).view(1, 5), "pixel_values": torch.randn(1, 3, 8, 8)}
+@pytest.mark.parametrize("name", MIXED)
+@torch.no_grad()
+def test_layers_that_ask_are_served_beside_one_that_does_not(
+    name: str, close: Callable[[torch.Tensor, torch.Tensor], None]
+) -> None:
+    config, given, named = MIXED[name]
+    with pytest.warns(UserWarning, match=f"those that do not ask are left to torch: .*{named}$") as told:
+        ours = AutoModel.from_config(copy.deepcopy(config), attn_implementation="regard").eval()
+    assert len(told) == 1
+    eager = AutoModel.from_config(copy.deepcopy(config), attn_implementation="eager").eval()
+    for parameter in eager.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    ours.load_state_dict(eager.state_dict())
     with regard.hf.counting() as calls:
-        model(**given)
-    assert [type(module).__name__ for module in calls] == ["SiglipAttention"]
-    eager = AutoModel.from_config(composite(), attn_implementation="eager")
-    with pytest.raises(ValueError, match="SiglipVision"):
+        mine = ours(**given)
+    asking = [module for module in ours.modules() if kind(module) is Kind.SERVES]
+    assert len(asking) >= 2
+    assert set(map(id, calls)) == set(map(id, asking))
+    theirs = eager(**given)
+    for part in ("last_hidden_state", "pooler_output", "logits_per_image"):
+        if part in theirs:
+            close(mine[part], theirs[part])
+    with pytest.warns(UserWarning, match=named) as told:
         eager.set_attn_implementation("regard")
-    with pytest.raises(ValueError, match="SiglipVision"):
-        eager.set_attn_implementation({"vision_config": "regard"})
-    assert eager.config.vision_config._attn_implementation == "eager"
-    eager.set_attn_implementation({"text_config": "regard"})
-    assert eager.config.text_config._attn_implementation == "regard"
+    assert len(told) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_part_can_be_chosen() -> None:
+    """None asks for regard in the vision part, so there is nothing to warn of."""
+    parts = {"text_config": "regard", "vision_config": "eager"}
+    model = AutoModel.from_config(copy.deepcopy(MIXED["siglip"][0]), attn_implementation=parts).eval()
+    with regard.hf.counting() as calls:
+        model(**IDS, **IMAGE)
+    assert [type(module).__name__ for module in calls] == ["SiglipAttention"] * 2
+    model.set_attn_implementation("eager")
+    model.set_attn_implementation({"text_config": "regard"})
+    assert model.config.text_config._attn_implementation == "regard"
+    assert model.config.vision_config._attn_implementation == "eager"
 
 
 NAME = "regard"
@@ -242,6 +284,28 @@ def test_a_model_of_ones_own_is_refused(part: Any, why: str) -> None:
     made = (lambda: part(8, 2)) if part is nn.TransformerEncoderLayer else part
     with pytest.raises(ValueError, match=f"OwnModel cannot run with attn_implementation='regard': {why}"):
         OwnModel(LlamaConfig(attn_implementation="regard"), made)
+
+
+class MixedModel(OwnModel):
+    """Most of its attention does not ask; whether that takes bool masks, its flag says."""
+
+    _supports_sdpa = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config, lambda: nn.ModuleList([AskingAttention(), *(OwnAttention() for _ in range(5))]))
+
+
+class UnreadMixedModel(MixedModel):
+    _supports_sdpa = False
+
+
+def test_a_model_whose_own_layers_read_no_bools_is_refused() -> None:
+    three = r"part\.1 \(OwnAttention\), part\.2 \(OwnAttention\), part\.3 \(OwnAttention\) and 2 more of MixedModel$"
+    with pytest.warns(UserWarning, match=three):
+        MixedModel(LlamaConfig(attn_implementation="regard"))
+    why = r"OwnAttention computes attention itself .*, and its model supports no bool masks \(_supports_sdpa\); load it"
+    with pytest.raises(ValueError, match=why):
+        UnreadMixedModel(LlamaConfig(attn_implementation="regard"))
 
 
 OWN_TABLE = {"eager": nn.Identity, "sdpa": nn.Identity}

@@ -2,10 +2,12 @@
 
 transformers accepts any registered name for any model. Some then fail while they are built, others run their own code
 and never call regard. While regard is registered, models are therefore checked when they choose an implementation,
-after they are built, and when they change it; one whose attention does not use the interface is refused by name.
+after they are built, and when they change it; one whose attention does not use the interface is refused by name. One
+with layers of both kinds is served where it asks, and a warning names the layers that keep their own attention.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ from regard.hf.source import Kind, kind, tables
 
 NAME = "regard"
 ATTENTIONS = ("dense", "matrix")
+NAMED = 3  # layers that a warning names of each model
 REASONS = {
     Kind.BYPASSES: "{} computes attention itself and never asks transformers' attention interface",
     Kind.NAMED: "{} never asks transformers' attention interface",
@@ -80,16 +83,46 @@ def refuse_class(model: type) -> None:
         raise ValueError(_message(model, f"it picks its attention from {own[0]}, which holds no {NAME!r}"))
 
 
-def refuse_bypass(model: nn.Module) -> None:
-    """Refuse a built model with attention that does not ask the interface; models inside it are checked by
-    themselves."""
-    modules = list(_own(model))
+def bypassing(model: nn.Module) -> list[str]:
+    """Layers of a built model that compute attention themselves, as "name (class)"; models inside it are checked by
+    themselves. Refused is a model that has only such layers, or whose own layers may misread regard's masks.
+
+    These are bools, as those of sdpa. A layer that adds a mask of floats would add them in silence; a model's
+    `_supports_sdpa` says that its layers take bools.
+    """
+    asks, reads = any(map(_asks, model.modules())), getattr(model, "_supports_sdpa", False)
+    found = []
     for refused, why in REASONS.items():
-        for module in modules:
+        for name, module in _own(model):
             # a module that is attention by name may be the shell of a layer that uses the interface
-            inner = module.modules() if refused is Kind.NAMED else ()
-            if kind(module) is refused and not any(kind(each) is Kind.SERVES for each in inner):
-                raise ValueError(_message(type(model), why.format(type(module).__name__)))
+            shell = refused is Kind.NAMED and any(map(_asks, module.modules()))
+            if kind(module) is not refused or shell:
+                continue
+            if not (asks and reads):
+                unread = ", and its model supports no bool masks (_supports_sdpa)" if asks else ""
+                raise ValueError(_message(type(model), why.format(type(module).__name__) + unread))
+            found.append(f"{name} ({type(module).__name__})")
+    return found
+
+
+def _asks(module: nn.Module) -> bool:
+    return kind(module) is Kind.SERVES
+
+
+def _check(*models: nn.Module, announce: bool = True) -> None:
+    """Refuse what cannot be served; one warning names all layers that keep the attention they have."""
+    left = []
+    for model in models:
+        refuse_class(type(model))
+        if names := bypassing(model):
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            left.append(f"{', '.join(names[:NAMED])}{more} of {type(model).__name__}")
+    if left and announce:
+        warnings.warn(
+            "regard serves the layers that ask transformers' attention interface; those that do not ask are left to "
+            f"torch: {'; '.join(left)}",
+            stacklevel=3,
+        )
 
 
 def _choosing(original: Callable[..., str]) -> Callable[..., str]:
@@ -107,7 +140,7 @@ def _built(original: Callable[..., None]) -> Callable[..., None]:
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if self.config._attn_implementation == NAME:
-            refuse_bypass(self)
+            _check(self)
 
     return build
 
@@ -121,11 +154,11 @@ def _changing(original: Callable[..., None]) -> Callable[..., None]:
 
         models: list[Any] = [module for module in self.modules() if isinstance(module, PreTrainedModel)]
         if attn_implementation == NAME:
-            _refuse_any(models)
+            _check(*models, announce=False)
         before = [model.config._attn_implementation for model in models]
         original(self, attn_implementation, *args, **kwargs)
         try:
-            _refuse_any(model for model in models if model.config._attn_implementation == NAME)
+            _check(*(model for model in models if model.config._attn_implementation == NAME))
         except ValueError:
             for model, implementation in zip(models, before, strict=True):
                 model.config._attn_implementation_internal = implementation
@@ -134,20 +167,14 @@ def _changing(original: Callable[..., None]) -> Callable[..., None]:
     return change
 
 
-def _refuse_any(models: Iterable[nn.Module]) -> None:
-    for model in models:
-        refuse_class(type(model))
-        refuse_bypass(model)
-
-
-def _own(model: nn.Module) -> Iterator[nn.Module]:
-    """The model's modules without those of models inside it."""
+def _own(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The model's modules, with their names, without those of models inside it."""
     from transformers import PreTrainedModel
 
-    for child in model.children():
+    for name, child in model.named_children():
         if not isinstance(child, PreTrainedModel):
-            yield child
-            yield from _own(child)
+            yield path + name, child
+            yield from _own(child, f"{path}{name}.")
 
 
 def _message(model: type, why: str) -> str:
