@@ -22,6 +22,7 @@ LLAMA = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+WIDE = LLAMA | {"hidden_size": 32, "pad_token_id": 0}
 BERT = LLAMA | {"type_vocab_size": 2, "hidden_dropout_prob": 0.1}
 GPT2 = {"vocab_size": 60, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 64}
 LINEAR = {"rope_type": "linear", "factor": 3.0, "rope_theta": 10000.0}
@@ -54,6 +55,15 @@ CAUSAL: dict[str, tuple[str, dict[str, Any]]] = {
         LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 3},
     ),
     "qwen 3": ("Qwen3", LLAMA | {"head_dim": 8}),
+    "phi 3": ("Phi3", WIDE),
+    "phi 3, a part turned, with windows": ("Phi3", WIDE | {"partial_rotary_factor": 0.75, "sliding_window": 5}),
+    "stablelm": ("StableLm", WIDE | {"use_qkv_bias": True}),
+    "stablelm, half turned, yarn": ("StableLm", WIDE | {"rope_parameters": YARN | {"partial_rotary_factor": 0.5}}),
+    "glm": ("Glm", WIDE | {"head_dim": 8}),
+    "glm, a quarter turned, linear": (
+        "Glm",
+        WIDE | {"head_dim": 8, "attention_bias": False, "rope_parameters": LINEAR | {"partial_rotary_factor": 0.25}},
+    ),
     "gpt-2": ("GPT2", GPT2),
     "gpt-2, untied": ("GPT2", GPT2 | {"tie_word_embeddings": False, "n_inner": 50, "activation_function": "relu"}),
 }
@@ -120,6 +130,26 @@ def test_encoders(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_a_share_that_turns_as_older_folders_write_it(tmp_path: Path) -> None:
+    theirs = written("Phi3", WIDE | {"partial_rotary_factor": 0.5}, tmp_path)
+    changed(tmp_path, rope_parameters=None, rope_theta=10000.0, partial_rotary_factor=0.5)
+    ours, tokens = models.build(tmp_path), torch.randint(60, (2, 30))
+    close(ours(tokens), theirs(tokens).logits)
+    changed(tmp_path, partial_rotary_factor=1.0)
+    assert not torch.allclose(models.build(tmp_path)(tokens), ours(tokens), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+@torch.no_grad()
+def test_a_share_that_transformers_ignores(kind: str, tmp_path: Path) -> None:
+    theirs = written(kind, WIDE | {"partial_rotary_factor": 0.5}, tmp_path)
+    with pytest.warns(UserWarning, match=f"partial_rotary_factor=0.5 is ignored, .* of type {kind.lower()}"):
+        ours = models.build(tmp_path)
+    tokens = torch.randint(60, (2, 30))
+    close(ours(tokens), theirs(tokens).logits)
+
+
+@torch.no_grad()
 def test_weights_in_several_files(tmp_path: Path) -> None:
     theirs = written("Llama", LLAMA, tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
@@ -174,6 +204,10 @@ def changed(folder: Path, **settings: Any) -> None:
             "layers differ in their masks",
         ),
         ({"rope_parameters": YARN | {"mscale": 0.7}}, "yarn's mscale"),
+        ({"model_type": "glm", "partial_rotary_factor": 0.5}, "turns 3 of the 6 numbers of a head is not built here"),
+        ({"model_type": "phi3", "partial_rotary_factor": 2.0}, "turns 12 of .*; an even number from 2 to 6 can turn"),
+        ({"model_type": "stablelm", "use_parallel_residual": True}, "use_parallel_residual=True is not built here"),
+        ({"model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm=True is not built here"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -190,7 +224,9 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no config.json"):
         models.build(tmp_path)
     written("Llama", LLAMA, tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no tokenizer.json"):
+    with pytest.raises(
+        FileNotFoundError, match=r"has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; models.build"
+    ):
         models.load(tmp_path)
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])

@@ -1,6 +1,7 @@
-"""Llama-type folders: Llama, Mistral, Qwen 2 and Qwen 3, SmolLM and whatever else calls itself one of these."""
+"""Llama-type folders: GLM, Llama, Mistral, Phi 3, Qwen 2 and 3, SmolLM, StableLM and what calls itself one of these."""
 
 import re
+import warnings
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ from regard.nn import LanguageModel, RMSNorm, Rotary
 from regard.spec.masks import Causal, Mask, Window
 from regard.spec.positions import Linear, Llama3, Stretch, YaRN
 
-KINDS = ("llama", "mistral", "qwen2", "qwen3")
+KINDS = ("glm", "llama", "mistral", "phi3", "qwen2", "qwen3", "stablelm")
+PARTIAL = {"glm": 0.5, "phi3": 1.0, "stablelm": 0.25}  # kinds that can turn a part of each head, and their default
 ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 PARTS = {
     "self_attn.q_proj": "attention.q_proj",
@@ -27,22 +29,29 @@ PARTS = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "feed_norm",
 }
+FUSED = {  # projections of GLM and Phi 3, and what they hold
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
 LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 OTHERS = {
     "model.embed_tokens.weight": "embedding.tokens.weight",
     "model.norm.weight": "blocks.norm.weight",
+    "model.norm.bias": "blocks.norm.bias",
     "lm_head.weight": "head.weight",
 }
 
 
 def build(folder: Folder) -> LanguageModel:
     """The language model of a folder."""
-    folder.only(pretraining_tp=1, partial_rotary_factor=1.0)
+    folder.only(pretraining_tp=1, use_parallel_residual=False, qk_layernorm=False)
     heads, width = folder.setting("num_attention_heads"), folder.setting("hidden_size")
     d_k = folder.setting("head_dim", width // heads)
-    eps = folder.setting("rms_norm_eps", 1e-6)
+    kv_heads = folder.setting("num_key_value_heads", heads)
+    rms = folder.kind != "stablelm"
+    eps = folder.setting("rms_norm_eps", 1e-6) if rms else folder.setting("layer_norm_eps", 1e-5)
     tied = folder.setting("tie_word_embeddings", False)
-    biased = folder.kind == "qwen2" or folder.setting("attention_bias", False)
+    biased = folder.setting("attention_bias", False)
 
     def make() -> LanguageModel:
         own_norm: Any = partial(RMSNorm, d_k, eps) if folder.kind == "qwen3" else None
@@ -51,17 +60,17 @@ def build(folder: Folder) -> LanguageModel:
             layers=folder.setting("num_hidden_layers"),
             d_model=width,
             heads=heads,
-            kv_heads=folder.setting("num_key_value_heads", heads),
+            kv_heads=kv_heads,
             d_k=d_k,
             d_ff=folder.setting("intermediate_size"),
             position=rotation(folder, d_k),
             activation=folder.choice("hidden_act", ACTIVATIONS, "silu"),
-            norm="rms",
+            norm="rms" if rms else "layer",
             eps=eps,
             tied=tied,
             mask=_mask(folder),
-            projection_bias=biased,
-            out_bias=biased and folder.kind != "qwen2",
+            projection_bias=biased or folder.kind == "qwen2" or folder.setting("use_qkv_bias", False),
+            out_bias=biased and folder.kind not in ("glm", "qwen2"),
             feed_bias=folder.setting("mlp_bias", False),
             q_norm=own_norm,
             k_norm=own_norm,
@@ -74,7 +83,10 @@ def build(folder: Folder) -> LanguageModel:
             name = f"model.{name}"
         if match := LAYER.fullmatch(name):
             number, part, kind = match.groups()
-            return {f"blocks.blocks.{number}.{PARTS.get(part, part)}.{kind}": tensor}
+            whole = FUSED.get(part, (part,))
+            sizes = [heads * d_k, kv_heads * d_k, kv_heads * d_k] if len(whole) == 3 else len(tensor) // len(whole)
+            held = zip(whole, tensor.split(sizes), strict=True)
+            return {f"blocks.blocks.{number}.{PARTS.get(part, part)}.{kind}": tensor for part, tensor in held}
         return {OTHERS.get(name, name): tensor}
 
     model = folder.fill(make, renamed)
@@ -86,7 +98,29 @@ def rotation(folder: Folder, width: int) -> Rotary:
     """The rotary positions that a config describes, in the words of any version of transformers."""
     rope: dict[str, Any] = folder.setting("rope_parameters", None) or folder.setting("rope_scaling", None) or {}
     base = rope.get("rope_theta", folder.setting("rope_theta", 10000.0))
-    return Rotary(width, base=float(base), stretch=_stretch(folder, rope), angles=torch.float32)
+    pairing: Any = "interleaved" if folder.kind == "glm" else "half"
+    turned = int(width * _share(folder, rope))
+    if not 2 <= turned <= width or turned % 2:
+        raise ValueError(
+            f"{folder.kind} with a partial_rotary_factor that turns {turned} of the {width} numbers of a head is not "
+            f"built here; an even number from 2 to {width} can turn"
+        )
+    return Rotary(turned, base=float(base), pairing=pairing, stretch=_stretch(folder, rope), angles=torch.float32)
+
+
+def _share(folder: Folder, rope: dict[str, Any]) -> float:
+    """How much of each head turns, as in transformers."""
+    share = rope.get("partial_rotary_factor")
+    if share is None:  # where transformers 4 wrote it
+        share = folder.setting("partial_rotary_factor", PARTIAL.get(folder.kind, 1.0))
+    if folder.kind in PARTIAL or share == 1.0:
+        return float(share)
+    warnings.warn(
+        f"{folder.path}: partial_rotary_factor={share:g} is ignored, because transformers turns all of a head in "
+        f"models of type {folder.kind}, whatever it says",
+        stacklevel=2,
+    )
+    return 1.0
 
 
 def _stretch(folder: Folder, rope: dict[str, Any]) -> Stretch | None:
@@ -119,9 +153,9 @@ def _stretch(folder: Folder, rope: dict[str, Any]) -> Stretch | None:
 def _mask(folder: Folder) -> Mask:
     """Causal, with a window where every layer has one."""
     window, layers = folder.setting("sliding_window", None), folder.setting("num_hidden_layers")
-    if window is None or not folder.setting("use_sliding_window", folder.kind == "mistral"):
+    if window is None or not folder.setting("use_sliding_window", folder.kind in ("mistral", "phi3")):
         return Causal()
-    full = 0 if folder.kind == "mistral" else folder.setting("max_window_layers", 28)
+    full = 0 if folder.kind in ("mistral", "phi3") else folder.setting("max_window_layers", 28)
     kinds = folder.setting("layer_types", None) or [
         "full_attention" if layer < full else "sliding_attention" for layer in range(layers)
     ]
