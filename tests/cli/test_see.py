@@ -142,7 +142,10 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
             [" ".join(["mat"] * 511)],
             "minilm reads up to 512 tokens, the text has 513; shorten it, or take --model smollm2",
         ),
-        (["a", "--model", "nothing"], "'nothing' is neither a model that regard knows (minilm, smollm2) nor a folder"),
+        (
+            ["a", "--model", "nothing"],
+            "'nothing' is neither a model that regard knows (minilm, smollm2) nor a folder nor",
+        ),
         (["a", "--model", "{tmp}"], "config.json"),
         (["a", "--save", "no/such/folder/x.png"], "there is no folder no/such/folder; make it first"),
         (["a", "--layer", "6"], "there is no layer 6: the model has 6, 0 to 5"),

@@ -31,7 +31,9 @@ def text(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample", type=int, metavar="N", help="the first N tokens of a long text that comes with regard"
     )
-    parser.add_argument("--model", metavar="NAME", help=f"{', '.join(MODELS)}, or a folder ({MODELS[0]})")
+    parser.add_argument(
+        "--model", metavar="NAME", help=f"{', '.join(MODELS)}, a folder, or a hub id, ORG/NAME ({MODELS[0]})"
+    )
 
 
 def see(parser: argparse.ArgumentParser) -> None:

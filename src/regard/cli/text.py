@@ -112,15 +112,10 @@ def _contents(path: str) -> str:
 
 
 def _model(name: str) -> "TextEncoder | TextGenerator":
-    """A model by its name, downloaded first if need be, or from a folder."""
+    """A model by its name or hub id, downloaded first if need be, or from a folder."""
     from regard.models.load import load
 
-    if name in {model.name for model in models.known()}:
-        if store.state(find(name)) != "yes":
-            with display(lines=True, patience=0.0):
-                store.ensure(find(name))
-        return load(models.path(name))
-    if not Path(name).expanduser().is_dir():
-        known = ", ".join(model.name for model in models.known())
-        raise ValueError(f"{name!r} is neither a model that regard knows ({known}) nor a folder")
+    if name in {model.name for model in models.known()} and store.state(find(name)) != "yes":
+        with display(lines=True, patience=0.0):
+            store.ensure(find(name))
     return load(name)

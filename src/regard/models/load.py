@@ -1,48 +1,52 @@
-"""Load: a folder becomes a model that runs on `regard.nn`."""
+"""Load: a folder, or a model of a hub by its id, becomes a model that runs on `regard.nn`."""
 
 import json
+import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from regard.models.catalog import known
 from regard.models.families import bert, gpt2, llama
 from regard.models.families.bert import Bert
 from regard.models.families.folder import Folder
+from regard.models.optional import need
 from regard.models.store import get, path
 from regard.models.text import TextEncoder, TextGenerator, tokenizer
 from regard.nn import LanguageModel
 
 FAMILIES = {kind: family for family in (bert, gpt2, llama) for kind in family.KINDS}
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+HUB_FILES = ["*.json", "model*.safetensors", "vocab.txt", "merges.txt"]  # nothing pickled, nothing for other libraries
 
 
-def build(folder: str | Path) -> Bert | LanguageModel:
-    """The model of a local folder (config.json and safetensors): BERT-, GPT-2- or Llama-type."""
-    opened = Folder.open(folder)
-    if opened.kind not in FAMILIES:
-        raise ValueError(
-            f"{opened.path} holds a model of type {opened.kind!r}; known are {', '.join(FAMILIES)}. "
-            "Others run with transformers after regard.hf.register()"
-        )
+def build(model: str | Path) -> Bert | LanguageModel:
+    """The model alone of what `load` takes (config.json and safetensors): BERT-, GPT-2- or Llama-type."""
+    opened = _opened(_located(model))
     with _understood(opened.path):
-        model: Bert | LanguageModel = FAMILIES[opened.kind].build(opened)
-    return model
+        made: Bert | LanguageModel = FAMILIES[opened.kind].build(opened)
+    return made
 
 
-def load(folder: str | Path) -> TextEncoder | TextGenerator:
-    """The model of a local folder with its tokenizer (tokenizer.json)."""
-    at = Path(folder).expanduser()
-    model, config = build(at), Folder.open(at).config
+def load(model: str | Path) -> TextEncoder | TextGenerator:
+    """A model with its tokenizer: the name of one that regard knows, a local folder, or a hub id, "org/name".
+
+    A hub id that is no folder here is fetched by huggingface_hub into its own cache, once.
+    """
+    at = _located(model)
+    built, config = build(at), Folder.open(at).config
     with _understood(at):
         words = tokenizer(at)
-        if isinstance(model, Bert):
-            longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(model.places.weight)
+        if isinstance(built, Bert):
+            longest = _json(at / "sentence_bert_config.json").get("max_seq_length") or len(built.places.weight)
             pad = int(config.get("pad_token_id") or 0)
-            return TextEncoder(model, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
+            return TextEncoder(built, words, int(longest), pad=pad, pooling=_pooling(at)).eval()
         ends = _json(at / "generation_config.json").get("eos_token_id", config.get("eos_token_id"))
         stop = frozenset(map(int, ends if isinstance(ends, list) else [] if ends is None else [ends]))
         reach = config.get("max_position_embeddings") or config.get("n_positions")
-        return TextGenerator(model, words, stop, reach=None if reach is None else int(reach)).eval()
+        return TextGenerator(built, words, stop, reach=None if reach is None else int(reach)).eval()
 
 
 @contextmanager
@@ -59,24 +63,67 @@ def _understood(folder: Path) -> Iterator[None]:
 
 def minilm() -> TextEncoder:
     """MiniLM, a BERT-type encoder of sentences: 6 layers, 12 heads; downloaded first if it is not here."""
-    model = load(_here("minilm"))
+    model = load("minilm")
     assert isinstance(model, TextEncoder)
     return model
 
 
 def smollm2() -> TextGenerator:
     """SmolLM2 135M, a Llama-type language model: 30 layers, 9 heads over 3; downloaded first if it is not here."""
-    model = load(_here("smollm2"))
+    model = load("smollm2")
     assert isinstance(model, TextGenerator)
     return model
 
 
-def _here(name: str) -> Path:
+def _located(model: str | Path) -> Path:
     """The folder of a model, downloaded first if it is not there."""
+    at = Path(model).expanduser()
+    if not isinstance(model, str):
+        return at
+    names = [each.name for each in known()]
+    if model in names:
+        try:
+            return path(model)
+        except FileNotFoundError:
+            return get(model)
+    if at.is_dir():
+        return at
+    if HUB_ID.fullmatch(model) is None:
+        raise FileNotFoundError(
+            f"{model!r} is neither a model that regard knows ({', '.join(names)}) nor a folder nor a hub id (org/name)"
+        )
+    return _from_hub(model)
+
+
+def _from_hub(name: str) -> Path:
+    """The files of a hub's model, in the cache of huggingface_hub; first the config alone, which may be refused."""
+    _opened(_fetched(name, ["config.json"]))
+    return _fetched(name, HUB_FILES)
+
+
+def _fetched(name: str, files: list[str]) -> Path:
+    need("huggingface_hub")
+    from huggingface_hub import snapshot_download
+
     try:
-        return path(name)
-    except FileNotFoundError:
-        return get(name)
+        return Path(snapshot_download(name, allow_patterns=files))
+    except Exception as error:  # of many kinds, which differ between versions
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        raise OSError(
+            f"{name} is no folder here, and the hub did not give it ({reason}); check the name and the network, or "
+            f"name a folder that `hf download {name} --local-dir FOLDER` made elsewhere"
+        ) from error
+
+
+def _opened(folder: Path) -> Folder:
+    """Refuses types that are not built here."""
+    opened = Folder.open(folder)
+    if opened.kind not in FAMILIES:
+        raise ValueError(
+            f"{opened.path} holds a model of type {opened.kind!r}; known are {', '.join(FAMILIES)}. "
+            "Others run with transformers after regard.hf.register()"
+        )
+    return opened
 
 
 def _pooling(folder: Path) -> str:

@@ -1,5 +1,6 @@
 """Models with their tokenizer: text in, vectors or text out; labels for tokens, and a long sample text."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,18 +19,43 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+VOCABULARIES = (("vocab.txt",), ("vocab.json", "merges.txt"))  # of which transformers makes a tokenizer
+
+
 def tokenizer(folder: Path) -> "Tokenizer":
     """The tokenizer of a model's folder; it cuts and pads nothing."""
     need("tokenizers")
     from tokenizers import Tokenizer
 
     file = folder / "tokenizer.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{folder} has no tokenizer.json; models.build(folder) takes the model without one")
-    made = Tokenizer.from_file(str(file))
+    made = Tokenizer.from_file(str(file)) if file.is_file() else _from_vocabulary(folder)
     made.no_padding()
     made.no_truncation()
     return made
+
+
+def _from_vocabulary(folder: Path) -> "Tokenizer":
+    """What transformers makes of a vocabulary: it knows how each type of model cuts text, and its special tokens."""
+    found = next((files for files in VOCABULARIES if all((folder / name).is_file() for name in files)), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"{folder} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; models.build(folder) takes the "
+            "model without a tokenizer"
+        )
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError(
+            f"{folder} has {' and '.join(found)} but no tokenizer.json, and transformers makes one of them: "
+            "pip install transformers"
+        ) from error
+    try:
+        made = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        backend: Tokenizer = made.backend_tokenizer
+    except Exception as error:
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
+        raise ValueError(f"transformers makes no tokenizer of {' and '.join(found)} in {folder} ({reason})") from error
+    return backend
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
