@@ -6,9 +6,21 @@ import pytest
 import torch
 
 from regard.inspection.records import Estimate
-from regard.lab.patterns import task
-from regard.lab.patterns.experiment import BASIC, DRAWN, LONG, PATTERNS, SHORT, computed, picture
-from regard.lab.patterns.task import FULL, GLOBAL, LOCAL, START, by_distance, draw, mask_of
+from regard.lab import patterns
+from regard.lab.patterns import (
+    BASIC,
+    DRAWN,
+    GLOBAL,
+    LOCAL,
+    LONG,
+    PATTERNS,
+    SHORT,
+    START,
+    by_distance,
+    computed,
+    draw,
+    picture,
+)
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.spec.masks import Causal, Dilated, Mask, local, longformer
@@ -65,18 +77,18 @@ def test_times_stand_apart(quick: Quick) -> None:
 )
 def test_layers_until_nothing_more_becomes_known(mask: Mask, layers: int, share: float) -> None:
     """n = 20: a window of ±r needs ⌈19 / r⌉ layers; a step of 2 never meets the other half."""
-    needed = task.layers_needed(mask, 20)
+    needed = patterns.layers_needed(mask, 20)
     assert needed[0] == layers
     assert needed[1] == pytest.approx(share)
-    last = task.known(mask, 20, layers)
-    assert torch.equal(last, task.known(mask, 20, layers + 1))
-    assert not torch.equal(last, task.known(mask, 20, layers - 1))
+    last = patterns.known(mask, 20, layers)
+    assert torch.equal(last, patterns.known(mask, 20, layers + 1))
+    assert not torch.equal(last, patterns.known(mask, 20, layers - 1))
 
 
 def test_reach_is_what_a_change_can_touch() -> None:
     """In an untrained model: beyond the reach, outputs do not change by a bit."""
     torch.manual_seed(0)
-    model = task.training_task(Setting(quick=True), LOCAL, 2, 25, 0).model().eval()
+    model = patterns.training_task(Setting(quick=True), LOCAL, 2, 25, 0).model().eval()
     tokens = draw(1, 25, torch.Generator().manual_seed(0)).tokens
     changed = tokens.clone()
     changed[0, 12] = (tokens[0, 12] + 1) % START
@@ -111,12 +123,12 @@ class Knows(torch.nn.Module):
 def test_right_by_distance_of_a_model_that_is_told() -> None:
     texts = draw(400, 17, torch.Generator().manual_seed(0))
     assert by_distance(Knows(5), texts).tolist() == [1.0] * 6 + [0.0] * 10
-    model = task.TrainedPattern(LOCAL, 1, 17, by_distance(Knows(5), texts).repeat(2, 1))
+    model = patterns.TrainedPattern(LOCAL, 1, 17, by_distance(Knows(5), texts).repeat(2, 1))
     assert (model.reach, model.reached()) == (4, 5)
-    assert task._mends(model) == "mends it in part"
-    everything = task.TrainedPattern(GLOBAL, 2, 17, by_distance(Knows(16), texts).repeat(2, 1))
+    assert model.mends() == "mends it in part"
+    everything = patterns.TrainedPattern(GLOBAL, 2, 17, by_distance(Knows(16), texts).repeat(2, 1))
     assert (everything.reach, everything.reached(), everything.beyond()) == (15, 15, None)
-    assert task._mends(everything) == "mends it"
+    assert everything.mends() == "mends it"
 
 
 def test_a_window_fails_and_a_global_token_mends(quick: Quick) -> None:
@@ -131,9 +143,3 @@ def test_a_window_fails_and_a_global_token_mends(quick: Quick) -> None:
     mended = rows["global + local, 2 layers"][3]
     assert isinstance(mended, Estimate)
     assert mended.mean > 0.8
-
-
-def test_unknown_patterns_are_named() -> None:
-    assert mask_of(FULL, 9).pairs(5) == 25
-    with pytest.raises(ValueError, match="pattern must be one of full, local, global"):
-        mask_of("sparse", 9)

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from regard.inspection.records import Estimate
+from regard.lab import temperature
 from regard.lab.maps import normal, weights
 from regard.lab.report import Report
 from regard.lab.tasks.matching import SCALED, Matcher, MatchingExamples, MatchingProblem
-from regard.lab.temperature import uses
-from regard.lab.temperature.experiment import COLDEST, REGIMES, TEMPERATURES, measure, names
-from regard.lab.temperature.uses import DRAWN, answer, moved_by
+from regard.lab.temperature import COLDEST, DRAWN, REGIMES, TEMPERATURES, answer, measure, moved_by, names
 from regard.spec.scores import Dot
 
 Quick = Callable[[str], Report]
@@ -107,10 +106,5 @@ def test_expected_keys_of_ten_draws() -> None:
 
 
 def test_verdicts_of_uses_follow_from_the_numbers() -> None:
-    assert uses._sure(Estimate(0.2, 0.1, 0.3)) == "confirmed"
-    assert uses._sure(Estimate(0.2, -0.1, 0.5)) == "not shown"
-    assert uses._sure(Estimate(-0.2, -0.3, -0.1)) == "not confirmed"
-    assert uses._rises([1.0, 2.0]) == "confirmed"
-    assert uses._rises([2.0, 1.0]) == uses._rises([1.0, 1.0]) == "not confirmed"
-    assert uses._undone(3.6) == "corrected: undone by training"
-    assert uses._undone(1.1) == "confirmed: not undone"
+    assert temperature._rises([1.0, 2.0]) == "confirmed"
+    assert temperature._rises([2.0, 1.0]) == temperature._rises([1.0, 1.0]) == "not confirmed"

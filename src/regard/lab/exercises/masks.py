@@ -5,7 +5,7 @@ import torch
 from regard.inspection.explain import explain
 from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
 from regard.lab.exercises.worked import shown, softmax, steps, tensor
-from regard.lab.patterns.task import layers_needed
+from regard.lab.patterns import layers_needed
 from regard.spec.masks import Causal, Full, Global, Window, local
 from regard.spec.scores import Dot
 

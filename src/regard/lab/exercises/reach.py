@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
-from regard.lab.patterns.task import after, visible
+from regard.lab.patterns import after, visible
 from regard.spec.masks import Dilated, Full, Mask, Window, local
 
 N, WIDTH = 64, 3

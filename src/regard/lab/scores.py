@@ -1,27 +1,43 @@
 """scores: the six score functions side by side, what each costs and what it learns.
 
-Costs and memory are counted, times are measured on the tiled engine, which computes all six (`scores/cost.py`). What is
-learned is a problem whose best answer is known and bilinear (`lab/tasks/matching.py`): which key is a query a noisy
-picture of? Widths are equal, or different and related by a hidden map.
+Costs and memory are counted, times are measured on the tiled engine, which computes all six. What is learned is a
+problem whose best answer is known and bilinear (`lab/tasks/matching.py`): which key is a query a noisy picture of?
+Widths are equal, or different and related by a hidden map.
 """
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from regard.engine.attend import attend
+from regard.engine.plan import plan
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import growth_order, milliseconds
 from regard.lab.maps import attend_statistics, normal, weights
-from regard.lab.report import SCORE_FUNCTIONS, Claim, Compared, Report, confirmed
-from regard.lab.scores import cost
+from regard.lab.report import SCORE_FUNCTIONS, Claim, Compared, Report, Timing, confirmed
 from regard.lab.setting import Setting
 from regard.lab.statistics import during, number, parameters, share
 from regard.lab.tasks.matching import LEARNED, PRODUCTS, Matching, best_loss, loss, right
 from regard.lab.training import Trained, train
-from regard.spec.scores import Additive, Cosine, Dot, ScaledDot, Score
+from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
+WIDTH, LENGTH = 64, 256
+FORMULAS = {
+    "additive": "v · tanh(W₁q + W₂k)",
+    "dot": "q · k",
+    "scaled dot": "q · k / √d",
+    "general": "q · W · k",
+    "cosine": "q · k / (‖q‖ ‖k‖)",
+    "MLP of [q; k]": "v · relu(W[q; k] + b)",
+}
+SIZES = {"n": (64, 128, 256, 512, 1024), "d": (16, 32, 64, 128, 256)}  # lengths and widths
+FIXED = {"n": f"d = {WIDTH}", "d": f"n = {LENGTH}"}
+DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
+ENGINES = {"dense": "reference", "tiled": "tiled"}
+MEBI = 2**20
+BytesBySize = dict[tuple[str, str], list[int]]  # by score and engine
 KEYS, NARROW, WIDE, NOISE, HIDDEN = 16, 16, 24, 1.5, 64
 GUESSING = 1 / KEYS
 LIKE_BEST = 0.9  # a share of the best possible right answers that is called as good
@@ -41,45 +57,142 @@ def run(setting: Setting) -> Report:
     trainings = setting.choose(full=3, quick=2)
     by_score = learned(setting, trainings)
     odd = oddness(setting.generator())
-    memory = cost.by_size(setting.generator(), cost.BY_LENGTH), cost.by_size(setting.generator(), cost.BY_WIDTH)
+    bare = [
+        (name, *without_training(setting, name), "refused" if refusal(score) else "taken")
+        for name, score in BARE.items()
+    ]
+    memory = {axis: bytes_by_size(axis) for axis in SIZES}
     return Report(
         "scores",
         "What do the six score functions cost, what does each learn, and when is which the right one?",
         (
-            cost.cost_table(setting.generator()),
+            cost_table(),
             learned_table(by_score),
-            bare_table(setting),
-            advice_table(setting, by_score),
+            Table(("score", "loss", "right", OTHER), bare, f"The same without any training, {SAME}: no W_Q, no W_K"),
+            advice_table(by_score),
             Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)"),
-            cost.memory_table(*memory),
+            memory_table(memory),
         ),
-        (learned_picture(by_score), cost.memory_picture(*memory)),
+        (learned_picture(by_score), memory_picture(memory)),
         finding(by_score, odd),
-        (Compared(f"{SCORE_FUNCTIONS}, comparison and recommendations", claims(setting, by_score, odd)),),
+        (Compared(f"{SCORE_FUNCTIONS}, comparison and recommendations", claims(by_score, odd)),),
         setting.record(trainings, steps=by_score["dot", OTHER].trained[0].task.steps),
-        cost.clock(setting),
+        clock(setting),
     )
+
+
+def score_functions(width: int) -> dict[str, Score]:
+    """The six for queries and keys of one width. Their parameters are random: costs do not depend on them."""
+    generator = torch.Generator().manual_seed(0)
+    w_query, w_key, w = (normal(generator, width, width).float() / width**0.5 for _ in range(3))
+    v = normal(generator, width).float() / width**0.5
+    return {
+        "additive": Additive(w_query, w_key, v),
+        "dot": Dot(),
+        "scaled dot": ScaledDot(),
+        "general": General(w),
+        "cosine": Cosine(),
+        "MLP of [q; k]": ConcatMLP(w_query, w_key, torch.zeros(width), v, "relu"),
+    }
+
+
+def numbers(score: Score) -> int:
+    """How many parameters a score has."""
+    return sum(tensor.numel() for tensor in score.parameters.values())
+
+
+def work(score: Score, length: int, width: int) -> int:
+    """Operations of the scores of n queries and n keys, in products."""
+    return length**2 * score.flops(width, width) + score.prepare_flops(length, length, width, width)
+
+
+def forward_bytes(score: Score, length: int, width: int, engine: str) -> int:
+    """Peak memory of a forward pass beyond inputs and outputs, in bytes."""
+    query, key, value = (torch.zeros(1, 1, length, width) for _ in range(3))
+    nbytes = plan(query, key, value, score=score, engine=engine).bytes
+    assert nbytes is not None
+    return nbytes
+
+
+def cost_table() -> Table:
+    """Counted, the same on any machine."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, score in score_functions(WIDTH).items():
+        once = score.prepare_flops(LENGTH, LENGTH, WIDTH, WIDTH) / (2 * LENGTH)
+        nonlinear = WIDTH if score.form == "sum" else 0
+        counts = (numbers(score), score.flops(WIDTH, WIDTH), nonlinear, round(once))
+        memory = [forward_bytes(score, LENGTH, WIDTH, engine) / MEBI for engine in ENGINES.values()]
+        rows.append((name, FORMULAS[name], *counts, work(score, LENGTH, WIDTH) / 1e6, *memory))
+    columns = (
+        *("score", "formula", "parameters", "FLOPs a pair", "tanh, relu a pair", "FLOPs a token"),
+        *("MFLOPs in all", "MiB, dense", "MiB, tiled"),
+    )
+    return Table(columns, rows, f"Counted for {LENGTH} queries and {LENGTH} keys of width {WIDTH}, one head")
+
+
+def length_and_width(axis: str, size: int) -> tuple[int, int]:
+    """The length and width of a call where one of them is `size`."""
+    return (size, WIDTH) if axis == "n" else (LENGTH, size)
+
+
+def bytes_by_size(axis: str) -> BytesBySize:
+    """Bytes at each length, or at each width."""
+    sizes = [length_and_width(axis, size) for size in SIZES[axis]]
+    scores = [score_functions(width) for _, width in sizes]
+    return {
+        (name, shown): [forward_bytes(each[name], *size, engine) for each, size in zip(scores, sizes, strict=True)]
+        for name in FORMULAS
+        for shown, engine in ENGINES.items()
+    }
+
+
+def memory_table(memory: dict[str, BytesBySize]) -> Table:
+    """At the largest sizes, and how it grows there when the size doubles."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in FORMULAS:
+        cells: list[Cell] = [name]
+        for shown in ENGINES:
+            far, wide = memory["n"][name, shown], memory["d"][name, shown]
+            cells += [far[-1] / MEBI, f"n^{growth_order(*far[-2:]):.2f}", f"d^{growth_order(*wide[-2:]):.2f}"]
+        rows.append(tuple(cells))
+    before, last = SIZES["n"][-2:]
+    named = [
+        (f"{shown}, n = {last:,}", f"{shown} grows from n = {before}", f"… from d = {SIZES['d'][-2]}")
+        for shown in ENGINES
+    ]
+    title = (
+        f"MiB of a forward pass beyond inputs and outputs: one head, d = {WIDTH} where n grows, n = {LENGTH} where d"
+    )
+    return Table(("score", *(column for group in named for column in group)), rows, title)
+
+
+def memory_picture(memory: dict[str, BytesBySize]) -> Picture:
+    """Bytes against n and d, of a score that adds and one that multiplies."""
+    pictures = []
+    for axis, sizes in SIZES.items():
+        lines = [
+            Line(f"{name}, {shown}", sizes, [each / MEBI for each in memory[axis][name, shown]])
+            for name in DRAWN
+            for shown in ENGINES
+        ]
+        pictures.append(Lines(lines, axis, "MiB", f"Memory against {axis}, {FIXED[axis]}", log_x=True, log_y=True))
+    return Panel(pictures)
 
 
 @dataclass(frozen=True)
 class TrainedScore:
-    """One score on one problem, trained over and over: losses, right answers, and those of the true probabilities."""
+    """One score trained on one problem: loss and right answers on new examples, and the best possible."""
 
     trained: list[Trained]
-    losses: Tensor
-    rights: Tensor
+    loss: Estimate
+    right: Estimate
     best_loss: float
     best_right: float
 
     @property
-    def loss(self) -> Estimate:
-        """On new examples."""
-        return number(self.losses)
-
-    @property
-    def right(self) -> Estimate:
-        """Answers right, on new examples."""
-        return share(self.rights)
+    def learns(self) -> bool:
+        """Whether it comes near the best possible."""
+        return self.right.mean >= LIKE_BEST * self.best_right
 
 
 TrainedScores = dict[tuple[str, str], TrainedScore]
@@ -107,30 +220,26 @@ def training_task(setting: Setting, score: str, problem: str, seed: int) -> Matc
 
 
 def learned(setting: Setting, trainings: int) -> TrainedScores:
-    """Every score on both problems; if quick, on the one with different widths."""
+    """Every score on both problems, and on new examples; if quick, on the problem with different widths."""
     seeds = setting.seeds(trainings)
     by_score = {}
     for problem in setting.choose(full=(SAME, OTHER), quick=(OTHER,)):
         for score in TRAINED:
             tasks = [training_task(setting, score, problem, seed) for seed in seeds]
-            by_score[score, problem] = evaluated(setting, tasks, [train(each) for each in tasks])
+            trained, rows = [train(task) for task in tasks], []
+            for task, each in zip(tasks, trained, strict=True):
+                new = task.problem.draw(setting.choose(full=200, quick=60), setting.generator())
+                with torch.no_grad():
+                    answer = each.model(new.query, new.key)
+                of_best = best_loss(task.problem, new), right(task.problem.best(new), new.shown)
+                rows.append((float(loss(answer, new.shown)), right(answer, new.shown), *of_best))
+            losses, rights, least, most = torch.tensor(rows, dtype=torch.float64).T
+            best = float(least.mean()), float(most.mean())
+            by_score[score, problem] = TrainedScore(trained, number(losses), share(rights), *best)
     return by_score
 
 
-def evaluated(setting: Setting, tasks: list[Matching], trained: list[Trained]) -> TrainedScore:
-    """Losses and right answers on new examples, of the models and of the true probabilities."""
-    rows = []
-    for each, model in zip(tasks, trained, strict=True):
-        new = each.problem.draw(setting.choose(full=200, quick=60), setting.generator())
-        with torch.no_grad():
-            answer = model.model(new.query, new.key)
-        of_best = best_loss(each.problem, new), right(each.problem.best(new), new.shown)
-        rows.append((float(loss(answer, new.shown)), right(answer, new.shown), *of_best))
-    losses, rights, least, most = torch.tensor(rows, dtype=torch.float64).T
-    return TrainedScore(trained, losses, rights, float(least.mean()), float(most.mean()))
-
-
-def bare(setting: Setting, score: str) -> tuple[float, float]:
+def without_training(setting: Setting, score: str) -> tuple[float, float]:
     """Loss and right answers of a score without parameters, with equal widths and no training."""
     problem = training_task(setting, score, SAME, 0).problem
     new = problem.draw(200, setting.generator())
@@ -178,12 +287,6 @@ def learned_table(by_score: TrainedScores) -> Table:
     return Table(("score", "learns by", "parameters", *columns), rows, title)
 
 
-def bare_table(setting: Setting) -> Table:
-    """Scores without parameters, as they are."""
-    rows = [(score, *bare(setting, score), "refused" if refusal(given) else "taken") for score, given in BARE.items()]
-    return Table(("score", "loss", "right", OTHER), rows, f"The same without any training, {SAME}: no W_Q, no W_K")
-
-
 def learned_picture(by_score: TrainedScores) -> Picture:
     """Loss during training with different widths, and right answers at the end."""
     drawn = [score for score in TRAINED if score != "cosine × 10"]  # as many as there are colors
@@ -191,26 +294,14 @@ def learned_picture(by_score: TrainedScores) -> Picture:
     series = {"right": [by_score[score, OTHER].right.mean for score in TRAINED]}
     short = {"additive + bias": "add. + b", "additive": "add.", "scaled dot": "scaled", "MLP of [q; k]": "MLP"}
     labels = [short.get(score, score.replace("cosine", "cos")) for score in TRAINED]
-    return Panel(
-        (
-            Lines(lines, "step", "loss (nats)", f"Trained, {OTHER}"),
-            Bars(labels, series, "share", "Answers right, new examples"),
-        )
-    )
+    bars = Bars(labels, series, "share", "Answers right, new examples")
+    return Panel((Lines(lines, "step", "loss (nats)", f"Trained, {OTHER}"), bars))
 
 
-def learns(by_score: TrainedScores, score: str, problem: str) -> bool:
-    """Whether a trained score comes near the best possible."""
-    each = by_score[score, problem]
-    return each.right.mean >= LIKE_BEST * each.best_right
-
-
-def advice_table(setting: Setting, by_score: TrainedScores) -> Table:
+def advice_table(by_score: TrainedScores) -> Table:
     """The scenarios of the seed, what it recommends, and what this run says."""
-    generator = setting.generator()
     additive, scaled = (
-        cost.forward_bytes(cost.SCORES[name](generator, cost.WIDTH), cost.LENGTH, cost.WIDTH, "reference")
-        for name in ("additive", "scaled dot")
+        forward_bytes(score_functions(WIDTH)[name], LENGTH, WIDTH, "reference") for name in ("additive", "scaled dot")
     )
     right = {score: f"{by_score[score, OTHER].right.mean:.0%}" for score in TRAINED}
     best, flat = f"{by_score['dot', OTHER].best_right:.0%}", by_score["cosine", OTHER].loss.mean
@@ -225,17 +316,21 @@ def advice_table(setting: Setting, by_score: TrainedScores) -> Table:
     return Table(("scenario", "the seed", "here"), rows, "Which score when")
 
 
-def claims(setting: Setting, by_score: TrainedScores, odd: float) -> tuple[Claim, ...]:
+def claims(by_score: TrainedScores, odd: float) -> tuple[Claim, ...]:
     """What the seed says of costs, widths and use."""
-    generator = setting.generator()
-    additive, scaled = (cost.powers(name, generator) for name in ("additive", "scaled dot"))
-    free = sum(cost.parameters(cost.SCORES[name](generator, cost.WIDTH)) for name in ("dot", "scaled dot"))
+    near, far = score_functions(WIDTH), score_functions(2 * WIDTH)
+    additive, scaled = (
+        growth_order(near[name].flops(WIDTH, WIDTH), far[name].flops(2 * WIDTH, 2 * WIDTH))
+        for name in ("additive", "scaled dot")
+    )
+    learned_numbers = growth_order(numbers(near["additive"]), numbers(far["additive"]))
+    free = numbers(near["dot"]) + numbers(near["scaled dot"])
     refused = [name for name, score in BARE.items() if refusal(score)]
     with torch.random.fork_rng(devices=[]):
         wide = {name: LEARNED[name](WIDE, NARROW, HIDDEN)() for name in ("additive", "general", "MLP of [q; k]")}
     takes = [name for name, score in wide.items() if not refusal(score)]
     flexible, project, cosine = (by_score[name, OTHER] for name in ("additive", "scaled dot", "cosine"))
-    learned, projected = (learns(by_score, name, OTHER) for name in ("additive", "scaled dot"))
+    learned, projected = (each.learns for each in (flexible, project))
     needs_bias = odd < 1e-6 and flexible.right.mean < 2 * GUESSING
     odd_here = f"s(−q, −k) = −s(q, k){f' to {odd:.0e}' if odd else ''}"
     odd_verdict = f"not said: it {'needs a bias' if needs_bias else 'learned all the same'}"
@@ -245,9 +340,9 @@ def claims(setting: Setting, by_score: TrainedScores, odd: float) -> tuple[Claim
     refuse = f"{len(refused)} of {len(BARE)} refuse"
     recommended = [f"{confirmed(holds, 'corrected')}: share right" for holds in (learned, projected)]
     return (
-        _power("additive: FLOPs a pair", "O(d²)", additive[0], 2),
-        _power("dot, scaled: FLOPs a pair", "O(d)", scaled[0], 1),
-        _power("additive: parameters", "O(d²)", additive[1], 2),
+        _power("additive: FLOPs a pair", "O(d²)", additive, 2),
+        _power("dot, scaled: FLOPs a pair", "O(d)", scaled, 1),
+        _power("additive: parameters", "O(d²)", learned_numbers, 2),
         Claim("dot, scaled: parameters", "none", free, confirmed(not free)),
         Claim("dot, scaled, cosine: one width", "must", refuse, confirmed(len(refused) == len(BARE))),
         Claim("additive: any widths", "may", f"taken by {', '.join(takes)}", confirmed("additive" in takes)),
@@ -276,3 +371,26 @@ def finding(by_score: TrainedScores, odd: float) -> str:
         f"the time (guessing: {GUESSING:.0%}), and trained scores reach {ranked}; without a bias additive attention "
         f"has {symmetric}, while a match does not care for the sign of both."
     )
+
+
+def clock(setting: Setting) -> Timing:
+    """Milliseconds of one forward pass against n and against d: one head, all on one engine, taken in turn."""
+    tables, pictures = [], []
+    for axis, every in SIZES.items():
+        sizes = setting.choose(full=every, quick=every[0:3:2])
+        measured = []
+        for size in setting.each(f"{axis} =", sizes):
+            generator = setting.generator()
+            length, width = length_and_width(axis, size)
+            query, key, value = (normal(generator, 1, 1, length, width).float() for _ in range(3))
+            calls = {
+                name: partial(attend, query, key, value, score=score, engine="tiled")
+                for name, score in score_functions(width).items()
+            }
+            measured.append(milliseconds(calls, rounds=setting.choose(full=4, quick=2)))
+        rows = [(size, *times.values()) for size, times in zip(sizes, measured, strict=True)]
+        title = f"Milliseconds on the tiled engine against {axis}, {FIXED[axis]}, one head, one thread; best of several"
+        tables.append(Table((axis, *FORMULAS), rows, title))
+        lines = [Line(name, sizes, [times[name] for times in measured]) for name in FORMULAS]
+        pictures.append(Lines(lines, axis, "ms", f"Time against {axis}, {FIXED[axis]}", log_x=True, log_y=True))
+    return Timing(tuple(tables), tuple(pictures))

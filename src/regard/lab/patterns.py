@@ -1,0 +1,400 @@
+"""patterns: which pairs each mask shows, how that grows with the length, what the tiled engine skips, and the price.
+
+Counts are exact and come from the masks in closed form. Times are measured on the native engine. Reach comes from
+powers of the mask: after L layers, query i depends on key j if a path of L visible steps leads from i to j. The price
+is what trained models of each pattern cannot tell: they must name a color that stands somewhere in the text, and guess
+where they cannot reach it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch import nn as torch_nn
+from torch.nn.functional import cross_entropy
+
+from regard import nn
+from regard.engine.attend import attend
+from regard.engine.native.library import library
+from regard.engine.tiled.tiles import Schedule
+from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import milliseconds
+from regard.lab.maps import normal
+from regard.lab.report import RESULTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, share
+from regard.lab.training import Task, train
+from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
+from regard.spec.masks.base import plane_of
+
+WIDTH = 64
+TOKENS = "abcdefghijkl"  # in the pictures
+DRAWN = len(TOKENS)
+SHORT, LONG = 2048, 4096  # between them n doubles
+STACKED = 512  # tokens over which layers are stacked
+SMALL = ("dilated, 5 keys", "causal documents")  # as small as local: left out of the chart of growth
+SEES = "Which keys (columns) each query (row) sees"
+COLORS, OTHERS = 8, 8
+START = COLORS + OTHERS  # the token of place 0: it can be made global
+FULL, LOCAL, GLOBAL = "full", "local", "global + local"
+WINDOW = 9
+MASKS = {FULL: Full(), LOCAL: local(WINDOW), GLOBAL: longformer(WINDOW, [0])}  # of the trained models
+SURE = 0.8  # right this often, or more, is called reached
+
+Counts = dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class MaskKind:
+    """A mask at any length, the small one that is drawn, its users, and what stays hidden in any number of layers."""
+
+    name: str
+    at: Callable[[int], Mask]
+    drawn: Mask
+    use: str
+    hidden: str = ""
+
+
+def _documents(length: int) -> Mask:
+    """Documents of 5, 4 and 7 tokens, over and over; each is causal."""
+    rounds = length // 16 + 1
+    return Documents(torch.arange(3 * rounds).repeat_interleave(torch.tensor([5, 4, 7] * rounds))[:length]) & Causal()
+
+
+PATTERNS = (
+    MaskKind("full", lambda n: Full(), Full(), "BERT, ViT"),
+    MaskKind("causal", lambda n: Causal(), Causal(), "GPT", "what comes later"),
+    MaskKind("local, window 3", lambda n: local(3), local(3), "Longformer, BigBird"),
+    MaskKind("dilated, 5 keys", lambda n: Dilated(5, 2), Dilated(5, 2), "Longformer", "odd distances"),
+    MaskKind("global + local", lambda n: longformer(3, [0]), longformer(3, [0]), "Longformer"),
+    MaskKind("BigBird", lambda n: bigbird(n, 64), bigbird(DRAWN, 1, random=1), "blocks of 1 here, of 64 in the counts"),
+    MaskKind("causal documents", _documents, _documents(DRAWN), "packed training", "what comes later, or elsewhere"),
+)
+BASIC = PATTERNS[:3]  # the three that the source shows
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    lengths = setting.choose(full=(256, 512, 1024, SHORT, LONG, 8192), quick=(256, 512, 1024, SHORT, LONG))
+    counts = {pattern.name: {length: pattern.at(length).pairs(length) for length in lengths} for pattern in PATTERNS}
+    length, trainings = setting.choose(full=(33, 3), quick=(17, 2))
+    trained = trained_patterns(setting, length, trainings)
+    return Report(
+        "patterns",
+        "Which pairs does each attention pattern show, what does it save, and what does it cost?",
+        tables(counts, trained),
+        pictures(counts, trained),
+        finding(counts, trained),
+        (Compared(f"{RESULTS}, Experiment 2", claims(counts, trained)),),
+        setting.record(trainings, window_of_the_trained_models=WINDOW),
+        clock(setting),
+    )
+
+
+def visible(mask: Mask, length: int) -> Tensor:
+    """(query, key), with every token seeing itself, as the residual stream lets it."""
+    plane = plane_of(mask, length, length, 1, 1, None)
+    seen = mask.visible(plane.all).expand(1, 1, 1, length, length)[0, 0, 0]
+    return seen | torch.eye(length, dtype=torch.bool)
+
+
+def after(first: Tensor, second: Tensor) -> Tensor:
+    """What is known after both."""
+    return (first.float() @ second.float()) > 0
+
+
+def known(mask: Mask, length: int, layers: int) -> Tensor:
+    """(query, key): what is known after so many layers."""
+    reached, seen = torch.eye(length, dtype=torch.bool), visible(mask, length)
+    for _ in range(layers):
+        reached = after(reached, seen)
+    return reached
+
+
+def layers_needed(mask: Mask, length: int) -> tuple[int, float]:
+    """The layers after which nothing more becomes known, and the share of pairs that is known then."""
+    doublings = [visible(mask, length)]  # what is known after 1, 2, 4, … layers
+    while not torch.equal(twice := after(doublings[-1], doublings[-1]), doublings[-1]):
+        doublings.append(twice)
+    layers, so_far = 0, torch.eye(length, dtype=torch.bool)
+    for exponent in range(len(doublings) - 1, -1, -1):
+        further = after(so_far, doublings[exponent])
+        if not torch.equal(further, doublings[-1]):
+            layers, so_far = layers + 2**exponent, further
+    return layers + 1, float(doublings[-1].double().mean())
+
+
+def computed(mask: Mask, length: int) -> float:
+    """The share of the plane that the tiled engine computes for one head; the rest is never touched."""
+    schedule = Schedule.of(plane_of(mask, length, length, 1, 1, None), mask, tile_width=1, whole_rows=False)
+    pairs = [tile.pairs for _, tiles in schedule.row_blocks for tile in tiles]
+    area: int = sum((each.rows.stop - each.rows.start) * (each.columns.stop - each.columns.start) for each in pairs)
+    return area / length**2
+
+
+def doubling(counts: Counts, pattern: MaskKind) -> float:
+    """How many times more pairs there are when n doubles."""
+    return counts[pattern.name][LONG] / counts[pattern.name][SHORT]
+
+
+@dataclass(frozen=True)
+class ColorTexts:
+    """Tokens (text, place), where the color stands and which it is, (text,)."""
+
+    tokens: Tensor
+    where: Tensor
+    color: Tensor
+
+
+def draw(count: int, length: int, generator: torch.Generator) -> ColorTexts:
+    """A start, then tokens that mean nothing, and a color in the place of one of them."""
+    tokens = torch.randint(COLORS, COLORS + OTHERS, (count, length), generator=generator)
+    tokens[:, 0] = START
+    where = torch.randint(1, length, (count,), generator=generator)
+    color = torch.randint(COLORS, (count,), generator=generator)
+    tokens[torch.arange(count), where] = color
+    return ColorTexts(tokens, where, color)
+
+
+class Teller(torch_nn.Module):
+    """Tokens to logits of the color at every place. No positions: only the mask tells near from far."""
+
+    def __init__(self, layers: int, width: int, mask: Mask) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(START + 1, width)
+        self.encoder = nn.Encoder(layers, width, 1, d_ff=2 * width, mask=mask)
+        self.head = torch_nn.Linear(width, COLORS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(text, place) to (text, place, color)."""
+        logits: Tensor = self.head(self.encoder(self.embedding(tokens)))
+        return logits
+
+
+@dataclass(frozen=True)
+class Telling(Task):
+    """`layers` of one pattern, on texts of one length."""
+
+    pattern: str
+    layers: int
+    length: int
+    batch: int
+    width: int = 32
+
+    @property
+    def name(self) -> str:
+        return f"patterns {self.pattern.replace(' + ', ' ')} {self.layers} {self.seed}"
+
+    def model(self) -> torch_nn.Module:
+        return Teller(self.layers, self.width, MASKS[self.pattern])
+
+    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
+        texts = draw(self.batch, self.length, generator)
+        return cross_entropy(model(texts.tokens).flatten(0, 1), texts.color.repeat_interleave(self.length))
+
+
+def by_distance(model: torch_nn.Module, texts: ColorTexts) -> Tensor:
+    """The share of places that name the color, by their distance from it: entry d is of distance d.
+
+    The start token is left out.
+    """
+    with torch.no_grad():
+        right = model(texts.tokens).argmax(-1) == texts.color.unsqueeze(1)
+    places = torch.arange(texts.tokens.shape[1])
+    distance = (places - texts.where.unsqueeze(1)).abs()[:, 1:].flatten()
+    count = len(places) - 1
+    hits = distance.bincount(right[:, 1:].flatten().double(), minlength=count)
+    return hits / distance.bincount(minlength=count).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class TrainedPattern:
+    """All trainings of a pattern in so many layers; `right` is the share of places right, (training, distance)."""
+
+    pattern: str
+    layers: int
+    length: int
+    right: Tensor
+
+    @property
+    def name(self) -> str:
+        return f"{self.pattern}, {self.layers} layer{'s' if self.layers > 1 else ''}"
+
+    @property
+    def reach(self) -> int:
+        """The largest distance over which every place depends on every other, by the mask; the start is left out."""
+        seen = known(MASKS[self.pattern], self.length, self.layers)[1:, 1:]
+        reached = [bool(seen.diagonal(d).all() and seen.diagonal(-d).all()) for d in range(self.length - 1)]
+        return reached.index(False) - 1 if False in reached else self.length - 2
+
+    @property
+    def pairs(self) -> int:
+        """Visible pairs of all layers."""
+        return self.layers * MASKS[self.pattern].pairs(self.length)
+
+    def within(self) -> Estimate:
+        """Share of places right within the reach of the mask, without the color's own place."""
+        return share(self.right[:, 1 : self.reach + 1].mean(1))
+
+    def beyond(self) -> Estimate | None:
+        """Share of places right beyond the reach of the mask, if there are any."""
+        rest = self.right[:, self.reach + 1 :]
+        return share(rest.mean(1)) if rest.shape[1] else None
+
+    def reached(self) -> int:
+        """The farthest distance up to which the trained models are right."""
+        wrong = (self.right.mean(0)[1:] < SURE).nonzero()
+        return int(wrong[0]) if len(wrong) else self.length - 2
+
+    def mends(self) -> str:
+        """Whether the trained models are right at every distance."""
+        return "mends it" if self.reached() == self.length - 2 else "mends it in part"
+
+
+def trained_patterns(setting: Setting, length: int, trainings: int) -> list[TrainedPattern]:
+    """Full in one layer, a window in 1, 2, 4 … layers until it reaches everything, and a window with a global token."""
+    depths = [1]
+    while depths[-1] * (WINDOW // 2) < length - 2:
+        depths.append(2 * depths[-1])
+    variants = [(FULL, 1), *((LOCAL, depth) for depth in depths), (GLOBAL, 2)]
+    seeds = setting.seeds(trainings)
+    texts = draw(setting.choose(full=2000, quick=500), length, setting.generator())
+    trained = []
+    for pattern, layers in variants:
+        models = [train(training_task(setting, pattern, layers, length, seed)).model for seed in seeds]
+        right = torch.stack([by_distance(model, texts) for model in models])
+        trained.append(TrainedPattern(pattern, layers, length, right))
+    return trained
+
+
+def training_task(setting: Setting, pattern: str, layers: int, length: int, seed: int) -> Telling:
+    """What is trained."""
+    steps, batch = setting.choose(full=(250, 16), quick=(100, 8))
+    return Telling(seed, steps, 1e-2, 0.3, 5, pattern, layers, length, batch)
+
+
+def tables(counts: Counts, trained: list[TrainedPattern]) -> tuple[Table, ...]:
+    """Visible pairs and the work that is skipped, what stacked layers come to know, and right answers by reach."""
+    pairs: list[tuple[Cell, ...]] = []
+    reach: list[tuple[Cell, ...]] = []
+    for pattern in PATTERNS:
+        far, skipped = counts[pattern.name][LONG], 1 - computed(pattern.at(LONG), LONG)
+        pairs.append((pattern.name, pattern.drawn.pairs(DRAWN), far, far / LONG**2, doubling(counts, pattern), skipped))
+        layers, known_share = layers_needed(pattern.at(STACKED), STACKED)
+        reach.append((pattern.name, layers, known_share, "everything" if known_share == 1 else f"not {pattern.hidden}"))
+    price: list[tuple[Cell, ...]] = [
+        (model.name, model.pairs, model.reach, model.within(), model.beyond() or "nothing beyond") for model in trained
+    ]
+    return (
+        Table(
+            ("pattern", f"n = {DRAWN}", f"n = {LONG}", "share of n²", "when n doubles", "never computed"),
+            pairs,
+            f"Visible pairs (exact), from n = {SHORT} to {LONG}, and what the tiled engine skips at {LONG}",
+        ),
+        Table(
+            ("pattern", "layers", "pairs known then", "what a query then knows of"),
+            reach,
+            f"Layers after which nothing more becomes known, n = {STACKED} (exact)",
+        ),
+        Table(
+            ("model", "pairs", "reach", "right within it", "right beyond it"),
+            price,
+            f"Trained: every place of {trained[0].length} must name the one color in the text, window {WINDOW}; "
+            f"guessing is right {1 / COLORS:.0%} of the time; mean and 95% interval over {len(trained[0].right)} "
+            "trainings",
+        ),
+    )
+
+
+def picture(pattern: MaskKind) -> Grid:
+    """The mask over a few tokens: 1 where visible, blank where hidden."""
+    values = [[1.0 if seen else None for seen in row] for row in visible(pattern.drawn, DRAWN).tolist()]
+    note = f"{pattern.drawn.pairs(DRAWN)} of {DRAWN**2} pairs; {pattern.use}"
+    return Grid(values, TOKENS, TOKENS, pattern.name, note, (0.0, 1.0))
+
+
+def pictures(counts: Counts, trained: list[TrainedPattern]) -> tuple[Picture, ...]:
+    """The masks, visible pairs against n, and places right against the distance."""
+    growth = [Line(name, list(each), list(each.values())) for name, each in counts.items() if name not in SMALL]
+    far = list(range(1, trained[0].length - 1))
+    right = [curve(model.name, far, [share(model.right[:, distance]) for distance in far]) for model in trained]
+    return (
+        Panel(tuple(picture(pattern) for pattern in BASIC), SEES),
+        Panel(tuple(picture(pattern) for pattern in PATTERNS if pattern not in BASIC), SEES),
+        Lines(growth, "n", "visible pairs", "Work against length", log_x=True, log_y=True),
+        Lines(right, "distance from the color", "places right", f"Who can tell what is far (window {WINDOW})"),
+    )
+
+
+def clock(setting: Setting) -> Timing:
+    """Milliseconds of one forward pass of one head, best of several; on the native engine if it was built."""
+    lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
+    engine = "tiled" if library() is None else "native"
+    generator = setting.generator()
+    measured = []
+    for length in setting.each("n =", lengths):
+        query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
+        calls = {
+            pattern.name: partial(attend, query, key, value, mask=pattern.at(length), engine=engine)
+            for pattern in PATTERNS
+        }
+        measured.append(milliseconds(calls, rounds=setting.choose(full=5, quick=3)))
+    rows = [(length, *times.values()) for length, times in zip(lengths, measured, strict=True)]
+    title = (
+        f"Milliseconds of a forward pass on the {engine} engine (one head, width {WIDTH}, one thread), best of several"
+    )
+    table = Table(("n", *calls), rows, title)
+    lines = [Line(name, lengths, [times[name] for times in measured]) for name in calls]
+    return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
+
+
+def _compared(trained: list[TrainedPattern]) -> tuple[TrainedPattern, Estimate, TrainedPattern, TrainedPattern]:
+    """The window in one layer, its right answers beyond its reach, the window in most layers, and a global token."""
+    windows = [model for model in trained if model.pattern == LOCAL]
+    lost = windows[0].beyond()
+    assert lost is not None
+    return windows[0], lost, windows[-1], next(model for model in trained if model.pattern == GLOBAL)
+
+
+def claims(counts: Counts, trained: list[TrainedPattern]) -> tuple[Claim, ...]:
+    """What is said of the three patterns and their cost, what is lost, and what mends it."""
+    full, causal, band = BASIC
+    future = int(visible(causal.drawn, DRAWN).triu(1).sum())
+    ends = 3 * LONG - counts[band.name][LONG]
+    single, lost, deep, mended = _compared(trained)
+    fails, adds = confirmed(lost.mean < SURE), confirmed(mended.reached() > single.reach)
+    by_depth = f"{deep.mends()}, {deep.layers} × {WINDOW // 2} = {deep.layers * (WINDOW // 2)}"
+    layers = f"{deep.layers} layers reach {deep.reached()}"
+    return (
+        Claim("full: O(n²)", "quadratic", *_order(doubling(counts, full), 2)),
+        Claim("causal: i sees only ≤ i", "triangle", f"{future} pairs above", confirmed(not future)),
+        Claim("local, w = 3: O(n × w)", "linear", *_order(doubling(counts, band), 1)),
+        Claim("local, w = 3: pairs", "n × w", f"3n − {ends}", "confirmed: the ends of the text see less"),
+        Claim("local loses global context", "yes", lost, f"{fails}: right beyond {single.reach}"),
+        Claim("in one layer (not said)", "", layers, f"not said: it {by_depth}"),
+        Claim("Longformer adds global tokens", "yes", mended.within(), f"{adds}: it {mended.mends()}, in 2 layers"),
+    )
+
+
+def _order(factor: float, order: int) -> tuple[str, str]:
+    """The factor when n doubles, and whether it is that of the order: 2 for linear, 4 for quadratic."""
+    right = abs(factor / 2**order - 1) < 0.02
+    return f"× {factor:.2f} when n doubles", "confirmed" if right else f"not confirmed: not × {2**order}"
+
+
+def finding(counts: Counts, trained: list[TrainedPattern]) -> str:
+    """Two sentences, from the numbers."""
+    full, causal, band = (doubling(counts, pattern) for pattern in BASIC)
+    single, lost, deep, mended = _compared(trained)
+    return (
+        f"When n doubles to {LONG}, full and causal attention show {full:.1f} and {causal:.1f} times as many pairs, a "
+        f"window of 3 only {band:.1f} times as many: {counts[BASIC[2].name][LONG]:,} of {LONG**2:,}, for which the "
+        f"tiled engine computes {computed(BASIC[2].at(LONG), LONG):.1%} of the plane. Where every place must name a "
+        f"color of the text, one layer with a window of {WINDOW} is right "
+        f"{single.within().mean:.0%} of the time up to distance {single.reach} and {lost.mean:.0%} beyond (guessing: "
+        f"{1 / COLORS:.0%}); {deep.layers} layers are right up to {deep.reached()} of {deep.length - 2}, and with one "
+        f"global token 2 layers are right {mended.within().mean:.0%} of the time at any distance, with "
+        f"{mended.pairs / deep.pairs:.0%} of the pairs."
+    )
