@@ -11,7 +11,7 @@ import torch
 from regard import lab, models
 from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.inspection.records import Estimate
-from regard.lab.context import experiment
+from regard.lab import context
 from regard.lab.context.reading import Reading, minilm, parsed, read, sentences, words
 from regard.lab.report import Report
 from regard.spec.masks import Lengths
@@ -125,7 +125,7 @@ def test_the_report_follows_from_the_model(quick: Quick) -> None:
     assert first[1].mean == pytest.approx(3 / 7)
     assert last[1].mean > 0.7
     changed = {str(row[0]): row[3] for row in report.tables[1].rows}
-    blind, other = changed[experiment.BLIND], changed[experiment.CONTROL_BLIND]
+    blind, other = changed[context.BLIND], changed[context.CONTROL_BLIND]
     assert isinstance(blind, Estimate)
     assert isinstance(other, Estimate)
     assert blind.mean > other.mean + 0.2
@@ -135,19 +135,19 @@ def test_verdicts_follow_the_numbers(reading: Reading) -> None:
     right = reading.senses(reading.vectors(reading.states[-1]))
     wrong = replace(right, accuracy=torch.tensor([0.4, 0.5]), separation=torch.tensor([0.01, 0.02]))
     names = (
-        experiment.AS_IS,
-        experiment.LESS,
-        experiment.CONTROL,
-        experiment.BLIND,
-        experiment.CONTROL_BLIND,
-        experiment.DEAF,
+        context.AS_IS,
+        context.LESS,
+        context.CONTROL,
+        context.BLIND,
+        context.CONTROL_BLIND,
+        context.DEAF,
     )
-    nothing = experiment.ContextResults(reading, {}, dict.fromkeys(names, wrong), reading.cue_weight)
-    assert [claim.verdict.split(":")[0] for claim in experiment.impact_claims(nothing)] == [
+    nothing = context.ContextResults(reading, {}, dict.fromkeys(names, wrong), reading.cue_weight)
+    assert [claim.verdict.split(":")[0] for claim in context.impact_claims(nothing)] == [
         *("not shown", "not shown", "not shown", "confirmed")
     ]
     against = replace(nothing, lost=-reading.cue_weight)
-    assert experiment.impact_claims(against)[-1].verdict.startswith("not confirmed")
+    assert context.impact_claims(against)[-1].verdict.startswith("not confirmed")
 
 
 def test_without_the_model_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ from regard.lab import self_cross
 from regard.lab.report import Report, above_zero
 from regard.lab.setting import Setting
 from regard.lab.training import train
-from regard.lab.translation import grammar
-from regard.lab.translation.experiment import training_task
+from regard.lab.translation import grammar, training_task
 from regard.lab.translation.task import ATTENTIONS, DECODER, SCALED, Translating, attention_maps
 
 Quick = Callable[[str], Report]

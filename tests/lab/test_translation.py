@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from regard.inspection.records import Estimate, Grid, Panel
-from regard.lab import maps
+from regard.lab import maps, translation
 from regard.lab.report import Report
 from regard.lab.setting import Setting
-from regard.lab.translation import experiment, grammar, task
+from regard.lab.translation import grammar, task
 from regard.lab.translation.grammar import ENGLISH, FRENCH, Pair, french_words, sources, targets
 from regard.lab.translation.task import ADDITIVE, SCALED, Translating
 
@@ -49,7 +49,7 @@ def test_every_word_of_the_printed_map_is_a_claim(quick: Quick) -> None:
 
 def test_settings_name_the_training(quick: Quick) -> None:
     settings = quick("translation").settings
-    asked = experiment.training_task(Setting(quick=True), SCALED, 0)
+    asked = translation.training_task(Setting(quick=True), SCALED, 0)
     assert settings["steps"] == asked.steps
     assert settings["training sentences"] == asked.sentences
 

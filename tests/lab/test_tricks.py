@@ -8,18 +8,19 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.inspection.records import Estimate
+from regard.lab import tricks
 from regard.lab.cost import peak_bytes
 from regard.lab.report import Report
 from regard.lab.setting import Setting
-from regard.lab.tricks import experiment, ways
+from regard.lab.tricks import ways
 from regard.lab.tricks.ways import generated, generation_cost, projections, small_model
 
 Quick = Callable[[str], Report]
 
 
 @pytest.fixture(scope="module")
-def found() -> experiment.TrickResults:
-    return experiment.measured(Setting(quick=True, seed=3), 2)
+def found() -> tricks.TrickResults:
+    return tricks.measured(Setting(quick=True, seed=3), 2)
 
 
 @pytest.mark.parametrize("name", [*ways.ways()])
@@ -68,7 +69,7 @@ def test_a_cached_step_projects_query_key_value_and_output() -> None:
     assert projections(3) == projections(9) == 4
 
 
-def test_memory_grows_as_it_should(found: experiment.TrickResults) -> None:
+def test_memory_grows_as_it_should(found: tricks.TrickResults) -> None:
     assert found.forward[ways.NAIVE].order == pytest.approx(2, abs=0.05)
     assert all(each.order < 1.05 for name, each in found.forward.items() if name != ways.NAIVE)
     assert found.more(ways.CHUNKS) == 1
@@ -76,11 +77,11 @@ def test_memory_grows_as_it_should(found: experiment.TrickResults) -> None:
     assert found.training[ways.CHUNKS].order > found.training[ways.AGAIN].order
 
 
-def test_verdicts_follow_the_numbers(found: experiment.TrickResults) -> None:
-    said = {claim.says: claim.verdict for claim in experiment.claims(found)}
+def test_verdicts_follow_the_numbers(found: tricks.TrickResults) -> None:
+    said = {claim.says: claim.verdict for claim in tricks.claims(found)}
     assert said["flash: memory from O(n²)"] == said["flash: … to O(n)"] == "confirmed"
     assert said["chunks: trade compute for memory"] == "corrected: in training only"
-    assert "the same numbers" in experiment.generation_table(found).title
+    assert "the same numbers" in tricks.generation_table(found).title
     naive = found.forward[ways.NAIVE]
     dear = dataclasses.replace(naive, operations=2 * naive.operations)
     other = dataclasses.replace(
@@ -89,10 +90,10 @@ def test_verdicts_follow_the_numbers(found: experiment.TrickResults) -> None:
         projections=1.0,
         counted=dataclasses.replace(found.counted, cached=1),
     )
-    said = {claim.says: claim.verdict for claim in experiment.claims(other)}
+    said = {claim.says: claim.verdict for claim in tricks.claims(other)}
     assert said["flash: … to O(n)"] == said["chunks: no full n × n matrix"] == "not confirmed"
     assert said["chunks: trade compute for memory"] == said["cache: only Q for the new token"] == "confirmed"
-    assert "other numbers" in experiment.generation_table(other).title
+    assert "other numbers" in tricks.generation_table(other).title
 
 
 def test_errors_are_those_of_float32(quick: Quick) -> None:
@@ -102,7 +103,7 @@ def test_errors_are_those_of_float32(quick: Quick) -> None:
 
 
 def test_the_stopwatch_judges_the_speed() -> None:
-    assert experiment.speed_table([1.5, 2.0, 3.9, 5.0]).rows[0][2:] == (
+    assert tricks.speed_table([1.5, 2.0, 3.9, 5.0]).rows[0][2:] == (
         "1.5× to 5.0×",
         "partly: within 2–4× at 2 of 4 lengths",
     )

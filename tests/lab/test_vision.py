@@ -8,9 +8,10 @@ import torch
 
 from regard.inspection.capture import capture
 from regard.inspection.records import Estimate, Grid
+from regard.lab import vision
 from regard.lab.report import Report
 from regard.lab.setting import Setting
-from regard.lab.vision import experiment, scenes, task
+from regard.lab.vision import scenes, task
 
 Quick = Callable[[str], Report]
 
@@ -106,13 +107,13 @@ def test_overlays_show_the_weight_and_the_shape() -> None:
     weights[5] = 0.8
     picture = torch.zeros(3, 24, 24)
     picture[:, 8, 8] = 1.0
-    over = experiment.laid_over(weights, picture)
+    over = vision.laid_over(weights, picture)
     assert float(over[8, 8]) == pytest.approx(0.8)
-    assert float(over[6, 6]) == pytest.approx(0.8 * experiment.FLOOR)
+    assert float(over[6, 6]) == pytest.approx(0.8 * vision.FLOOR)
     assert float(over[0, 0]) == 0.0
-    grid = experiment.mosaic([over, over, over], "", "")
+    grid = vision.mosaic([over, over, over], "", "")
     assert (len(grid.values), len(grid.values[0])) == (24, 3 * 24 + 2)
-    assert experiment.place(6) == "b3"
+    assert vision.place(6) == "b3"
 
 
 def test_quick_models_look_where_they_should(quick: Quick) -> None:
@@ -133,20 +134,16 @@ def test_verdicts_follow_the_numbers() -> None:
     model = task.Twins(16, 2).eval()
     with torch.no_grad():
         found = task.twins(model, 30, _generator())
-    blind = experiment.VisionRun(
-        experiment.KINDS[0], [], [replace(found, right=found.without, weight=torch.full((15,), 0.02))]
-    )
-    sure = experiment.VisionRun(
-        experiment.KINDS[0], [], [replace(found, right=torch.ones(30), weight=torch.full((15,), 0.9))]
-    )
-    verdicts = [claim.verdict.split(":")[0] for claim in experiment.claims([blind, sure, blind])[:3]]
+    blind = vision.VisionRun(vision.KINDS[0], [], [replace(found, right=found.without, weight=torch.full((15,), 0.02))])
+    sure = vision.VisionRun(vision.KINDS[0], [], [replace(found, right=torch.ones(30), weight=torch.full((15,), 0.9))])
+    verdicts = [claim.verdict.split(":")[0] for claim in vision.claims([blind, sure, blind])[:3]]
     assert verdicts == ["not shown", "confirmed", "not shown"]
 
 
 def test_trainings_are_short(quick: Quick) -> None:
-    for kind in experiment.KINDS:
+    for kind in vision.KINDS:
         assert (
-            experiment.training_task(Setting(quick=True), kind, 0).steps
-            < experiment.training_task(Setting(), kind, 0).steps
+            vision.training_task(Setting(quick=True), kind, 0).steps
+            < vision.training_task(Setting(), kind, 0).steps
             <= 500
         )

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from regard.inspection.records import Estimate, Lines, Panel
+from regard.lab import why
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.lab.statistics import over_trainings, parameters
-from regard.lab.why import experiment, task
-from regard.lab.why.experiment import RecallResults, lengths
+from regard.lab.why import RecallResults, lengths, task
 from regard.lab.why.task import drawn
 from regard.nn import Block
 
@@ -122,11 +122,11 @@ def test_verdicts_follow_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     good = RecallResults([], [torch.ones(40)], [far], {}, 0, [], [])
     chance = replace(good, right=[torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0] * 5)])
     chains = {"attention": (9, 9), "convolution": (9, 9), "recurrence": (90, 180)}
-    monkeypatch.setattr(experiment, "chains", lambda found, kind, length: chains[kind])
+    monkeypatch.setattr(why, "chains", lambda found, kind, length: chains[kind])
 
     def verdicts(attention: RecallResults) -> list[str]:
         results = {("attention", 4): attention, ("convolution", 4): chance, ("recurrence", 4): chance}
-        return [claim.verdict.split(":")[0] for claim in experiment.course_claims(results, 64)]
+        return [claim.verdict.split(":")[0] for claim in why.course_claims(results, 64)]
 
     assert verdicts(good) == ["confirmed, alone", "confirmed"]
     chains["attention"] = (9, 18)
@@ -135,4 +135,4 @@ def test_verdicts_follow_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_lengths_are_around_the_trained_one() -> None:
     assert lengths(64) == (16, 32, 64, 128, 256)
-    assert experiment.training_task(Setting(), "attention", 4, 0, 64).batch == 32
+    assert why.training_task(Setting(), "attention", 4, 0, 64).batch == 32

@@ -21,8 +21,7 @@ from regard.lab.report import RESULTS, Claim, Compared, Report, above_zero, conf
 from regard.lab.setting import Setting
 from regard.lab.statistics import number, share
 from regard.lab.training import train
-from regard.lab.translation import grammar
-from regard.lab.translation.experiment import training_task
+from regard.lab.translation import grammar, training_task
 from regard.lab.translation.grammar import PAD, Pair, sources, targets
 from regard.lab.translation.task import ATTENTIONS, CROSS, DECODER, ENCODER, SCALED, attention_maps
 from regard.spec.masks import Lengths

@@ -1,5 +1,302 @@
-"""Tricks: ways to compute the same attention, weighed and counted, and generation with and without a cache."""
+"""tricks: flash attention, chunks and the cache of keys and values: what each saves, and what it costs.
 
-from regard.lab.tricks.experiment import run
+Bytes are counted and not measured: for the formula as written and in chunks from the shapes of their tensors, for
+regard's two engines that work block by block, as flash attention does, from `plan`. Operations are those of the
+products. Both are the same in every run; measured times stand apart.
+"""
 
-__all__ = ["run"]
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from regard.inspection.records import Cell, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import growth_order, milliseconds, one_thread
+from regard.lab.maps import normal
+from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import mean
+from regard.lab.tricks import ways
+from regard.lab.tricks.ways import AGAIN, CHUNK, CHUNKS, NAIVE, TILED, WIDTH, GenerationCost, generation_cost
+from regard.nn import generate
+from regard.progress import report
+
+BUDGET = 1 << 30  # bytes
+TRAINED = (NAIVE, CHUNKS, AGAIN, TILED)
+CHECKED = 12  # tokens generated both ways while torch's counter runs
+MEBI = 1 << 20
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """Bytes of one way by length, and operations at the longest."""
+
+    bytes: dict[int, int]
+    operations: int
+
+    @property
+    def order(self) -> float:
+        """The power of n that the bytes grow with, between the last two lengths."""
+        near, far = list(self.bytes)[-2:]
+        return growth_order(self.bytes[near], self.bytes[far], far / near)
+
+
+@dataclass(frozen=True)
+class TrickResults:
+    """Everything that is the same in every run, by way: a forward pass, its error in each repetition and the longest
+    text in `BUDGET`, a forward and backward pass; and generation by formula (`costs`) and as counted."""
+
+    forward: dict[str, PassCost]
+    errors: dict[str, Tensor]
+    longest: dict[str, int]
+    training: dict[str, PassCost]
+    costs: list[GenerationCost]
+    counted: GenerationCost
+    same_tokens: bool
+    projections: float
+
+    @property
+    def flash(self) -> str:
+        """The fastest engine there is: the last."""
+        return list(self.forward)[-1]
+
+    def more(self, name: str) -> float:
+        """Operations of a forward and a backward pass, in units of what the formula as written takes."""
+        return self.training[name].operations / self.training[NAIVE].operations
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    repetitions = setting.choose(full=10, quick=3)
+    with one_thread():
+        results = measured(setting, repetitions)
+    return Report(
+        "tricks",
+        "What do flash attention, chunks and a cache of keys and values save, and what do they cost?",
+        (forward_table(results), training_table(results), generation_table(results)),
+        (memory_picture(results), generation_picture(results)),
+        finding(results),
+        (Compared(f"{CONCEPTS}, section 10", claims(results)),),
+        setting.record(repetitions, width=WIDTH, queries_in_a_chunk=CHUNK),
+        clock(setting, results.flash),
+    )
+
+
+def measured(setting: Setting, repetitions: int) -> TrickResults:
+    """Bytes, operations, errors and generation."""
+    lengths = setting.choose(full=(512, 2048, 8192, 32768), quick=(512, 1024, 2048, 4096))
+    trained = setting.choose(full=(256, 512, 1024, 2048), quick=(128, 256, 512))
+    forward, longest, training = {}, {}, {}
+    for name in setting.each("counting", list(ways.ways())):
+        nbytes = {length: ways.forward_bytes(name, length) for length in lengths}
+        forward[name] = PassCost(nbytes, ways.forward_operations(name, lengths[-1]))
+        longest[name] = ways.longest(name, BUDGET, lengths[-1])
+    for name in setting.each("counting the training of", TRAINED):
+        counts = {length: ways.training(name, length) for length in trained}
+        training[name] = PassCost({length: nbytes for length, (nbytes, _) in counts.items()}, counts[trained[-1]][1])
+    report("generating", 0, 1)
+    tokens = setting.choose(full=(16, 64, 256, 1024, 4096), quick=(16, 64, 256, 1024))
+    return TrickResults(
+        forward,
+        errors(setting, repetitions),
+        longest,
+        training,
+        [generation_cost(count) for count in tokens],
+        *ways.generated(ways.small_model(setting.seed, "reference"), CHECKED),
+        ways.projections(CHECKED),
+    )
+
+
+def errors(setting: Setting, repetitions: int) -> dict[str, Tensor]:
+    """Root mean square of the error in float32, of what float64 gives, one number per repetition."""
+    length, generator = 512, setting.generator()
+    results: dict[str, list[Tensor]] = {name: [] for name in ways.ways()}
+    for _ in range(repetitions):
+        exact = [normal(generator, 1, 1, length, WIDTH) for _ in range(3)]
+        truth = ways.naive(*exact)
+        for name, way in ways.ways().items():
+            with torch.no_grad():
+                out = way(*(each.float() for each in exact)).double()
+            results[name].append(((out - truth).square().mean() / truth.square().mean()).sqrt())
+    return {name: torch.stack(each) for name, each in results.items()}
+
+
+def forward_table(results: TrickResults) -> Table:
+    """Bytes, their growth, reach, operations and errors."""
+    naive = results.forward[NAIVE]
+    near, far = list(naive.bytes)[1], list(naive.bytes)[-1]
+    rows = [
+        (
+            name,
+            f"{each.bytes[near] / MEBI:.2f}",
+            f"{each.bytes[far] / MEBI:,.2f}",
+            f"n^{each.order:.2f}",
+            f"{results.longest[name]:,}",
+            f"{each.operations / naive.operations:.2f}",
+            mean(results.errors[name] * 1e7),
+        )
+        for name, each in results.forward.items()
+    ]
+    memory = (f"MiB, n = {near:,}", f"MiB, n = {far:,}", "grows as", "n in 1 GiB")
+    title = (
+        f"One head of width {WIDTH}, forward: memory beyond inputs and output, operations of naive = 1, relative error "
+        "in float32 (mean and 95% interval)"
+    )
+    return Table(("way", *memory, "operations", "error · 10⁷"), rows, title)
+
+
+def training_table(results: TrickResults) -> Table:
+    """The same for a forward and a backward pass."""
+    longest = max(results.training[NAIVE].bytes)
+    rows = [
+        (name, f"{each.bytes[longest] / MEBI:.2f}", f"n^{each.order:.2f}", f"{results.more(name):.3f}")
+        for name, each in results.training.items()
+    ]
+    title = f"Forward and backward, n = {longest:,}; “again” computes the weights of a chunk once more to go back"
+    return Table(("way", "MiB", "grows as", "operations"), rows, title)
+
+
+def generation_table(results: TrickResults) -> Table:
+    """Operations with and without a cache."""
+    rows = [
+        (
+            cost.count,
+            f"{cost.without / 1e6:,.1f}",
+            f"{cost.cached / 1e6:,.1f}",
+            f"{cost.without / cost.cached:,.0f}×",
+            f"{cost.cache_bytes / 1024:,.0f}",
+        )
+        for cost in results.costs
+    ]
+    exact = results.counted == generation_cost(CHECKED)
+    numbers, tokens = ("the same" if same else "other" for same in (exact, results.same_tokens))
+    title = (
+        f"Generating n tokens with a model of 2 layers, width 64, by formula; counted at n = {CHECKED}: {numbers} "
+        f"numbers, {tokens} tokens with and without"
+    )
+    return Table(("n", "MFLOP without", "MFLOP with cache", "saved", "cache, KiB"), rows, title)
+
+
+def memory_picture(results: TrickResults) -> Picture:
+    """Memory against n, forward and in training."""
+    pictures = []
+    for title, costs in (("forward", results.forward), ("forward and backward", results.training)):
+        lines = [
+            Line(name, list(each.bytes), [nbytes / MEBI for nbytes in each.bytes.values()])
+            for name, each in costs.items()
+        ]
+        pictures.append(Lines(lines, "n", "MiB", f"Memory, {title}", log_x=True, log_y=True))
+    return Panel(pictures)
+
+
+def generation_picture(results: TrickResults) -> Picture:
+    """Operations of generation against n."""
+    counts = [cost.count for cost in results.costs]
+    lines = [
+        Line("every token anew", counts, [cost.without / 1e6 for cost in results.costs]),
+        Line("with a cache", counts, [cost.cached / 1e6 for cost in results.costs]),
+    ]
+    return Lines(lines, "tokens generated", "MFLOP", "Generation with and without a cache", log_x=True, log_y=True)
+
+
+def clock(setting: Setting, flash: str) -> Timing:
+    """Milliseconds of every way against n, of training at one length, and of generation."""
+    lengths, rounds = setting.choose(full=((256, 512, 1024, 2048, 4096), 7), quick=((256, 512, 1024), 3))
+    every = {**ways.ways(), "torch's own": scaled_dot_product_attention}
+    forward: dict[int, dict[str, float]] = {}
+    for length in setting.each("timing n =", lengths):
+        inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator())
+        forward[length] = milliseconds({name: partial(way, *inputs) for name, way in every.items()}, rounds)
+    ratios = [times[NAIVE] / times[flash] for times in forward.values()]
+    rows: list[tuple[Cell, ...]] = [
+        (length, *times.values(), f"{ratio:.1f}×")
+        for (length, times), ratio in zip(forward.items(), ratios, strict=True)
+    ]
+    columns = ("n", *every, f"{NAIVE} ÷ {flash}")
+    table = Table(columns, rows, f"Milliseconds forward, 2 heads, one thread, best of {rounds}")
+    lines = [Line(name, list(forward), [times[name] for times in forward.values()]) for name in every]
+    generation, curves = generation_clock(setting)
+    return Timing(
+        (table, training_clock(setting), generation, speed_table(ratios)),
+        (Panel((Lines(lines, "n", "ms", "Measured time, forward", log_x=True, log_y=True), curves)),),
+    )
+
+
+def speed_table(ratios: list[float]) -> Table:
+    """What is said of the speed, beside what the stopwatch says."""
+    inside = sum(2 <= ratio <= 4 for ratio in ratios)
+    word = "confirmed" if inside == len(ratios) else "partly" if max(ratios) > 1 else "not confirmed"
+    verdict = f"{word}: within 2–4× at {inside} of {len(ratios)} lengths"
+    row = ("flash is faster than naive", "2–4×", f"{min(ratios):.1f}× to {max(ratios):.1f}×", verdict)
+    return Table(("claim", "the seed", "here", "verdict"), [row], f"{CONCEPTS}, section 10, by the stopwatch")
+
+
+def training_clock(setting: Setting) -> Table:
+    """Milliseconds of a forward and a backward pass."""
+    length, rounds = setting.choose(full=(2048, 5), quick=(512, 3))
+    every = ways.ways() | {AGAIN: partial(ways.chunked, again=True)}
+    inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator()).unbind()
+    leaves = [each.clone().requires_grad_() for each in inputs]
+
+    def both(way: ways.Way) -> None:
+        with torch.enable_grad():
+            torch.autograd.grad(way(*leaves).sum(), leaves)
+
+    times = milliseconds({name: partial(both, way) for name, way in every.items()}, rounds)
+    rows: list[tuple[Cell, ...]] = [(name, took, f"{times[NAIVE] / took:.1f}×") for name, took in times.items()]
+    return Table(("way", "ms", "faster than naive"), rows, f"Forward and backward, n = {length:,}, best of {rounds}")
+
+
+def generation_clock(setting: Setting) -> tuple[Table, Picture]:
+    """Milliseconds of generation with and without a cache."""
+    counts, rounds = setting.choose(full=((16, 32, 64, 128, 256), 3), quick=((16, 48, 96), 2))
+    prompt, model, times = torch.zeros(1, 1, dtype=torch.long), ways.small_model(setting.seed, "auto"), {}
+    names = anew, cached = "every token anew", "with a cache"
+    for count in setting.each("timing generation, n =", counts):
+        calls = {anew: partial(ways.without, model, prompt, count), cached: partial(generate, model, prompt, count)}
+        times[count] = milliseconds(calls, rounds)
+    rows: list[tuple[Cell, ...]] = [
+        (count, *took.values(), f"{took[anew] / took[cached]:.1f}×") for count, took in times.items()
+    ]
+    table = Table(("n", *names, "saved"), rows, f"Milliseconds of generating n tokens, best of {rounds}")
+    lines = [Line(name, list(counts), [took[name] for took in times.values()]) for name in names]
+    return table, Lines(lines, "tokens generated", "ms", "Measured time, generation", log_x=True, log_y=True)
+
+
+def claims(results: TrickResults) -> tuple[Claim, ...]:
+    """What is said of the three tricks."""
+    naive, flash, chunks = (results.forward[name] for name in (NAIVE, results.flash, CHUNKS))
+    last = results.costs[-1]
+    saved, longer = last.without / last.cached, results.longest[CHUNKS] / results.longest[NAIVE]
+    counts = "not said of counts: a stopwatch's, and this machine's"
+    more = "its K, V and output too" if results.projections == 4 else "more than Q"
+    projected = confirmed(results.projections == 1, f"corrected: {more}")
+    cached = f"{confirmed(saved > 1)}; a new query still meets all keys"
+    forward, training = chunks.operations / naive.operations, results.more(AGAIN)
+    traded = "confirmed" if forward > 1 else "corrected: in training only" if training > 1 else "not confirmed"
+    trade = f"forward × {forward:.2f}, training × {training:.2f}"
+    return (
+        Claim("flash: memory from O(n²)", "n²", f"n^{naive.order:.2f}", confirmed(abs(naive.order - 2) < 0.05)),
+        Claim("flash: … to O(n)", "n", f"n^{flash.order:.2f}", confirmed(flash.order < 1.05)),
+        Claim("flash: 2–4× faster than naive", "2–4×", "see the times", counts),
+        Claim("cache: only Q for the new token", 1, results.projections, projected),
+        Claim("cache: nothing computed anew", "everything kept", f"{saved:,.0f}× less at n = {last.count:,}", cached),
+        Claim("chunks: no full n × n matrix", "less", f"n^{chunks.order:.2f}", confirmed(chunks.order < 1.05)),
+        Claim("chunks: trade compute for memory", "yes", trade, traded),
+        Claim("chunks: longer sequences", "longer", f"{longer:,.0f}× as long in 1 GiB", confirmed(longer > 1)),
+    )
+
+
+def finding(results: TrickResults) -> str:
+    """One sentence, from the numbers."""
+    naive, flash = results.forward[NAIVE], results.forward[results.flash]
+    far, last = max(naive.bytes), results.costs[-1]
+    return (
+        f"At n = {far:,} a head takes {naive.bytes[far] / MEBI:,.0f} MiB as written and {flash.bytes[far] / MEBI:.0f} "
+        f"block by block, growing as n^{naive.order:.2f} and n^{flash.order:.2f}, with "
+        f"{flash.operations / naive.operations:.2f} times the operations forward and {results.more(TILED):.2f} times "
+        f"in training; to generate {last.count:,} tokens takes {last.without / last.cached:,.0f} times as much work "
+        f"without a cache as with one."
+    )

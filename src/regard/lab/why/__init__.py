@@ -1,5 +1,281 @@
-"""Why attention: the same question about something far back, put to attention, a convolution and a recurrent net."""
+"""why: attention, a convolution and a recurrent net are asked for something that stands far back.
 
-from regard.lab.why.experiment import run
+A sequence of random symbols has one marked token, or four with different marks; the last token asks for the symbol
+under one of them. All three models have the same number of parameters and steps, and begin with the same embeddings.
+"""
 
-__all__ = ["run"]
+import itertools
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.lab.cost import milliseconds
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.setting import Setting
+from regard.lab.statistics import curve, over_trainings, parameters
+from regard.lab.training import Trained, train
+from regard.lab.why import task
+from regard.lab.why.task import KERNEL, KINDS, LAYERS, REACH, SYMBOLS, MarkRecall, drawn, right_answers
+
+ONE, SEVERAL = MARKED = (1, 4)  # marked tokens
+RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
+GOOD = 0.9
+FARTHEST = 2**62  # farther than any distance
+
+
+@dataclass(frozen=True)
+class RecallResults:
+    """The trainings of one kind of model for so many marks, and how each answered, with the distance of every question.
+
+    `others` are the answers at other lengths, `focus` the weights on the right token (attention alone) and `before`
+    those of the untrained models.
+    """
+
+    trained: list[Trained]
+    right: list[Tensor]
+    distance: list[Tensor]
+    others: dict[int, list[Tensor]]
+    reach: int
+    focus: list[Tensor]
+    before: list[Tensor]
+
+    def accuracy(self, low: int = 1, high: int = FARTHEST) -> Estimate:
+        """Right answers about distances from `low` to below `high`."""
+        answers = [each[(far >= low) & (far < high)] for each, far in zip(self.right, self.distance, strict=True)]
+        return over_trainings(answers)
+
+
+Results = dict[tuple[str, int], RecallResults]  # by kind of model and number of marks
+
+
+def run(setting: Setting) -> Report:
+    """Run the experiment."""
+    repetitions, length = setting.choose(full=3, quick=1), setting.choose(full=64, quick=24)
+    seeds = setting.seeds(repetitions)
+    results = {(kind, marked): measured(setting, kind, marked, seeds, length) for marked in MARKED for kind in KINDS}
+    return Report(
+        "why",
+        "What can attention reach that a convolution and a recurrent net of the same size cannot, and what has to wait "
+        "for what?",
+        (main_table(results, length), length_table(results, length), way_table(results, length)),
+        (distance_picture(results, length),),
+        finding(results, length),
+        (
+            Compared(f"{RESULTS}, The core problem", core_claims(setting, results, length)),
+            Compared(f"{MINI_COURSE}, What is attention?", course_claims(results, length)),
+        ),
+        setting.record(repetitions, trained_length=length, symbols=SYMBOLS),
+        timing(setting, results),
+    )
+
+
+def training_task(setting: Setting, kind: str, marked: int, seed: int, length: int) -> MarkRecall:
+    """What is trained: shorter if quick."""
+    return MarkRecall(
+        seed=seed,
+        steps=setting.choose(full=200, quick=120),
+        rate=RATES[kind],
+        rise=0.3,
+        looks=10,
+        kind=kind,
+        length=length,
+        marked=marked,
+        batch=setting.choose(full=32, quick=24),
+    )
+
+
+def lengths(trained: int) -> tuple[int, ...]:
+    """A quarter of the trained length, to four times it."""
+    return tuple(trained * share // 4 for share in (1, 2, 4, 8, 16))
+
+
+def measured(setting: Setting, kind: str, marked: int, seeds: list[int], length: int) -> RecallResults:
+    """Train, and ask at the trained length and at others."""
+    count = setting.choose(full=2000, quick=400)
+    trained = [train(training_task(setting, kind, marked, seed, length)) for seed in seeds]
+    models = [each.model for each in trained]
+    generators = [torch.Generator().manual_seed(seed + 1) for seed in seeds]
+    questions = [drawn(count, length, marked, generator) for generator in generators]
+    others = {
+        other: [
+            right_answers(model, drawn(count // 4, other, marked, generator))
+            for model, generator in zip(models, generators, strict=True)
+        ]
+        for other in lengths(length)
+    }
+    focus: list[Tensor] = []
+    before: list[Tensor] = []
+    if kind == "attention":
+        with torch.random.fork_rng(devices=[]):
+            for each, question in zip(trained, questions, strict=True):
+                focus.append(task.focus(each.model, question))
+                torch.manual_seed(each.task.seed)
+                before.append(task.focus(each.task.model().eval(), question))
+    probe = drawn(64, length, marked, torch.Generator().manual_seed(seeds[0] + 2))
+    return RecallResults(
+        trained,
+        [right_answers(model, each) for model, each in zip(models, questions, strict=True)],
+        [each.distance for each in questions],
+        others,
+        task.reach(recaller(trained), probe),
+        focus,
+        before,
+    )
+
+
+def recaller(trained: list[Trained]) -> task.Recaller:
+    """The model of the first training."""
+    model = trained[0].model
+    assert isinstance(model, task.Recaller)
+    return model
+
+
+def main_table(results: Results, length: int) -> Table:
+    """Right answers near and far."""
+    spans = [(1, FARTHEST), *itertools.pairwise((1, REACH // 2 + 1, REACH + 1, FARTHEST))]
+    rows: list[tuple[Cell, ...]] = [
+        (*key, *(each.accuracy(low, high) for low, high in spans)) for key, each in results.items()
+    ]
+    trainings = len(results["attention", ONE].trained)
+    what = f"{trainings} trainings" if trainings > 1 else "the sequences of one training"
+    distances = (f"1 to {REACH // 2} back", f"{REACH // 2 + 1} to {REACH}", f"{REACH + 1} or more")
+    columns = ("model", "to keep", "right", *distances)
+    title = f"Trained and asked at {length} tokens (guessing: {1 / SYMBOLS:.3f}); mean and 95% interval over {what}"
+    return Table(columns, rows, title)
+
+
+def length_table(results: Results, length: int) -> Table:
+    """Right answers at other lengths."""
+    rows: list[tuple[Cell, ...]] = [
+        (*key, *(over_trainings(each.others[other]) for other in lengths(length))) for key, each in results.items()
+    ]
+    columns = ("model", "to keep", *(f"{other} tokens" for other in lengths(length)))
+    return Table(columns, rows, f"The same models at other lengths than the {length} of their training")
+
+
+def way_table(results: Results, length: int) -> Table:
+    """How far each sees, and over how many steps."""
+    formula = {
+        "attention": ("all", "1"),
+        "convolution": (f"layers × (kernel − 1) = {REACH}", f"distance / {KERNEL - 1}, at most {LAYERS}"),
+        "recurrence": ("all, through one state", "distance"),
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for kind in KINDS:
+        one = results[kind, ONE]
+        size = parameters(one.trained[0].model)
+        rows.append((kind, size, one.reach, *formula[kind], *chains(results, kind, length)))
+    sizes = (f"chain at {length}", f"at {2 * length}")
+    columns = ("model", "parameters", "reach here", "reach", "steps on the way", *sizes)
+    title = (
+        "Reach: how far back gradients are not 0. Chain: the longest row of operations each of which waits for the one "
+        "before"
+    )
+    return Table(columns, rows, title)
+
+
+def chains(results: Results, kind: str, length: int) -> tuple[int, int]:
+    """The longest chains at the trained length and at its double."""
+    model = recaller(results[kind, ONE].trained)
+    first, second = (task.chain(model.body, size, model.marks.embedding_dim) for size in (length, 2 * length))
+    return first, second
+
+
+def distance_picture(results: Results, length: int) -> Picture:
+    """Right answers against the distance."""
+    parts = []
+    starts = [2**power for power in range((length - 1).bit_length())]  # every doubling of the distance
+    for marked in MARKED:
+        lines = [
+            curve(kind, starts, [results[kind, marked].accuracy(low, 2 * low) for low in starts]) for kind in KINDS
+        ]
+        lines.append(Line("guessing", starts, [1 / SYMBOLS] * len(starts)))
+        title = "one token to keep" if marked == ONE else f"{marked} tokens to keep"
+        parts.append(Lines(lines, "tokens back (to the double)", "share right", title, log_x=True))
+    return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
+
+
+def core_claims(setting: Setting, results: Results, length: int) -> tuple[Claim, ...]:
+    """Fixed operations, and what attention does instead."""
+    generator = setting.generator()
+    sequences = [
+        torch.randn(4, 3 * REACH, task.fitted(kind, ONE), generator=generator) for kind in ("convolution", "recurrence")
+    ]
+    convolution, recurrence = (recaller(results[kind, ONE].trained).body for kind in ("convolution", "recurrence"))
+    assert isinstance(convolution, task.Convolving)
+    assert isinstance(recurrence, task.Recurring)
+    filters, steps = task.slid(convolution, sequences[0], 7), task.stepped(recurrence, sequences[1])
+    attention = results["attention", SEVERAL]
+    begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
+    sure, what = confirmed(learned.low > begun.high, "not shown"), "weight on what is asked for"
+    everywhere = "at all positions and lengths in all three"
+    return (
+        Claim("convolutions", "same filter at all positions", filters, _same(filters, "slid by 7, the answer slides")),
+        Claim("RNNs", "same weights at all steps", steps, _same(steps, "one step, repeated")),
+        Claim("attention", "LEARNS what to focus on", learned, f"{sure}: {what}, first {begun.mean:.2f}"),
+        Claim("parameters", "", parameters(attention.trained[0].model), "not said: the same " + everywhere),
+    )
+
+
+def _same(error: float, what: str) -> str:
+    return f"{confirmed(error < 1e-4, 'corrected')}: {what}; largest difference"
+
+
+def course_claims(results: Results, length: int) -> tuple[Claim, ...]:
+    """Long range, and in parallel."""
+    far = {kind: results[kind, SEVERAL].accuracy(REACH + 1) for kind in KINDS}
+    least = min(far["attention"].low, 1.0)
+    ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
+    long = "confirmed" if far["attention"].mean >= GOOD else "partly"
+    others = ", ".join(f"{kind} {far[kind].mean:.2f}" for kind in KINDS if kind != "attention")
+    grown = {kind: chains(results, kind, length) for kind in KINDS}
+    still = grown["attention"][0] == grown["attention"][1]
+    waits = grown["recurrence"][1] > 1.5 * grown["recurrence"][0]
+    parallel, chain_here = confirmed(still and waits, "corrected"), "{} and {}".format(*grown["attention"])
+    verdict = f"{parallel}: recurrence {grown['recurrence'][0]} and {grown['recurrence'][1]}"
+    return (
+        Claim("long-range", "captured", far["attention"], f"{long}{', alone' if ahead else ''}: {others}"),
+        Claim(f"parallel, chain at {length}, {2 * length}", "unlike RNNs", chain_here, verdict),
+    )
+
+
+def timing(setting: Setting, results: Results) -> Timing:
+    """A pass over longer and longer sequences, and the trainings."""
+    sizes, width = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024)), 32
+    rounds = setting.choose(full=7, quick=3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        bodies = {kind: body(width).eval() for kind, body in KINDS.items()}
+        inputs = [torch.randn(1, size, width) for size in sizes]
+    best = [milliseconds({kind: partial(body, x) for kind, body in bodies.items()}, rounds) for x in inputs]
+    rows: list[tuple[Cell, ...]] = [(f"{size:,}", *times.values()) for size, times in zip(sizes, best, strict=True)]
+    title = f"One pass, width {width}, one thread, best of several"
+    passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, title)
+    taken = [
+        (*key, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
+        for key, each in results.items()
+    ]
+    trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
+    lines = [Line(kind, sizes, [times[kind] for times in best]) for kind in KINDS]
+    picture = Lines(lines, "tokens", "ms", "One pass over a sequence", log_x=True, log_y=True)
+    return Timing((passed, trained), (picture,))
+
+
+def finding(results: Results, length: int) -> str:
+    """One sentence, from the numbers."""
+
+    def shares(marked: int) -> str:
+        return ", ".join(f"{kind} {results[kind, marked].accuracy(REACH + 1).mean:.0%}" for kind in KINDS)
+
+    attention = results["attention", SEVERAL]
+    return (
+        f"Asked for one token more than {REACH} back, the models are right in these shares: {shares(ONE)}; with "
+        f"{SEVERAL} tokens to keep: {shares(SEVERAL)} (guessing {1 / SYMBOLS:.0%}). The convolution sees "
+        f"{results['convolution', ONE].reach} tokens back and no further; the recurrent net sees all, but "
+        f"through one state that {length} steps pass on one after the other; attention looks at the token itself, "
+        f"which after training has {over_trainings(attention.focus).mean:.2f} of the weight (before: "
+        f"{over_trainings(attention.before).mean:.2f})."
+    )
