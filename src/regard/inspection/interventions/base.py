@@ -43,14 +43,14 @@ LOW = 0.5  # an added number below this share of its type's lowest hides a pair
 
 def start_of(modified: ModifiedCall) -> int | Tensor:
     """The position of the first query among the keys: as the call says if it depends on positions; else by the corner
-    of a causal mask; else so that the last query stands at the last key."""
+    of a causal mask; else so that the last query stands at the last key. The call before any change decides."""
+    modified = ModifiedCall.of(modified.original)
     spec, request = modified.call.spec, modified.request
     bias, score = request.bias, request.score
     if request.mask.positional_for(modified.queries) or score.positional or (bias is not None and bias.positional):
         given = spec.get("query_start")
         return modified.keys - modified.queries if given is None else given
-    corner = _corner(modified)
-    if corner is not None:
+    if (corner := _corner(modified)) is not None:
         return corner
     if modified.queries > modified.keys:
         raise ValueError("it has more queries than keys, and nothing says where they stand")
@@ -105,20 +105,16 @@ class DroppedKeys:
             old, before = self._last[layer]
             cached = keys - queries
             if 1 <= cached <= old.shape[-2]:
-                tail, same = _repeated(old[..., old.shape[-2] - cached :, :], key[..., :cached, :])
-                if torch.equal(tail, same):
+                both = [old[..., old.shape[-2] - cached :, :], key[..., :cached, :]]
+                if (
+                    min(old.ndim, key.ndim) > 2
+                ):  # models may repeat the keys of a group in one call, and not in the next
+                    heads = max(each.shape[-3] for each in both)
+                    both = [each.repeat_interleave(heads // max(1, each.shape[-3]), -3) for each in both]
+                if torch.equal(*both):
                     first = before + old.shape[-2] - cached
         self._last[layer] = (key, first)
         return first
-
-
-def _repeated(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys of both with equal numbers of heads: models may repeat those of a group in one call, and not in the next."""
-    if min(one.ndim, other.ndim) < 3:
-        return one, other
-    heads = max(one.shape[-3], other.shape[-3])
-    first, second = (each.repeat_interleave(heads // max(1, each.shape[-3]), -3) for each in (one, other))
-    return first, second
 
 
 def not_final(modified: ModifiedCall, site: Site, change: Change) -> ModifiedCall:
@@ -165,15 +161,10 @@ def without_sink(modified: ModifiedCall, site: Site) -> ModifiedCall:
     return modified.with_spec(site.heads, normalizer=Softmax(sink))
 
 
-def unmodified(modified: ModifiedCall) -> ModifiedCall:
-    """The call before any change: its mask tells the positions of queries."""
-    return ModifiedCall.of(modified.original)
-
-
 def table_part(table: Any, modified: ModifiedCall, site: Site, what: str) -> Tensor:
     """The rows and columns of a table at the positions of the call; all if it has as many as the call, or one."""
     sizes = []
-    start = start_of(unmodified(modified)) if table.shape[-2] not in (1, modified.queries) or site.first else 0
+    start = start_of(modified) if table.shape[-2] not in (1, modified.queries) or site.first else 0
     for axis, count, begin in ((-2, modified.queries, start), (-1, modified.keys, 0)):
         size = table.shape[axis]
         whole = size == 1 or (size == count and not site.first)

@@ -1,17 +1,17 @@
 """intervene: a block in which a model's attention is changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.inspection.hooks.call import ModuleNames
 from regard.inspection.hooks.intercept import accelerated, intercepting
-from regard.inspection.hooks.missed import Missed, Watch, listed, warn
+from regard.inspection.hooks.missed import Watch, listed, warn
 from regard.inspection.hooks.modified_call import Modification, ModifiedCall
 from regard.inspection.hooks.selection import Heads, Layers, LayerSelection, matches
 from regard.inspection.interventions.base import Change, DroppedKeys, Site
@@ -59,16 +59,11 @@ class Intervention:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._block.close()
-        missed = () if self._watch is None else missed_in(self._watch, self._selection)
-        self._names, self._dropped, self._watch = ModuleNames(nn.Identity()), DroppedKeys(), None
+        watch, self._watch = self._watch, None
+        self._names, self._dropped = ModuleNames(nn.Identity()), DroppedKeys()
         if kind is not None:
             return
-        if not self._seen:
-            also = f". Not intercepted: {listed(missed)}" if missed else ""
-            raise ValueError(NOTHING.format(self._model) + also)
-        if missed:
-            warn(PARTLY.format(self._model, listed(missed)))
-        self._selection.check(self._seen)
+        check_layers(self._model, self._seen, self._selection, watch)
         for change in self._changes:
             change.check(self._reach)
 
@@ -88,7 +83,12 @@ class Intervention:
         return Modification(running.path, partial(self._apply, running.path))
 
     def _apply(self, layer: str, modified: ModifiedCall) -> ModifiedCall:
-        heads = _head_mask(self._selection.heads, len(modified.heads))
+        count, chosen = len(modified.heads), self._selection.heads
+        heads = torch.full((count,), chosen is None, dtype=torch.bool, device="cpu")
+        for head in chosen or ():
+            if not -count <= head < count:
+                raise ValueError(f"it has {count} heads, 0 to {count - 1}, and no head {head}")
+            heads[head] = True
         first = self._dropped.first(layer, modified.original) if any(change.absolute for change in self._changes) else 0
         self._reach = max(self._reach, first + modified.keys)
         for change in self._changes:
@@ -143,18 +143,11 @@ def selected(model: nn.Module, layers: Layers, heads: Heads) -> LayerSelection:
     return selection
 
 
-def missed_in(watch: Watch, selection: LayerSelection) -> tuple[Missed, ...]:
-    """Attention of selected layers that was not intercepted."""
-    return tuple(each for each in watch.missed if selection.may_select(each.layer))
-
-
-def _head_mask(heads: tuple[int, ...] | None, count: int) -> Tensor:
-    """A bool for each head of a layer."""
-    if heads is None:
-        return torch.ones(count, dtype=torch.bool, device="cpu")
-    mask = torch.zeros(count, dtype=torch.bool, device="cpu")
-    for head in heads:
-        if not -count <= head < count:
-            raise ValueError(f"it has {count} heads, 0 to {count - 1}, and no head {head}")
-        mask[head] = True
-    return mask
+def check_layers(model: str, ran: Sequence[str], selection: LayerSelection, watch: Watch | None) -> None:
+    """Raise if no layer ran, or one that the selection names did not; warn of attention that was not intercepted."""
+    missed = [each for each in watch.missed if selection.may_select(each.layer)] if watch is not None else []
+    if not ran:
+        raise ValueError(NOTHING.format(model) + (f". Not intercepted: {listed(missed)}" if missed else ""))
+    if missed:
+        warn(PARTLY.format(model, listed(missed)))
+    selection.check(list(ran))

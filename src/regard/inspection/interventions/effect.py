@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from regard.inspection.hooks.call import AttentionCall, ModuleNames
 from regard.inspection.hooks.intercept import intercepting
-from regard.inspection.hooks.missed import Missed, Watch, listed, warn
+from regard.inspection.hooks.missed import Watch
 from regard.inspection.hooks.selection import Heads, Layers, LayerSelection
 from regard.inspection.interventions.base import Change
-from regard.inspection.interventions.block import NOTHING, PARTLY, Intervention, intervene, missed_in, selected
+from regard.inspection.interventions.block import Intervention, check_layers, intervene, selected
 from regard.inspection.records import Cell, Estimate, Table
 from regard.inspection.statistics import mean
 from regard.progress import display, report
@@ -209,10 +209,8 @@ def _runs(
             before = model(*one.args, **one.kwargs)
             if index == 0:
                 counting.close()
-                missed = missed_in(watch, selection)
-                rows = _rows(model, counts, selection, each, together, missed)
-                if missed:
-                    warn(PARTLY.format(type(model).__name__, listed(missed)))
+                check_layers(type(model).__name__, list(counts), selection, watch)
+                rows = _rows(counts, selection, each, together)
                 values: list[dict[str, list[Tensor]]] = [{} for _ in rows]
                 stack.enter_context(display())
             for done, (row, by_metric) in enumerate(zip(rows, values, strict=True), 1):
@@ -242,18 +240,7 @@ def _head_counter(model: nn.Module, counts: dict[str, int]) -> Callable[[Callabl
     return on_call
 
 
-def _rows(
-    model: nn.Module,
-    counts: dict[str, int],
-    selection: LayerSelection,
-    each: bool,
-    together: bool,
-    missed: Sequence[Missed],
-) -> list[ChangedHeads]:
-    if not counts:
-        also = f". Not intercepted: {listed(missed)}" if missed else ""
-        raise ValueError(NOTHING.format(type(model).__name__) + also)
-    selection.check(list(counts))
+def _rows(counts: dict[str, int], selection: LayerSelection, each: bool, together: bool) -> list[ChangedHeads]:
     chosen = [path for index, path in enumerate(counts) if selection.selects(index, path)]
     heads = "all" if selection.heads is None else ", ".join(map(str, selection.heads))
     if together:
