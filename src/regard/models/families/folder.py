@@ -99,11 +99,10 @@ class Folder:
             files = [self.path / SINGLE]
         for file in files:
             if not file.is_file():
-                pickled = any(self.path.glob("*.bin"))
-                hint = (
-                    "; its weights are pickled, which can run code: save them as safetensors first" if pickled else ""
+                raise FileNotFoundError(
+                    f"{self.path} has no {file.name}; weights that are pickled, which can run code, are not read: save "
+                    "them as safetensors first"
                 )
-                raise FileNotFoundError(f"{self.path} has no {file.name}{hint}")
         return files
 
     def fill(self, make: Callable[[], nn.Module], renamed: Callable[[str, Tensor], dict[str, Tensor]]) -> nn.Module:
