@@ -141,21 +141,20 @@ def run(setting: Setting) -> Report:
 
 def measured(setting: Setting, heads: int, repetitions: int) -> HeadSplit:
     """New layers with weights as they start, over new random tokens."""
-    spread: list[Tensor] = []
-    used: list[Tensor] = []
-    borrowed: list[Tensor] = []
+    rows = []
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(setting.seed)
         for _ in range(repetitions):
             layer = MultiHeadAttention(WIDTH, heads, engine="tiled")
             x = torch.randn(1, SHORT, WIDTH)
             query, key = (part(x).unflatten(-1, (heads, -1)).transpose(1, 2) for part in (layer.q_proj, layer.k_proj))
-            spread.append((query @ key.mT).std())
-            for keys, scale in ((used, None), (borrowed, 1 / math.sqrt(BERT.d_k))):
+            row = [(query @ key.mT).std()]
+            for scale in (None, 1 / math.sqrt(BERT.d_k)):
                 _, statistics = attend_statistics(query, key, key, "entropy", score=ScaledDot(scale))
-                keys.append(statistics["entropy"].exp().mean())
+                row.append(statistics["entropy"].exp().mean())
+            rows.append(torch.stack(row))
         products = operations(lambda: layer(x))
-    return HeadSplit(heads, parameters(layer), products, heads * SHORT**2, *map(torch.stack, (spread, used, borrowed)))
+    return HeadSplit(heads, parameters(layer), products, heads * SHORT**2, *torch.stack(rows, 1))
 
 
 def model_table() -> Table:
@@ -244,12 +243,8 @@ def line_picture(cuts: list[HeadSplit]) -> Picture:
         curve("÷ √d_k", heads, [mean(cut.used) for cut in cuts]),
         curve(f"÷ √{BERT.d_k} for all", heads, [mean(cut.borrowed) for cut in cuts]),
     ]
-    return Panel(
-        (
-            Lines(work, "heads h", "of one head", "What h changes", log_x=True, log_y=True),
-            Lines(keys, "heads h", "effective keys e^H", f"Keys in use, of {SHORT}", log_x=True),
-        )
-    )
+    changes = Lines(work, "heads h", "of one head", "What h changes", log_x=True, log_y=True)
+    return Panel((changes, Lines(keys, "heads h", "effective keys e^H", f"Keys in use, of {SHORT}", log_x=True)))
 
 
 def clock(setting: Setting) -> Timing:

@@ -146,15 +146,12 @@ class TopicReading(Task):
 
     @property
     def name(self) -> str:
-        """Name with the rate and the seed."""
         return f"dropout {self.dropout:g} {self.seed}"
 
     def model(self) -> torch_nn.Module:
-        """One layer of attention."""
         return Reader(self.topics * self.own + self.common, self.width, self.heads, self.topics, self.dropout)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy on all texts of the training."""
         return cross_entropy(model(self.seen.words), self.seen.topics)
 
     def look(self, model: torch_nn.Module) -> dict[str, float]:
@@ -238,8 +235,8 @@ def run(setting: Setting) -> Report:
         "dropout",
         "What does attention dropout drop, what does it leave as it was, and does it keep a model from learning by "
         "heart?",
-        (random_table(random, before), trained_table(runs), preset_table(random)),
-        (map_picture(random[0.3]), sum_picture(random), training_picture(runs)),
+        tables(random, before, runs),
+        (map_picture(random[0.3]), *line_pictures(random, runs)),
         finding(random, runs),
         (Compared(f"{CONCEPTS}, section 5", claims(random, runs)),),
         setting.record(draws, trainings_of_each_rate=repetitions, steps=runs[0.0][0].trained.task.steps),
@@ -256,20 +253,50 @@ def measured(setting: Setting, p: float, seed: int) -> DropoutTraining:
     return DropoutTraining(trained, read(trained.model, task.seen, task.new, generator))
 
 
-def random_table(random: RandomDropout, before: Tensor) -> Table:
-    """Pairs that are dropped, weight that is left, and the sums of rows."""
-    rows: list[tuple[Cell, ...]] = []
+def tables(random: RandomDropout, before: Tensor, runs: Runs) -> tuple[Table, ...]:
+    """What is dropped at random, what each rate does to the readers, and rates of known models."""
+    drops: list[tuple[Cell, ...]] = []
     for p, drawn in random.items():
         left, deviation, whole = mean(drawn.left), float(drawn.sums.std()), f"{drawn.whole} of {drawn.heads:,}"
         gone = mean(drawn.gone.double().mean((1, 2, 3)))
-        rows.append((f"{p:g}", gone, left, deviation, drawn.spread, _range(drawn.sums), whole, mean(drawn.together)))
+        drops.append((f"{p:g}", gone, left, deviation, drawn.spread, _range(drawn.sums), whole, mean(drawn.together)))
     left, deviation = mean(before.mean((1, 2))), float(before.std())
-    rows.append(("0.1, before softmax", "", left, deviation, 0.0, _range(before), "", ""))
-    columns = (
-        *("p", "pairs dropped", "weight left", "std of row sums", "√(p/(1−p) Σw²)", "95% of row sums"),
-        *("heads dropped whole", "correlation of heads"),
+    drops.append(("0.1, before softmax", "", left, deviation, 0.0, _range(before), "", ""))
+    readers: list[tuple[Cell, ...]] = []
+    for p, group in runs.items():
+        loss = number([each.trained.column("new")[-1] for each in group])
+        right = (column(runs, p, name) for name in ("trained_on", "new"))
+        readers.append((f"{p:g}", *right, loss, *(column(runs, p, name) for name in ("words", "half", "headless"))))
+    task = runs[0.0][0].trained.task
+    assert isinstance(task, TopicReading)
+    presets = [
+        (model, seed, published, where, f"{random[seed].spread:.3f}" if seed in random else "0")
+        for model, seed, published, where in PRESETS
+    ]
+    return (
+        Table(
+            (
+                *("p", "pairs dropped", "weight left", "std of row sums", "√(p/(1−p) Σw²)", "95% of row sums"),
+                *("heads dropped whole", "correlation of heads"),
+            ),
+            drops,
+            f"Random self-attention, {HEADS} heads, {KEYS} keys; mean and 95% interval",
+        ),
+        Table(
+            (
+                *("p", "texts trained on", "new texts", "loss, new", f"words in use, of {task.length}"),
+                *("half the words", "one head less"),
+            ),
+            readers,
+            f"Trained: the topic (of {task.topics}) of texts of {task.length} words, from {task.texts} texts; share of "
+            f"topics found without dropout, mean and 95% interval over {len(runs[0.0])} trainings",
+        ),
+        Table(
+            ("model", "the seed", "published", "where", "std of row sums at that rate"),
+            presets,
+            "Rates of known models; nothing is measured in them here",
+        ),
     )
-    return Table(columns, rows, f"Random self-attention, {HEADS} heads, {KEYS} keys; mean and 95% interval")
 
 
 def _range(sums: Tensor) -> str:
@@ -281,36 +308,6 @@ def column(runs: Runs, p: float, name: str) -> Estimate:
     """A number of the readers of one rate; all but the words in use are shares."""
     values = [getattr(each.read, name) for each in runs[p]]
     return number(values) if name == "words" else share(values)
-
-
-def trained_table(runs: Runs) -> Table:
-    """What each rate does to the readers."""
-    rows: list[tuple[Cell, ...]] = []
-    for p, group in runs.items():
-        loss = number([each.trained.column("new")[-1] for each in group])
-        right = (column(runs, p, name) for name in ("trained_on", "new"))
-        rows.append((f"{p:g}", *right, loss, *(column(runs, p, name) for name in ("words", "half", "headless"))))
-    task = runs[0.0][0].trained.task
-    assert isinstance(task, TopicReading)
-    title = (
-        f"Trained: the topic (of {task.topics}) of texts of {task.length} words, from {task.texts} texts; share of "
-        f"topics found without dropout, mean and 95% interval over {len(runs[0.0])} trainings"
-    )
-    columns = (
-        *("p", "texts trained on", "new texts", "loss, new", f"words in use, of {task.length}"),
-        *("half the words", "one head less"),
-    )
-    return Table(columns, rows, title)
-
-
-def preset_table(random: RandomDropout) -> Table:
-    """Rates of known models, and what they do to a row."""
-    rows = [
-        (model, seed, published, where, f"{random[seed].spread:.3f}" if seed in random else "0")
-        for model, seed, published, where in PRESETS
-    ]
-    columns = ("model", "the seed", "published", "where", "std of row sums at that rate")
-    return Table(columns, rows, "Rates of known models; nothing is measured in them here")
 
 
 def map_picture(drawn: DroppedWeights) -> Picture:
@@ -326,28 +323,22 @@ def map_picture(drawn: DroppedWeights) -> Picture:
     return Panel(grids, "Single pairs are dropped, in each head its own; the others grow")
 
 
-def sum_picture(random: RandomDropout) -> Picture:
-    """How row sums are distributed."""
+def line_pictures(random: RandomDropout, runs: Runs) -> tuple[Picture, ...]:
+    """How row sums are distributed, losses on new texts during training, and topics found at the end."""
     edges = torch.linspace(0, 2.5, 51, dtype=torch.float64)
     middles = ((edges[1:] + edges[:-1]) / 2).tolist()
-    lines = []
+    sums = []
     for p, drawn in random.items():
         counts = torch.histogram(drawn.sums.flatten(), edges).hist
-        lines.append(Line(f"p = {p:g}", middles, (counts / counts.sum() / float(edges[1])).tolist()))
-    return Lines(lines, "sum of a row", "density", "Rows no longer sum to 1")
-
-
-def training_picture(runs: Runs) -> Picture:
-    """Losses on new texts during training, and topics found at the end."""
+        sums.append(Line(f"p = {p:g}", middles, (counts / counts.sum() / float(edges[1])).tolist()))
     rates = [p for p in (0.0, 0.1, 0.3, 0.5) if p in runs]
-    lines = [during([each.trained for each in runs[p]], "new", f"p = {p:g}") for p in rates]
+    losses = [during([each.trained for each in runs[p]], "new", f"p = {p:g}") for p in rates]
     names = {"trained_on": "texts trained on", "new": "new texts", "half": "new, half the words"}
     ends = [curve(label, list(runs), [column(runs, p, name) for p in runs]) for name, label in names.items()]
-    return Panel(
-        (
-            Lines(lines, "step", "loss (nats)", f"New texts, mean and range of {len(runs[0.0])} runs"),
-            Lines(ends, "p", "share of topics found", "After training"),
-        )
+    training = Lines(losses, "step", "loss (nats)", f"New texts, mean and range of {len(runs[0.0])} runs")
+    return (
+        Lines(sums, "sum of a row", "density", "Rows no longer sum to 1"),
+        Panel((training, Lines(ends, "p", "share of topics found", "After training"))),
     )
 
 

@@ -126,15 +126,12 @@ class Bits(Task):
 
     @property
     def name(self) -> str:
-        """Name with the question, the kind and the seed."""
         return f"ffn {self.question}, {self.kind.replace('×', 'x')} {self.seed}"
 
     def model(self) -> torch_nn.Module:
-        """The parts of its kind."""
         return BlockParts(self.kind, self.bits + 1, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy on new texts."""
         tokens, place = drawn(self.batch, self.length, self.bits, generator)
         return binary_cross_entropy_with_logits(model(tokens), answers(self.question, tokens, place))
 
@@ -168,8 +165,8 @@ def run(setting: Setting) -> Report:
     return Report(
         "ffn",
         "What do attention and the feed-forward layer cost as texts grow, and what can each learn without the other?",
-        (cost_table(), crossing_table(results), learned_table(results), influence_table(results)),
-        (cost_picture(), learned_picture(results)),
+        (cost_table(), crossing_table(results), *result_tables(results)),
+        pictures(results),
         finding(results),
         (Compared(f"{CONCEPTS}, section 8", claims(results)),),
         setting.record(repetitions, steps=results.runs[0].task.steps),
@@ -254,8 +251,8 @@ def agree(results: PartResults) -> bool:
     return (cost.attention, cost.feed) == results.counted
 
 
-def learned_table(results: PartResults) -> Table:
-    """Right answers by question and kind."""
+def result_tables(results: PartResults) -> tuple[Table, Table]:
+    """Right answers by question and kind, and whether a token influences the outputs of others."""
     rows: list[tuple[Cell, ...]] = [(name, *(results.known(name, kind) for kind in KINDS)) for name in QUESTIONS]
     bits = results.runs[0].task
     assert isinstance(bits, Bits)
@@ -264,28 +261,21 @@ def learned_table(results: PartResults) -> Table:
         f"Share of right answers on new texts, tokens of {bits.bits} bits (guessing: 0.5; where the marked one alone "
         f"knows, 0.56). {questions}"
     )
-    return Table(("question", *KINDS), rows, title)
+    changes = [(name, mean(each)) for name, each in results.influence.items()]
+    replaced = "One token replaced: largest change at another, of that at its own"
+    return Table(("question", *KINDS), rows, title), Table(("part", "change elsewhere"), changes, replaced)
 
 
-def influence_table(results: PartResults) -> Table:
-    """Whether a token influences the outputs of others."""
-    rows = [(name, mean(each)) for name, each in results.influence.items()]
-    title = "One token replaced: largest change at another, of that at its own"
-    return Table(("part", "change elsewhere"), rows, title)
-
-
-def cost_picture() -> Picture:
-    """Operations against n."""
+def pictures(results: PartResults) -> tuple[Picture, Picture]:
+    """Operations against n, and right answers as bars."""
     costs = [BlockCost(DRAWN, length) for length in LENGTHS]
     names = {"attention": "attention", "its pairs alone": "pairs", "feed-forward": "feed"}
     lines = [Line(name, LENGTHS, [getattr(cost, part) / 1e9 for cost in costs]) for name, part in names.items()]
-    return Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True)
-
-
-def learned_picture(results: PartResults) -> Picture:
-    """Right answers as bars."""
     series = {kind: [results.known(question, kind).mean for question in QUESTIONS] for kind in KINDS}
-    return Bars(list(QUESTIONS), series, "right answers", "What each part learns (0.5 is guessing)")
+    return (
+        Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True),
+        Bars(list(QUESTIONS), series, "right answers", "What each part learns (0.5 is guessing)"),
+    )
 
 
 def clock(setting: Setting, results: PartResults) -> Timing:

@@ -276,12 +276,8 @@ def line_picture(random: RandomHeads, runs: Runs) -> Picture:
         Line("the seed", several, [SEED[heads] for heads in several]),
     ]
     right = [curve(name, HEADS, [answers(runs, heads, name) for heads in HEADS]) for name in QUESTIONS]
-    return Panel(
-        (
-            Lines(similarities, "heads", "similarity", "Average of two heads"),
-            Lines(right, "heads", "share of right answers", f"Width {WIDTH}, several heads"),
-        )
-    )
+    average_of_two = Lines(similarities, "heads", "similarity", "Average of two heads")
+    return Panel((average_of_two, Lines(right, "heads", "share of right answers", f"Width {WIDTH}, several heads")))
 
 
 def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:

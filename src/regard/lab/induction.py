@@ -97,7 +97,6 @@ class Near(nn.Distance):
     """
 
     def forward(self) -> DistanceBias:
-        """The bias."""
         return DistanceBias(GAIN * self.table)
 
 
@@ -147,11 +146,9 @@ class Inducing(Task):
 
     @property
     def name(self) -> str:
-        """Name with the seed."""
         return f"induction {self.seed}"
 
     def model(self) -> torch_nn.Module:
-        """Two layers of attention."""
         return AttentionOnly(self.vocabulary, self.width, self.heads)
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
@@ -196,8 +193,8 @@ def run(setting: Setting) -> Report:
         "induction",
         "How does a model learn to go on with what it has seen once, and does it still do so far beyond the length it "
         "was trained on?",
-        (length_table(runs), one_model_table(runs[0])),
-        (map_picture(runs[0]), training_picture(runs), length_picture(runs), far_picture(runs[0])),
+        tables(runs),
+        (map_picture(runs[0]), *line_pictures(runs), far_picture(runs[0])),
         finding(runs),
         (
             Compared(f"{RESULTS}, Experiment 3", head_claims(runs)),
@@ -242,19 +239,17 @@ def trained_length(runs: list[InductionRun]) -> int:
 
 def induction(runs: list[InductionRun], length: int) -> Estimate:
     """The score at a length of the induction head that is strongest at the trained length."""
-    near = trained_length(runs)
-    return share([float(each.at[length].induction[1, each.best(near)[0]]) for each in runs])
+    return share([float(each.at[length].induction[1, each.best(trained_length(runs))[0]]) for each in runs])
 
 
 def previous(runs: list[InductionRun], length: int) -> Estimate:
     """The same of the previous-token head of layer 1."""
-    near = trained_length(runs)
-    return share([float(each.at[length].previous[0, each.best(near)[1]]) for each in runs])
+    return share([float(each.at[length].previous[0, each.best(trained_length(runs))[1]]) for each in runs])
 
 
-def length_table(runs: list[InductionRun]) -> Table:
-    """Losses and scores at each length."""
-    rows: list[tuple[Cell, ...]] = [
+def tables(runs: list[InductionRun]) -> tuple[Table, Table]:
+    """Losses and scores at each length, and every head of the first model."""
+    lengths: list[tuple[Cell, ...]] = [
         (
             f"{length:,}",
             number([each.at[length].first for each in runs]),
@@ -272,18 +267,14 @@ def length_table(runs: list[InductionRun]) -> Table:
         f"Trained on texts of {task.length} tokens, on the loss of the second half alone (guessing costs "
         f"ln {task.vocabulary} = {math.log(task.vocabulary):.2f}); mean and 95% interval over {len(runs)} trainings"
     )
-    return Table(columns, rows, title)
-
-
-def one_model_table(run: InductionRun) -> Table:
-    """Every head of one model."""
-    result = run.at[min(run.at)]
-    rows = [
+    result = runs[0].at[task.length]
+    heads = [
         (layer + 1, head + 1, float(result.previous[layer, head]), float(result.induction[layer, head]))
         for layer in range(2)
         for head in range(result.induction.shape[1])
     ]
-    return Table(("layer", "head", "previous", "induction"), rows, "The heads of the first run: what each looks at")
+    each_head = "The heads of the first run: what each looks at"
+    return Table(columns, lengths, title), Table(("layer", "head", "previous", "induction"), heads, each_head)
 
 
 def _map(run: InductionRun, layer: int, head: int, length: int) -> Tensor:
@@ -324,19 +315,13 @@ def far_picture(run: InductionRun) -> Picture:
     return Grid(_causal(squares), labels, labels, title, limits=(0.0, 1.0))
 
 
-def training_picture(runs: list[InductionRun]) -> Picture:
-    """Losses and scores during training."""
-    lines = {
-        name: during([each.trained for each in runs], name)
-        for name in ("first half", "second half", "induction", "previous")
-    }
-    losses = Lines([lines["first half"], lines["second half"]], "step", "loss (nats)", "Loss")
-    weights = Lines([lines["induction"], lines["previous"]], "step", "weight", "Best head of either kind")
-    return Panel((losses, weights), f"During training, mean and range of {len(runs)} runs")
-
-
-def length_picture(runs: list[InductionRun]) -> Picture:
-    """Scores against the length."""
+def line_pictures(runs: list[InductionRun]) -> tuple[Picture, Picture]:
+    """Losses and scores during training, and scores against the length."""
+    first, second, best, before = (
+        during([each.trained for each in runs], name) for name in ("first half", "second half", "induction", "previous")
+    )
+    losses = Lines([first, second], "step", "loss (nats)", "Loss")
+    weights = Lines([best, before], "step", "weight", "Best head of either kind")
     lengths = list(runs[0].at)
     lines = [
         curve("induction head", lengths, [induction(runs, length) for length in lengths]),
@@ -344,7 +329,10 @@ def length_picture(runs: list[InductionRun]) -> Picture:
         curve("2nd half right", lengths, [share([each.at[length].right for each in runs]) for length in lengths]),
     ]
     title = f"Past the trained length of {trained_length(runs)}"
-    return Lines(lines, "length of the text", "share", title, log_x=True)
+    return (
+        Panel((losses, weights), f"During training, mean and range of {len(runs)} runs"),
+        Lines(lines, "length of the text", "share", title, log_x=True),
+    )
 
 
 def head_claims(runs: list[InductionRun]) -> tuple[Claim, ...]:

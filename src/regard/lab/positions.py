@@ -47,7 +47,6 @@ class TransformerXL(torch_nn.Module):
         self.register_buffer("offsets", sinusoidal(2 * reach + 1, heads * d_k, start=-reach), persistent=False)
 
     def forward(self) -> Relative:
-        """The score."""
         offsets: Tensor = self.get_buffer("offsets")
         keys = self.project(offsets).unflatten(-1, (self.heads, -1)).transpose(0, 1)
         return Relative(keys, self.u, self.v, scale=None)
@@ -102,7 +101,6 @@ class PositionRecall(Task):
 
     @property
     def name(self) -> str:
-        """Name with the scheme and the seed."""
         return f"positions {self.scheme} {self.seed}"
 
     def model(self) -> torch_nn.Module:
@@ -119,7 +117,6 @@ class PositionRecall(Task):
         )
 
     def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        """Cross-entropy on new texts."""
         tokens = torch.randint(self.vocabulary, (self.batch, self.length), generator=generator)
         return cross_entropy(model(tokens)[:, self.back :].flatten(0, 1), tokens[:, : -self.back].flatten())
 
@@ -306,10 +303,14 @@ def pictures(trainings: BySchemeTrainings) -> tuple[Picture, ...]:
         each = trainings[name]
         answers.append(Line(name, list(each.right), [each.at(times).mean for times in TIMES]))
         profiles.append(Line(name, list(range(each.profile.shape[1])), each.profile.mean(0).tolist()))
+    slopes = [
+        Line(f"slope 1/{1 / slope:.0f}", list(range(65)), [-slope * distance for distance in range(65)])
+        for slope in ALiBi(4).slopes.tolist()
+    ]
     return (
         Lines(answers, "length of the text", "right answers", "Past the trained length", log_x=True),
         Lines(profiles, "distance i − j", "mean weight", f"Trained to look {BACK} places back"),
-        Panel((near_picture(), slope_picture())),
+        Panel((near_picture(), Lines(slopes, "distance i − j", "added to the logit", "Fixed: ALiBi, 4 heads"))),
     )
 
 
@@ -326,16 +327,6 @@ def near_picture() -> Picture:
         for name, each in (("sinusoidal; rotary, base 10,000", table), ("rotary, base 500,000", turned))
     ]
     return Lines(lines, "distance i − j", "product, of distance 0", "Fixed: nearness")
-
-
-def slope_picture() -> Picture:
-    """ALiBi's numbers for some heads."""
-    distances = range(65)
-    lines = [
-        Line(f"slope 1/{1 / slope:.0f}", list(distances), [-slope * distance for distance in distances])
-        for slope in ALiBi(4).slopes.tolist()
-    ]
-    return Lines(lines, "distance i − j", "added to the logit", "Fixed: ALiBi, 4 heads")
 
 
 def claims(orders: dict[str, OrderChanges], trainings: BySchemeTrainings) -> tuple[Claim, ...]:

@@ -46,7 +46,7 @@ def run(setting: Setting) -> Report:
     return Report(
         "self-cross",
         "What changes when keys and values come from another sequence?",
-        (map_table(runs), worth_table(runs), law_table(draws), example_table(), cost_table()),
+        (*trained_tables(runs), law_table(draws), example_table(), cost_table()),
         (map_picture(runs[0]), worth_picture(runs), shuffled_picture(runs[0])),
         finding(runs, draws),
         (Compared(f"{RESULTS}, Self-Attention vs Cross-Attention", claims(runs, draws)),),
@@ -246,8 +246,8 @@ def square(tables: list[Tensor]) -> float:
     return sum(table.shape[0] == table.shape[1] for table in tables) / len(tables)
 
 
-def map_table(runs: list[SelfCrossRun]) -> Table:
-    """The three attentions of the trained model."""
+def trained_tables(runs: list[SelfCrossRun]) -> tuple[Table, Table]:
+    """The three attentions of the trained model, and words right when one of them is changed."""
     rows: list[tuple[Cell, ...]] = []
     for place in ATTENTIONS:
         tables = [each.maps[place.name] for each in runs]
@@ -258,13 +258,10 @@ def map_table(runs: list[SelfCrossRun]) -> Table:
         )
         rows.append((place.name, place.queries, place.keys, _shape(runs[0].cat[place.name]), *measures))
     columns = ("attention", "Q from", "K, V from", "cat map", "square maps", "keys in use", "weight on its place")
-    return Table(columns, rows, f"Trained here, unseen sentences; mean and 95% interval over {len(runs)} trainings")
-
-
-def worth_table(runs: list[SelfCrossRun]) -> Table:
-    """Words right when one attention is changed."""
-    rows = [(name, share([each.right[name] for each in runs])) for name in runs[0].right]
-    return Table(("what is changed", "words right"), rows, "Each French word, given the right ones before it")
+    title = f"Trained here, unseen sentences; mean and 95% interval over {len(runs)} trainings"
+    worth = [(name, share([each.right[name] for each in runs])) for name in runs[0].right]
+    changed = "Each French word, given the right ones before it"
+    return Table(columns, rows, title), Table(("what is changed", "words right"), worth, changed)
 
 
 def example_table() -> Table:
