@@ -64,7 +64,10 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
     except OSError as error:
         if error.errno is None or error.strerror is None:  # already explained
             raise
-        raise _explained(error, path, elsewhere) from error
+        advice = f"make room on the disk, or {elsewhere}" if error.errno in _FULL else elsewhere
+        explained = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
+        explained.errno = error.errno
+        raise explained from error
 
 
 def sweep(folder: Path) -> None:
@@ -122,14 +125,6 @@ def _sync_folder(folder: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_FOLDER_SYNC:
             raise
-
-
-def _explained(error: OSError, path: Path, elsewhere: str) -> OSError:
-    """The same kind of error, with the file that could not be written and what to do."""
-    advice = f"make room on the disk, or {elsewhere}" if error.errno in _FULL else elsewhere
-    explained = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
-    explained.errno = error.errno
-    return explained
 
 
 def cache_folder() -> Path:

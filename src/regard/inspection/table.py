@@ -168,8 +168,13 @@ class Column:
 
 def columns_of(table: Table) -> list[Column]:
     """The columns as texts."""
-    rows = checked_rows(table)
-    return [_column(name, [row[index] for row in rows]) for index, name in enumerate(table.columns)]
+    rows, columns = checked_rows(table), []
+    for index, name in enumerate(table.columns):
+        cells = [row[index] for row in rows]
+        numbers = iter(alike([cell for cell in cells if isinstance(cell, float)]))
+        texts = [next(numbers) if isinstance(cell, float) else _text(cell) for cell in cells]
+        columns.append(Column(visible(name), texts, words=all(isinstance(cell, str | bool) for cell in cells)))
+    return columns
 
 
 def checked_rows(table: Table) -> Sequence[Sequence[Cell]]:
@@ -178,12 +183,6 @@ def checked_rows(table: Table) -> Sequence[Sequence[Cell]]:
         if len(row) != len(table.columns):
             raise ValueError(f"a Table has one cell per column, got {len(row)} cells for {len(table.columns)} columns")
     return table.rows
-
-
-def _column(name: str, cells: Sequence[Cell]) -> Column:
-    numbers = iter(alike([cell for cell in cells if isinstance(cell, float)]))
-    texts = [next(numbers) if isinstance(cell, float) else _text(cell) for cell in cells]
-    return Column(visible(name), texts, words=all(isinstance(cell, str | bool) for cell in cells))
 
 
 def _text(cell: Cell) -> str:

@@ -50,13 +50,8 @@ def display_width(text: str) -> int:
     """Columns that `text` takes in a terminal: two for East Asian wide characters and emoji, none for marks."""
     if text.isascii():
         return len(text)
-    return sum(_columns(character) for character in text)
-
-
-def _columns(character: str) -> int:
-    if _is_joining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    single = [character for character in text if not _is_joining(character)]
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in single)
 
 
 def clusters(text: str) -> list[str]:

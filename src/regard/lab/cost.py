@@ -42,16 +42,14 @@ def milliseconds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict
     """The shortest time of each call in `rounds` turns on one thread, after one warm-up turn."""
     best = dict.fromkeys(calls, float("inf"))
     with one_thread(), torch.no_grad(), reporting(None):
-        repeats = {name: _repeats(call) for name, call in calls.items()}
+        repeats = {}
+        for name, call in calls.items():
+            call()
+            repeats[name] = max(1, min(MOST, round(SAMPLE / max(_seconds(call, 1), 1e-9))))
         for _ in range(rounds):
             for name, call in calls.items():
                 best[name] = min(best[name], _seconds(call, repeats[name]))
     return {name: 1e3 * seconds for name, seconds in best.items()}
-
-
-def _repeats(call: Callable[[], object]) -> int:
-    call()
-    return max(1, min(MOST, round(SAMPLE / max(_seconds(call, 1), 1e-9))))
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> float:

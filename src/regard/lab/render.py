@@ -90,10 +90,10 @@ def _broken(table: Table, width: int) -> Table:
     return Table(names, rows) if len(rows) > len(table.rows) else table
 
 
-def as_record(report: Report) -> dict[str, Any]:
-    """The report in what JSON can hold."""
+def as_json(report: Report) -> str:
+    """The report as JSON text."""
     timing = report.timing
-    return {
+    record = {
         "kind": "Report",
         "name": report.name,
         "question": report.question,
@@ -104,15 +104,11 @@ def as_record(report: Report) -> dict[str, Any]:
         "compared": _records([compared.table() for compared in report.compared]),
         "timing": timing and {"tables": _records(timing.tables), "pictures": _records(timing.pictures)},
     }
+    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
 
 def _records(records: Sequence[Picture | Table]) -> list[Any]:
     return [json.loads(record_json(record)) for record in records]
-
-
-def as_json(report: Report) -> str:
-    """The report as JSON text."""
-    return json.dumps(as_record(report), ensure_ascii=False, indent=1) + "\n"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
@@ -185,7 +181,15 @@ def _header(outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
             f"{_text(run['regard'])}, torch {_text(run['torch'])}, {_text(run['machine'])}. Intervals are 95% over "
             "repetitions. Seeds are the four documents that the experiments are held against.</p>"
         )
-        lines.append(_tally(reports))
+        kinds = [claim.kind for report in reports for compared in report.compared for claim in compared.claims]
+        counts = Counter(kinds)
+        named = [
+            f'<span class="{COLORS.get(kind, "")}">{counts[kind]} {kind}</span>' for kind in VERDICTS if counts[kind]
+        ]
+        lines.append(
+            f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the run is "
+            "too small to tell; <em>not said</em>: the seeds say nothing of it.</p>"
+        )
     lines.append('<nav><ol class="contents">')
     for each in outcomes:
         finding = (
@@ -195,17 +199,6 @@ def _header(outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
         link = f'<a href="#{each.name}">{each.name}</a>'
         lines.append(f'<li>{link} <span class="asked">{question}</span><p>{finding}</p></li>')
     return "\n".join([*lines, "</ol></nav>", "</header>"])
-
-
-def _tally(reports: Sequence[Report]) -> str:
-    """How the claims of the seeds fared."""
-    kinds = [claim.kind for report in reports for compared in report.compared for claim in compared.claims]
-    count = Counter(kinds)
-    named = [f'<span class="{COLORS.get(kind, "")}">{count[kind]} {kind}</span>' for kind in VERDICTS if count[kind]]
-    return (
-        f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the run is too "
-        "small to tell; <em>not said</em>: the seeds say nothing of it.</p>"
-    )
 
 
 def _section(number: int, outcome: Outcome, folder: Path) -> str:
@@ -219,7 +212,11 @@ def _section(number: int, outcome: Outcome, folder: Path) -> str:
     ]
     for table, drawn in zip_longest(_tables(outcome), pictures(outcome, folder)):
         parts += [] if table is None else [_table(table)]
-        parts += [] if drawn is None else [_picture(*drawn)]
+        if drawn is not None:
+            picture, svg = drawn
+            content = base64.b64encode(svg.read_bytes()).decode("ascii")
+            name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
+            parts.append(f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>')
     for compared in outcome.compared:
         parts.append(_table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims]))
     run = outcome.settings
@@ -247,12 +244,6 @@ def _place(column: Column) -> str:
     if not column.words:
         return "numbers"
     return "words short" if max(map(len, column.texts), default=0) <= SHORT else "words"
-
-
-def _picture(picture: Picture, svg: Path) -> str:
-    content = base64.b64encode(svg.read_bytes()).decode("ascii")
-    name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
-    return f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>'
 
 
 def _text(value: object) -> str:

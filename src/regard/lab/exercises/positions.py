@@ -7,12 +7,11 @@ from torch import Tensor
 
 from regard.inspection.explain import explain
 from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
-from regard.lab.exercises.three_words import OUTPUTS, X
 from regard.lab.exercises.worked import shown, softmax, steps, tensor, weights
 from regard.spec.biases import ALiBi
 from regard.spec.positions import rotary
 
-ORDER = [2, 0, 1]
+X, ORDER = tensor([[1, 0], [0, 1], [1, 1]]), [2, 0, 1]
 QUERY, KEY = tensor([2, 0]), tensor([1, 0])
 FIRST, SECOND, FURTHER = 3, 1, 100
 HEADS, KEYS = 8, 4
@@ -55,7 +54,7 @@ def outputs(words: Tensor) -> Tensor:
     return weights(words, words) @ words
 
 
-SHUFFLED = outputs(X[ORDER])
+OUTPUTS, SHUFFLED = outputs(X), outputs(X[ORDER])
 TURNED = rotary(QUERY[None], FIRST)[0]
 SCORE, AGAIN = score(FIRST, SECOND), score(FIRST + FURTHER, SECOND + FURTHER)
 OFFSET = torch.arange(FIRST, FIRST - KEYS, -1, dtype=torch.float64)

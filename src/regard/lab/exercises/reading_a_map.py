@@ -111,15 +111,15 @@ def check_several(given: object) -> str:
         return str(error)
     if set(words) == set(MAP.rows):
         return f"every row has more than one weight above 0, but {ATTENDED} is where attention begins here"
-    if single := [_single(word) for word in words if word not in SEVERAL]:
+    single = []
+    for word in words:
+        if word not in SEVERAL:
+            second, best = sorted(WEIGHTS[word].values())[-2:]
+            single.append(f"{word!r} gives {STRONGEST[word]!r} {best} and no other word more than {second}")
+    if single:
         return "; ".join(single)
     missing = set(SEVERAL) - set(words)
     return f"{len(missing)} missing: look for a row without a clear winner" if missing else ""
-
-
-def _single(row: str) -> str:
-    second, best = sorted(WEIGHTS[row].values())[-2:]
-    return f"{row!r} gives {STRONGEST[row]!r} {best} and no other word more than {second}"
 
 
 def check_verb(given: object) -> str:
