@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,9 +24,35 @@ class CachedKeys:
     mask: Mask | None = None
 
 
+@dataclass(kw_only=True)
+class _Buffers:
+    """Keys and values in one buffer (batch, head, room, width) each."""
+
+    key: Tensor | None = None
+    value: Tensor | None = None
+
+    def snapshot(self) -> Self:
+        """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
+        return replace(self)
+
+    def restore(self, snapshot: Self) -> None:
+        """Return to the moment of a snapshot."""
+        vars(self).update(vars(snapshot))
+
+    def reorder(self, rows: Tensor) -> None:
+        """Batch row r becomes what row `rows[r]` was."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = (t.index_select(0, rows.to(t.device)) for t in (self.key, self.value))
+
+    def copy(self) -> Self:
+        """An independent copy."""
+        key, value = (None if tensor is None else tensor.clone() for tensor in (self.key, self.value))
+        return replace(self, key=key, value=value)
+
+
 @dataclass
-class LayerCache:
-    """Keys and values in one buffer (batch, head, room, width) each, of which `length` are used.
+class LayerCache(_Buffers):
+    """Keys and values of which `length` are used.
 
     `length` is one per batch row (int64 on the CPU) once rows differ. `capacity` fixes the room; without it the buffer
     doubles when it is full. Tensors that need a gradient are joined instead, so that it flows.
@@ -34,8 +60,6 @@ class LayerCache:
 
     capacity: int | None = None
     length: int | Tensor = 0
-    key: Tensor | None = None
-    value: Tensor | None = None
 
     @property
     def longest(self) -> int:
@@ -67,24 +91,11 @@ class LayerCache:
         shorter = torch.minimum(*(torch.as_tensor(one, device="cpu") for one in (self.length, length)))
         self.length = int(shorter) if shorter.ndim == 0 else shorter
 
-    def snapshot(self) -> "LayerCache":
-        """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
-        return replace(self)
-
-    def restore(self, snapshot: "LayerCache") -> None:
-        """Return to the moment of a snapshot."""
-        vars(self).update(vars(snapshot))
-
     def reorder(self, rows: Tensor) -> None:
         """Batch row r becomes what row `rows[r]` was."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = (t.index_select(0, rows.to(t.device)) for t in (self.key, self.value))
+        super().reorder(rows)
         if isinstance(self.length, Tensor):
             self.length = self.length[rows.cpu()]
-
-    def copy(self) -> "LayerCache":
-        """An independent copy."""
-        return replace(self, key=_cloned(self.key), value=_cloned(self.value))
 
     def _written(self, old: Tensor | None, new: Tensor, stop: int) -> Tensor:
         """The buffer with `new` after what is used; a new tensor if it needs gradients."""
@@ -116,12 +127,8 @@ class LayerCache:
         return rows.view(len(rows), *[1] * (new.ndim - 3), -1, 1).expand(new.shape).to(new.device)
 
 
-def _cloned(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()
-
-
 @dataclass
-class SlidingLayerCache:
+class SlidingLayerCache(_Buffers):
     """The last `window` keys and the first `sinks` that ever came, each at its own absolute position.
 
     A query sees what it would see in one pass under `Causal() & (Window(window − 1, 0) | Prefix(sinks))`, in whatever
@@ -133,8 +140,6 @@ class SlidingLayerCache:
     sinks: int = 0
     length: int = 0
     first: LayerCache = field(default_factory=LayerCache)
-    key: Tensor | None = None
-    value: Tensor | None = None
     begin: int = 0  # where in the buffer the last keys begin,
     count: int = 0  # how many there are
 
@@ -196,23 +201,18 @@ class SlidingLayerCache:
                 "and its rows have one length; use KVCache() or KVCache(capacity=...)"
             )
 
-    def snapshot(self) -> "SlidingLayerCache":
-        """What `restore` needs to return to this moment: nothing that is in use is ever written over."""
+    def snapshot(self) -> Self:
+        """What `restore` needs to return to this moment."""
         return replace(self, first=self.first.snapshot())
-
-    def restore(self, snapshot: "SlidingLayerCache") -> None:
-        """Return to the moment of a snapshot."""
-        vars(self).update(vars(snapshot))
 
     def reorder(self, rows: Tensor) -> None:
         """Batch row r becomes what row `rows[r]` was."""
         self.first.reorder(rows)
-        if self.key is not None and self.value is not None:
-            self.key, self.value = (t.index_select(0, rows.to(t.device)) for t in (self.key, self.value))
+        super().reorder(rows)
 
-    def copy(self) -> "SlidingLayerCache":
+    def copy(self) -> Self:
         """An independent copy."""
-        return replace(self, first=self.first.copy(), key=_cloned(self.key), value=_cloned(self.value))
+        return replace(super().copy(), first=self.first.copy())
 
 
 def _moved(buffer: Tensor, begin: int, stop: int, room: int) -> Tensor:
