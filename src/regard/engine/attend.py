@@ -101,7 +101,7 @@ def attend(
             if not hasattr(engine, "attend"):
                 raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, or a Ring, got {engine!r}")
             return engine.attend(query, key, value, aux, spec)
-        from regard.engine.compile import attend_traced
+        from regard.engine.operator import attend_traced
 
         return attend_traced(query, key, value, dict(spec), aux, engine)
     if tracing_state() is not None:
@@ -116,7 +116,7 @@ def attend(
         if cached is not None:
             return cached  # type: ignore[no-any-return]
     if call_key is None and not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
-        from regard.engine.compile import attend_shapes
+        from regard.engine.operator import attend_shapes
 
         parts = (score, mask, bias, temperature, normalizer, dropout, query_start)
         return attend_shapes(query, key, value, parts, aux)

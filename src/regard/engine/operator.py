@@ -1,23 +1,37 @@
-"""The operators `regard::attend` and `regard::attend_backward`, which torch.compile and torch.export see."""
+"""attend inside torch.compile and torch.export: the spec becomes a string, the call one operator.
+
+`regard::attend` has `regard::attend_backward` as its backward.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
+from regard.engine.arguments import Shapes, tensors_of
 from regard.engine.attend import attend, choose, engine_name, module
 from regard.engine.native import call_cache
 from regard.engine.native.call import NotFiniteError
-from regard.engine.native.engine import begun, resumed
-from regard.engine.request import Request, Result, request
+from regard.engine.native.engine import begun, resumed, serves
+from regard.engine.native.library import library
+from regard.engine.request import AUX, Aux, Request, Result, request
 from regard.spec.dropout import Dropout
-from regard.spec.serialize import OperatorInputs, decoded
+from regard.spec.serialize import OperatorInputs, decoded, encoded, storable
+
+if TYPE_CHECKING:
+    from regard.engine.ring import Ring
 
 DIFFERENTIABLE = ("out", "lse", "entropy")
+ARGUMENTS = ("score", "mask", "bias", "temperature", "normalizer", "dropout", "query_start")
 BACKWARD_INPUTS = ("out", "lse", "entropy", "state", "at", "native")
+FUNCTIONS = (
+    "attend was given something that torch.compile cannot store, such as a function in masks.Where or scores.Modified, "
+    "or a Ring; give its values as a tensor, or leave out fullgraph=True: then this one call runs outside the graph"
+)
 
 
 def names_in(joined: str) -> tuple[str, ...]:
@@ -41,11 +55,13 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, saves: st
         rows.append(query.shape[-3] if query.ndim > 2 else 1)
     out = query.new_empty((*rows, query.shape[-2], value.shape[-1]))
     dtype = torch.promote_types(query.dtype, torch.float32)
-    found = [out]
+    results = [out]
     for name in names_in(aux):
         last = key.shape[-2] if name == "received" else query.shape[-2]
-        found.append(query.new_empty((*rows, last), dtype=torch.int64 if name == "peak_at" else dtype))
-    return found + [query.new_empty(saved_shape(name, out), dtype=saved_dtype(name, dtype)) for name in names_in(saves)]
+        results.append(query.new_empty((*rows, last), dtype=torch.int64 if name == "peak_at" else dtype))
+    return results + [
+        query.new_empty(saved_shape(name, out), dtype=saved_dtype(name, dtype)) for name in names_in(saves)
+    ]
 
 
 def saved_shape(name: str, out: Tensor) -> tuple[int, ...]:
@@ -97,8 +113,8 @@ def run_forward(inputs: Inputs, spec: dict[str, Any], aux: str, engine: str, sav
         result, rows = made
         if call_key is not None:
             call_cache.cache_call(call_key, checked, inputs)
-    found = _unfolded(checked, result, names)
-    return [*found, *_saved_rows(rows, found[0], saves, checked.dtype)]
+    results = _unfolded(checked, result, names)
+    return [*results, *_saved_rows(rows, results[0], saves, checked.dtype)]
 
 
 def run_backward(
@@ -116,17 +132,17 @@ def run_backward(
     aux, engine, saves = names
     rows = {name: tensor.contiguous() for name, tensor in zip(backward_names(aux, saves), results, strict=True)}
     native = bool(rows.pop("native", 0))
-    if native and not aux and (found := _cached_backward(grads, inputs, rows, needed, spec_of, engine)) is not None:
-        return found
-    wanted = tuple(name for name in names_in(aux) if name in DIFFERENTIABLE)
+    if native and not aux and (again := _cached_backward(grads, inputs, rows, needed, spec_of, engine)) is not None:
+        return again
+    differentiable = tuple(name for name in names_in(aux) if name in DIFFERENTIABLE)
     arrived = dict(zip(("out", *names_in(aux)), grads, strict=True))
     with _autograd_enabled():
         leaves = [tensor.detach().requires_grad_(need) for tensor, need in zip(inputs, needed, strict=True)]
         query, key, value, *tensors = leaves
-        checked = request(query, key, value, aux=wanted, **spec_of(tensors))
+        checked = request(query, key, value, aux=differentiable, **spec_of(tensors))
         chosen = choose(checked, engine)
         result = resumed(checked, _folded(rows, checked)) if native else module(chosen).run(checked)
-        outputs = dict(zip(("out", *wanted), _unfolded(checked, result, wanted), strict=True))
+        outputs = dict(zip(("out", *differentiable), _unfolded(checked, result, differentiable), strict=True))
         pairs = [(output, arrived[name]) for name, output in outputs.items() if output.requires_grad]
         pairs = [(output, grad) for output, grad in pairs if grad is not None]
         targets = [leaf for leaf in leaves if leaf.requires_grad]
@@ -171,8 +187,8 @@ def _cached_backward(
     call = None if call_key is None else call_cache.cached_call(call_key)
     if call is None or grads[0] is None:
         return None
-    found = call.backward((query, key, value, rows["out"]), call.addresses(rows["state"], rows["at"]), grads[0])
-    return [grad for grad, need in zip(found, needed, strict=True) if need]
+    gradients = call.backward((query, key, value, rows["out"]), call.addresses(rows["state"], rows["at"]), grads[0])
+    return [grad for grad, need in zip(gradients, needed, strict=True) if need]
 
 
 def _saved_rows(rows: dict[str, Tensor], out: Tensor, saves: str, dtype: torch.dtype) -> list[Tensor]:
@@ -190,25 +206,25 @@ def _folded(rows: dict[str, Tensor], checked: Request) -> dict[str, Tensor]:
     """Rows in the kernels' axes. The lse itself is not needed again; top stands in its place."""
     size = (checked.plane.batch, checked.plane.heads, checked.plane.queries)
     shapes = {"out": (*size, checked.shapes.d_value), "state": (2, *size)}
-    found = {name: tensor.detach().view(shapes.get(name, size)) for name, tensor in rows.items()}
-    return {"lse": found["state"][0], **found}
+    folded = {name: tensor.detach().view(shapes.get(name, size)) for name, tensor in rows.items()}
+    return {"lse": folded["state"][0], **folded}
 
 
 def _unfolded(checked: Request, result: Result, names: tuple[str, ...]) -> list[Tensor]:
-    found = [result.out, *(getattr(result.aux, name) for name in names)]
-    return [checked.shapes.unfold(tensor).contiguous() for tensor in found]
+    tensors = [result.out, *(getattr(result.aux, name) for name in names)]
+    return [checked.shapes.unfold(tensor).contiguous() for tensor in tensors]
 
 
 def _distinct(tensors: list[Tensor]) -> list[Tensor]:
     """Contiguous, and none a view of another: an operator promises that of its results."""
     seen: set[int] = set()
-    found = []
+    distinct = []
     for tensor in tensors:
         tensor = tensor.contiguous()
         place = tensor.untyped_storage().data_ptr()
-        found.append(tensor.clone() if place in seen else tensor)
+        distinct.append(tensor.clone() if place in seen else tensor)
         seen.add(place)
-    return found
+    return distinct
 
 
 @contextmanager
@@ -219,9 +235,6 @@ def _autograd_enabled() -> Iterator[None]:
     included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     with torch._C._ForceDispatchKeyGuard(included, excluded - keys), torch.enable_grad():
         yield
-
-
-ARGUMENTS = ("score", "mask", "bias", "temperature", "normalizer", "dropout", "query_start")
 
 
 @torch.library.custom_op("regard::attend", mutates_args=())
@@ -286,8 +299,8 @@ def _autograd_backward(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     *first, others = ctx.needs_input_grad[:4]
     needed = [*first, *others]
     inputs, results = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
-    found = iter(attend_backward_operator(grads[: ctx.public], list(inputs), list(results), needed, *ctx.rest))
-    query, key, value, *tensors = [next(found) if need else None for need in needed]
+    gradients = iter(attend_backward_operator(grads[: ctx.public], list(inputs), list(results), needed, *ctx.rest))
+    query, key, value, *tensors = [next(gradients) if need else None for need in needed]
     integers, floats = ctx.rest[:2]
     # torch takes an empty list for one of tensors
     return query, key, value, tensors, None if integers else [], None if floats else [], None, None, None, None
@@ -303,3 +316,82 @@ def _decode_spec(text: str, integers: list[int], floats: list[float], tensors: l
         rate, seed = spec["dropout"]
         spec["dropout"] = Dropout(rate, int(seed) + 2**63)  # torch.randint's range begins at −2⁶³
     return spec
+
+
+def attend_traced(
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: "str | Ring"
+) -> Tensor | tuple[Tensor, Aux]:
+    """What `attend` returns, by the operator. `spec` holds the arguments in the operator's order."""
+    names = (aux,) if isinstance(aux, str) else aux
+    traceable = isinstance(names, (tuple, list, set, frozenset)) and storable(tuple(spec.values()))
+    traceable = traceable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
+    if not isinstance(engine, str) or (not traceable and not torch.compiler.is_exporting()):
+        return _outside(query, key, value, spec, aux, engine)  # type: ignore[no-any-return]
+    names = tuple(names)
+    rate = spec["dropout"]
+    if isinstance(rate, float) and 0.0 < rate < 1.0:
+        seed = torch.randint(-(2**63), 2**63 - 1, (), device="cpu")  # in the graph, so that backward sees the same
+        spec = {**spec, "dropout": (rate, seed)}
+    given = OperatorInputs([], [], [])
+    text = encoded(tuple(spec.values()), given)
+    saves = ""
+    tensors = (query, key, value, *given.tensors)
+    if torch.is_grad_enabled() and engine in ("auto", "native") and any(t.requires_grad for t in tensors):
+        saves = _saved_names(query, spec)
+    joined = ",".join([str(name) for name in names])
+    results: list[Tensor] = attend_operator(
+        query, key, value, given.tensors, given.integers, given.floats, text, joined, engine, saves
+    )
+    if not names:
+        return results[0]
+    return results[0], Aux(**{name: tensor for name, tensor in zip(names, results[1:], strict=False) if name in AUX})
+
+
+def attend_shapes(
+    query: Tensor, key: Tensor, value: Tensor, spec: tuple[Any, ...], aux: Any
+) -> Tensor | tuple[Tensor, Aux]:
+    """What `attend` returns for inputs that hold shapes and no numbers; `spec` is in the operator's order.
+
+    FakeTensors go through the operator where it can store the spec, so that a graph that records them has one node.
+    """
+    Shapes.of(query, key, value)
+    names = (aux,) if isinstance(aux, str) else tuple(aux)
+    if isinstance(query, FakeTensor) and storable(spec):
+        return attend_traced(query, key, value, dict(zip(ARGUMENTS, spec, strict=True)), names, "auto")
+    tensors = [tensor for part in spec for _, tensor in tensors_of("", part, functions=True)]
+    out, *statistics = _ShapesOnly.apply(",".join(names), query, key, value, *tensors)  # type: ignore[no-untyped-call]
+    return (out, Aux(**dict(zip(names, statistics, strict=True)))) if names else out
+
+
+class _ShapesOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, aux: str, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        results = empty_results(query, key, value, aux, "")
+        named = zip(("out", *names_in(aux)), results, strict=True)
+        ctx.mark_non_differentiable(*(tensor for name, tensor in named if name not in DIFFERENTIABLE))
+        ctx.save_for_backward(query, key, value, *tensors)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        pairs = zip(ctx.saved_tensors, ctx.needs_input_grad[1:], strict=True)
+        return None, *(torch.empty_like(tensor) if need else None for tensor, need in pairs)
+
+
+def _saved_names(query: Tensor, spec: dict[str, Any]) -> str:
+    """The rows that the native kernels save for backward, beside the results that are returned anyway."""
+    if query.device.type != "cpu" or not _built() or not serves(spec["score"], spec["mask"], spec["normalizer"]):
+        return ""
+    return "state,at,native,out" if query.dtype in (torch.bfloat16, torch.float16) else "state,at,native"
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _built() -> bool:
+    return library() is not None
+
+
+@torch.compiler.disable(reason=FUNCTIONS)  # type: ignore[untyped-decorator]
+def _outside(
+    query: Tensor, key: Tensor, value: Tensor, spec: dict[str, Any], aux: Any, engine: "str | Ring"
+) -> Tensor | tuple[Tensor, Aux]:
+    return attend(query, key, value, aux=aux, engine=engine, **spec)  # type: ignore[no-any-return]
