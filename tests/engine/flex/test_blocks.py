@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from regard import masks
-from regard.engine.flex import blocks as blocking
-from regard.engine.flex.blocks import BlockTables, Listing, block_size, blocks_of
+from regard.engine.flex import call
+from regard.engine.flex.call import BlockTables, Listing, block_size, blocks_of
 from regard.spec.plane import Plane
 from regard.testing import MASKS, Case, Sizes, peak_bytes
 
@@ -130,7 +130,7 @@ def test_a_table_has_two_rows_and_columns_at_least() -> None:
 def test_blocks_grow_so_that_tables_do_not(length: int, size: int) -> None:
     plane = Plane(1, 1, 1, 1, length, torch.tensor([0]))
     assert block_size(plane) == size
-    assert length <= size * blocking.MOST
+    assert length <= size * call.MOST
 
 
 @pytest.mark.parametrize("mask", [masks.Causal(), masks.Window(4096, 0)], ids=repr)
@@ -139,7 +139,7 @@ def test_a_million_positions(mask: masks.Mask) -> None:
     plane = Plane(1, 1, 1, n, n, torch.tensor([0]))
     size = block_size(plane)
     most, held = peak_bytes(lambda: blocks_of(mask, plane, size))
-    assert held <= 2 * (4 * blocking.MOST**2 + 4 * blocking.MOST) + 1024
+    assert held <= 2 * (4 * call.MOST**2 + 4 * call.MOST) + 1024
     assert most <= 2 * held
     start = time.monotonic()
     found = blocks_of(mask, plane, size)

@@ -9,8 +9,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from regard.engine.arguments import tensors_of
 from regard.engine.context import transform_unsupported
-from regard.engine.flex.blocks import Listing, block_size, blocks_of
-from regard.engine.flex.call import attention, has_kernel, has_triton, wants_lse
+from regard.engine.flex.call import Listing, attention, block_size, blocks_of, has_kernel, has_triton, wants_lse
 from regard.engine.flex.mods import unknown
 from regard.engine.native.lowering import unknown_bias
 from regard.engine.partial import Partial, merge
