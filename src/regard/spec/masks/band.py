@@ -1,4 +1,4 @@
-"""Masks whose rows see one interval of keys that moves with the query: full, causal, window; and dilated bands."""
+"""Masks whose rows see one interval of keys that moves with the query: full, causal, window, local; dilated ones."""
 
 from dataclasses import dataclass
 
@@ -140,3 +140,13 @@ def _band(row_blocks: RowBlocks, before: int | None, after: int | None, core: in
     some = low < high  # not if the band is narrower than the block is high
     low, high = (torch.where(some, edge, outer_high) for edge in (low, high))
     return cut(row_blocks, (EMPTY, MIXED, core, MIXED, EMPTY), outer_low, low, high, outer_high)
+
+
+def local(width: int) -> Mask:
+    """A band of `width` keys centered on the query (odd widths); work grows as n × width."""
+    if whole("local's width", width, least=1) % 2 == 0:
+        raise ValueError(
+            f"local's width must be odd, so that the band has a center, got {width}; "
+            f"for the {width} last keys use masks.Window({width - 1}, 0)"
+        )
+    return Window(width // 2, width // 2)

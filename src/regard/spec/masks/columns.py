@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.checks import dtype, is_tensor, shape, whole
+from regard.spec.masks.band import Dilated, local
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, cut, tabled
@@ -189,3 +190,9 @@ def _groups(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
     start, stop = chosen[begins], chosen[ends] + 1
     solid = stop - start == ends - begins + 1
     return torch.stack([start, stop], 1).flatten(), torch.where(solid, FULL, MIXED)
+
+
+def longformer(width: int, positions: Sequence[int], step: int = 1) -> Mask:
+    """Longformer: a local band, dilated if `step` is more than 1, and a few global positions (Beltagy et al., 2020)."""
+    band = local(width) if step == 1 else Dilated(width, step)
+    return band | Global(positions)

@@ -1,4 +1,4 @@
-"""Masks given by a table: squares of positions (blocks), or every pair (dense), also as torch and transformers do."""
+"""Masks given by a table: squares of positions (blocks, BigBird) or every pair (dense), also as torch has them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.checks import dtype, is_tensor, shape, whole
-from regard.spec.masks.band import Full
+from regard.spec.masks.band import Causal, Full
 from regard.spec.masks.base import Mask
 from regard.spec.masks.extent import FARTHEST, Extent, query_span
 from regard.spec.masks.runs import EMPTY, FULL, MIXED, Runs, tabled
@@ -273,3 +273,37 @@ def _bool_table(name: str, table: object, least: int) -> None:
             f"{name} must have {least} to 4 axes, the last two (query, key), got shape {shape(tensor)}; "
             "fold several batch axes into one with flatten"
         )
+
+
+def bigbird(
+    length: int, size: int = 64, *, window: int = 3, ends: int = 1, random: int = 3, seed: int = 0, causal: bool = False
+) -> Mask:
+    """BigBird (Zaheer et al., 2020): a band, global ends and random keys, all in blocks of `size` positions.
+
+    Each block of queries sees `window` blocks around its own, the first and last `ends` blocks, which also see
+    everything, and `random` more blocks drawn with `seed` from those left (all of them if fewer are). With `causal` the
+    draw is among earlier blocks, and no query sees a later key.
+    """
+    count = -(-whole("bigbird's length", length, least=1) // whole("bigbird's size", size, least=1))
+    if whole("bigbird's window", window, least=1) % 2 == 0:
+        raise ValueError(
+            f"bigbird's window counts blocks around the diagonal and must be odd, got {window}; "
+            f"take {window - 1} or {window + 1}"
+        )
+    whole("bigbird's ends", ends, least=0)
+    random = min(whole("bigbird's random", random, least=0), count)
+    row, column = torch.arange(count, device="cpu").view(-1, 1), torch.arange(count, device="cpu")
+    layout = (row - column).abs() <= window // 2
+    for block in (row, column):
+        layout = layout | (block < ends) | (block >= count - ends)
+    draw = torch.rand(
+        (count, count),
+        generator=torch.Generator().manual_seed(whole("bigbird's seed", seed, most=(1 << 64) - 1)),
+        device="cpu",
+        dtype=torch.float32,
+    )
+    taken = layout | (column > row) if causal else layout
+    chosen = draw.masked_fill(taken, -1.0).topk(random, -1)
+    layout = layout.scatter(1, chosen.indices, layout.gather(1, chosen.indices) | (chosen.values >= 0))
+    mask = Blocks(size, layout)
+    return mask & Causal() if causal else mask
