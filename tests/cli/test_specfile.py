@@ -10,7 +10,7 @@ import torch
 
 from regard import Dropout, biases, masks, normalizers, scores
 from regard.cli import main
-from regard.cli.specfile import LARGEST, arguments, names, part, read, suggestion
+from regard.cli.explain import LARGEST, arguments, names, part, read, suggestion
 from regard.inspection.explain import Projected
 
 ONE = [[1, 0]]
