@@ -14,8 +14,7 @@ from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.map import pyramid
 from regard.map.jobs import Stop, Stopped
 from regard.map.levels import STEP, TILE, Levels, Place
-from regard.map.preview import preview_grid, sampled
-from regard.map.tiles import EMPTY, ESTIMATE, TileRow, bands
+from regard.map.tiles import EMPTY, ESTIMATE, TileRow, bands, preview_grid, sampled
 from regard.map.viewer import Viewer
 from regard.map.views import CaptureView, LayerView
 from regard.spec import biases, masks, normalizers, scores
@@ -277,9 +276,7 @@ def test_tiles_that_touch_are_computed_together() -> None:
 def test_empty_tiles_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key = inputs(1024, 1024)
     viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
-    monkeypatch.setattr(
-        "regard.map.native_head_view.NativeHeadView.ready", lambda *_: pytest.fail("a row was computed")
-    )
+    monkeypatch.setattr("regard.map.head_view.NativeHeadView.ready", lambda *_: pytest.fail("a row was computed"))
     body = {"layer": 0, "batch": 0, "head": 0, "tiles": [[2, 0, 1], [2, 0, 3], [2, 1, 2]]}
     found = decoded(viewer.answer("tiles", body, Stop()))
     assert {flags for flags, *_ in found.values()} == {EMPTY}

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from regard.inspection.files import beside, cache_folder
 from regard.inspection.tensor_file import write
 from regard.map.levels import Bytes, Levels
+from regard.spec.serialize import OperatorInputs, encoded, storable
 
 FORMAT = "regard map 1"
 CHUNK = 1 << 20
@@ -106,3 +108,25 @@ def _digest_of_file(path: Path) -> str:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def fingerprint(*parts: Any) -> str:
+    """A hash of parts of a spec, tensors and numbers."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, Tensor):
+            _add_tensor(digest, part)
+            continue
+        inputs = OperatorInputs([], [], [])
+        text = encoded(part, inputs) if storable(part) else repr(part)
+        digest.update(f"{text} {inputs.integers} {inputs.floats};".encode())
+        for tensor in inputs.tensors:
+            _add_tensor(digest, tensor)
+    return digest.hexdigest()
+
+
+def _add_tensor(digest: Any, tensor: Tensor) -> None:
+    plain = tensor.detach().cpu().contiguous()
+    digest.update(f"{tuple(plain.shape)} {plain.dtype}:".encode())
+    if plain.numel():
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy())

@@ -1,6 +1,8 @@
-"""Answers the page's requests about a capture view, over HTTP or from a notebook."""
+"""Answers the page's requests about a capture view, over HTTP or from a notebook: tiles, profiles of rows and columns,
+and statistics of heads, of all rows where that is fast, else of some."""
 
 import hashlib
+import math
 import struct
 import threading
 from collections.abc import Callable
@@ -8,20 +10,29 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from regard.map import preview, profiles
-from regard.map.head_view import GenericHeadView, HeadView
+import torch
+from torch import Tensor
+
+from regard.inspection.capture import Capture
+from regard.inspection.heads import head_table
+from regard.map.head_view import GenericHeadView, HeadCall, HeadView, native_call, native_head_view
 from regard.map.jobs import RequestBody, RequestError, Stop
 from regard.map.levels import STEP, TILE, Levels, Place, padded
-from regard.map.native_head_view import HeadCall, native_call, native_head_view
 from regard.map.pyramid import HeadKey, PyramidBuilder
 from regard.map.tile_cache import TileCache, usual
-from regard.map.tiles import Tiles
+from regard.map.tiles import SIZES, Tiles, overview, sampled, strongest
 from regard.map.views import CaptureView, LayerView
 
 PAGE = Path(__file__).with_name("page")  # its scripts and style
 Answer = dict[str, Any] | bytes
 TILES, TOKENS, BINS, FOUND, STRONGEST, LETTERS = 64, 4096, 4096, 1000, 64, 200  # most of each in one request
 AXES = ("query", "key")
+TOP = 20  # weights listed with a profile
+COLUMN_ROWS = 4096  # rows of a column that are computed at once
+STATISTICS_PAIRS = 1 << 24  # of all heads; statistics of more pairs are taken from some rows
+STATISTICS_ROWS = 64  # of each head, where statistics are of some rows
+COLUMNS = ("entropy", "relative", "distance", "previous", "first")
+MORE = ("diagonal", "duplicate", "induction", "punctuation")
 
 
 class Viewer:
@@ -152,12 +163,12 @@ class Viewer:
     def _cell(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         q, k = body.number("q", 0, layer.queries - 1), body.number("k", 0, layer.keys - 1)
-        row = profiles.row(self._head_view(key), q)
-        own = float(row[k])
+        weights = row_weights(self._head_view(key), q)
+        own = float(weights[k])
         return {
             "weight": max(0.0, own),
-            "rank": None if own < 0 else int((row > own).sum()) + 1,
-            "visible": int((row >= 0).sum()),
+            "rank": None if own < 0 else int((weights > own).sum()) + 1,
+            "visible": int((weights >= 0).sum()),
             "hidden": own < 0,
             "query_token": layer.word("query", q, key[1]),
             "key_token": layer.word("key", k, key[1]),
@@ -166,18 +177,16 @@ class Viewer:
     def _row(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         q = body.number("q", 0, layer.queries - 1)
-        weights = profiles.row(self._head_view(key), q)
+        weights = row_weights(self._head_view(key), q)
         seen = (weights >= 0).sum()
-        return profiles.profile(weights, seen, *_part(body, layer.keys), "k", layer.tokens("key", key[1]))
+        return profile(weights, seen, *_part(body, layer.keys), "k", layer.tokens("key", key[1]))
 
     def _column(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         k = body.number("k", 0, layer.keys - 1)
         head_view, part = self._head_view(key), _part(body, layer.queries)
-        weights = profiles.column(head_view, k, stop)
-        return profiles.profile(
-            weights, head_view.seen(slice(0, head_view.queries)), *part, "q", layer.tokens("query", key[1])
-        )
+        weights = column_weights(head_view, k, stop)
+        return profile(weights, head_view.seen(slice(0, head_view.queries)), *part, "q", layer.tokens("query", key[1]))
 
     def _tokens(self, body: RequestBody, stop: Stop) -> Answer:
         _, layer, batch = self._layer(body)
@@ -199,14 +208,14 @@ class Viewer:
         layer, key = self._key(body)
         count = body.number("count", 1, STRONGEST, 16)
         head_view = self._head_view(key)
-        view = preview.overview(head_view, layer.levels, TILE, self._builder.get(key), stop, 2)
-        return {"cells": preview.strongest(head_view, view, count, stop), "exact": view.exact}
+        view = overview(head_view, layer.levels, TILE, self._builder.get(key), stop, 2)
+        return {"cells": strongest(head_view, view, count, stop), "exact": view.exact}
 
     def _thumbs(self, body: RequestBody, stop: Stop) -> Answer:
         number, layer, batch = self._layer(body)
-        size = body.number("size", preview.SIZES[0], preview.SIZES[-1], 32)
-        if size not in preview.SIZES:
-            raise RequestError(f"size must be one of {', '.join(map(str, preview.SIZES))}, got {size}")
+        size = body.number("size", SIZES[0], SIZES[-1], 32)
+        if size not in SIZES:
+            raise RequestError(f"size must be one of {', '.join(map(str, SIZES))}, got {size}")
         thumbs = []
         for head in range(layer.heads):
             stop.check()
@@ -217,18 +226,16 @@ class Viewer:
 
     def _thumbnail(self, key: HeadKey, size: int, ready: bool) -> tuple[bool, bytes]:
         """One head; `ready` separates cached estimates from exact ones."""
-        view = preview.overview(
-            self._head_view(key), self.view.layers[key[0]].levels, size, self._builder.get(key), Stop()
-        )
+        view = overview(self._head_view(key), self.view.layers[key[0]].levels, size, self._builder.get(key), Stop())
         return view.exact, b"".join(padded(part, size).tobytes() for part in (view.mean, view.max))
 
     def _heads(self, body: RequestBody, stop: Stop) -> Answer:
         number, layer, batch = self._layer(body)
         if (number, batch) not in self._statistics:
-            table = profiles.statistics_of_all_rows(layer, batch, self.view.capture)
+            table = statistics_of_all_rows(layer, batch, self.view.capture)
             if table is None:
                 head_views = [self._head_view((number, batch, head)) for head in range(layer.heads)]
-                table = profiles.statistics_of_some_rows(layer, batch, head_views, stop)
+                table = statistics_of_some_rows(layer, batch, head_views, stop)
             self._statistics[number, batch] = table
         return self._statistics[number, batch]
 
@@ -238,3 +245,104 @@ def _part(body: RequestBody, count: int) -> tuple[int, int, int]:
     first = body.number("from", 0, count - 1, 0)
     past = body.number("to", first + 1, count, count)
     return first, past, body.number("bins", 1, min(BINS, past - first), min(BINS, past - first))
+
+
+def row_weights(head_view: HeadView, q: int) -> Tensor:
+    """All weights of a query, (key,); −1 where a key is hidden."""
+    return head_view.lines([q])[0].double()
+
+
+def column_weights(head_view: HeadView, k: int, stop: Stop) -> Tensor:
+    """All weights that a key gets, (query,); −1 where it is hidden."""
+    weights = torch.full((head_view.queries,), -1.0, dtype=torch.float64, device="cpu")
+    for first in range(0, head_view.queries, COLUMN_ROWS):
+        stop.check()
+        rows = slice(first, min(head_view.queries, first + COLUMN_ROWS))
+        seen = head_view.hull(rows, slice(k, k + 1))
+        if seen.start < seen.stop:
+            weights[rows] = head_view.weights(rows, slice(k, k + 1))[:, 0].double()
+    return weights
+
+
+def profile(
+    weights: Tensor, visible: Tensor, first: int, past: int, bins: int, name: str, words: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """What the page draws: bins of weights times `visible` (the keys that their rows see) and the largest weights.
+
+    `name` is what the places are called, "k" or "q".
+    """
+    seen = weights >= 0
+    shown = torch.where(seen, weights, 0.0)
+    values, places = shown.topk(min(TOP, int(seen.sum())))
+    total = float(shown.sum())
+    share = shown / total if total > 0 else shown
+    largest, mean = binned(torch.where(seen, weights * visible, -1.0)[first:past], bins)
+    return {
+        "max": largest,
+        "mean": mean,
+        "top": [
+            {name: place, "weight": value, "token": None if words is None else words[place]}
+            for value, place in zip(values.tolist(), places.tolist(), strict=True)
+        ],
+        "visible": int(seen.sum()),
+        "entropy": float(-torch.xlogy(share, share).sum()),
+        "sum": total,
+    }
+
+
+def binned(weights: Tensor, bins: int) -> tuple[list[float | None], list[float | None]]:
+    """Largest and mean of what is not below 0 in each bin, None where there is none; bin b starts at b · n // bins."""
+    number = ((torch.arange(len(weights), device="cpu") + 1) * bins - 1) // max(1, len(weights))
+    seen = weights >= 0
+    counts = torch.zeros(bins, dtype=torch.float64, device="cpu").index_add_(0, number, seen.double())
+    shown = weights.clamp(min=0)
+    sums = torch.zeros(bins, dtype=torch.float64, device="cpu").index_add_(0, number, shown)
+    largest = torch.zeros(bins, dtype=torch.float64, device="cpu").scatter_reduce_(0, number, shown, "amax")
+    mean = sums / counts.clamp(min=1)
+    return tuple(  # type: ignore[return-value]
+        [None if count == 0 else value for value, count in zip(part.tolist(), counts.tolist(), strict=True)]
+        for part in (largest, mean)
+    )
+
+
+def statistics_of_all_rows(layer: LayerView, batch: int, capture: Capture | None) -> dict[str, Any] | None:
+    """The table of heads, if it is soon done; None if it is not, or there is none."""
+    if capture is None or layer.queries * layer.keys * layer.heads * layer.batch > STATISTICS_PAIRS:
+        return None
+    table = head_table(capture, layers=[layer.name], which=(*COLUMNS, *MORE), per_batch=True)
+    rows = [row for row in table if row["batch"] == batch]
+    columns = [name for name in (*COLUMNS, *MORE) if any(_number(row[name]) is not None for row in rows)]
+    return {"columns": columns, "rows": [[_number(row[name]) for name in columns] for row in rows], "sampled": None}
+
+
+def statistics_of_some_rows(layer: LayerView, batch: int, head_views: list[HeadView], stop: Stop) -> dict[str, Any]:
+    """The same from a few rows of every head."""
+    chosen = list(sampled(0, layer.queries, STATISTICS_ROWS))
+    rows = []
+    for head_view in head_views:
+        stop.check()
+        rows.append(_means(head_view, chosen, layer.query_start(batch)))
+    return {"columns": list(COLUMNS), "rows": rows, "sampled": len(chosen) if len(chosen) < layer.queries else None}
+
+
+def _means(head_view: HeadView, chosen: list[int], start: int) -> list[float | None]:
+    weights = head_view.lines(chosen)
+    seen = (weights >= 0).sum(-1)
+    weights = weights.clamp_(min=0)
+    place = torch.tensor(chosen, device="cpu", dtype=torch.int64) + start
+    entropy = -torch.xlogy(weights, weights).sum(-1).double()
+    away = (place.view(-1, 1) - torch.arange(head_view.keys, device="cpu")).abs_().to(weights.dtype)
+    before = (place - 1).clamp(0, head_view.keys - 1).view(-1, 1)
+    previous = torch.where((place >= 1) & (place <= head_view.keys), weights.gather(1, before)[:, 0], 0.0)
+    columns = (
+        entropy[seen > 0],
+        (entropy / seen.clamp(min=2).log())[seen > 1],
+        away.mul_(weights).sum(-1)[seen > 0],
+        previous[seen > 0],
+        weights[:, 0][seen > 0],
+    )
+    return [float(part.double().mean()) if len(part) else None for part in columns]
+
+
+def _number(cell: Any) -> float | None:
+    return float(cell) if isinstance(cell, int | float) and math.isfinite(cell) else None
