@@ -188,7 +188,7 @@ def test_a_part_is_built(kind: str, written: object, value: object) -> None:
             "score",
             "Additiv",
             ValueError,
-            "score 'Additiv' is not known; did you mean Additive. the names are Additive, Con",
+            "score 'Additiv' is not known; did you mean Additive. the names are Dot, Scaled",
         ),
         ("score", "zzz", ValueError, "score 'zzz' is not known; the names are Additive"),
         ("score", "Modified", ValueError, "score 'Modified' is not known"),

@@ -65,6 +65,13 @@ class Plan:
 SCALARS = 256  # bytes for the single numbers that torch makes in passing
 FLOPS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 BYTES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+SECOND_ORDER = {
+    "reference": "correct, in the memory of the dense formula (queries × keys)",
+    "tiled": "correct, in the memory of the dense formula (queries × keys)",
+    "native": "correct, by tiled's formula, in the memory of the dense formula (queries × keys)",
+    "sdpa": "as torch gives it: none from its fused kernels",
+    "flex": "none: FlexAttention has first derivatives only",
+}
 
 
 @overload
@@ -171,7 +178,16 @@ def plan(
         computed, held = module(name).cost(checked)
         products = 2 * computed * (checked.key.shape[-1] + checked.value.shape[-1]) + _prepared(checked)
     elif lowered is not None:
-        computed, products = _computed(lowered[0]), _tiled_flops(checked, lowered[0])
+        schedule = lowered[0].schedule
+        computed = (
+            plane.batch
+            * plane.heads
+            * sum(
+                (rows.stop - rows.start) * sum(span.width * span.times for span in spans)
+                for rows, spans in schedule.outline
+            )
+        )
+        products = _tiled_flops(checked, lowered[0])
         held = max(0, tiled_bytes(checked, *lowered, lowering) - output_bytes(checked))
     else:
         computed, products = everything, _dense_flops(checked)
@@ -187,17 +203,8 @@ def plan(
         all_pairs=everything,
         flops=products,
         bytes=None if held is None else held + SCALARS,
-        second_order=_second_order(name),
+        second_order=SECOND_ORDER[name],
     )
-
-
-def _second_order(name: str) -> str:
-    if name == "sdpa":
-        return "as torch gives it: none from its fused kernels"
-    if name == "flex":
-        return "none: FlexAttention has first derivatives only"
-    how = "by tiled's formula, " if name == "native" else ""
-    return f"correct, {how}in the memory of the dense formula (queries × keys)"
 
 
 def _reasons(checked: Request, chosen: str, engine: str) -> dict[str, str]:
@@ -215,14 +222,6 @@ def _reasons(checked: Request, chosen: str, engine: str) -> dict[str, str]:
         else:
             reasons[name] = f"It could, but it runs only when asked for: engine={name!r}."
     return reasons
-
-
-def _computed(kernel: TiledCall) -> int:
-    """Pairs of all tiles, over all batch rows and heads."""
-    total = 0
-    for rows, spans in kernel.schedule.outline:
-        total += (rows.stop - rows.start) * sum(span.width * span.times for span in spans)
-    return kernel.schedule.plane.batch * kernel.schedule.plane.heads * total
 
 
 def _tiled_flops(checked: Request, kernel: TiledCall) -> int:

@@ -161,12 +161,12 @@ class SdpaCall:
         return shape_of(self.query), shape_of(self.key)
 
     def words(self) -> str:
-        found = ["causal"] if self.is_causal else []
+        options = ["causal"] if self.is_causal else []
         if self.attn_mask is not None:
-            found.append("mask" if self.attn_mask.dtype == torch.bool else "bias")
+            options.append("mask" if self.attn_mask.dtype == torch.bool else "bias")
         if self.dropout_p:
-            found.append(f"dropout {self.dropout_p:g}")
-        return ", ".join(found)
+            options.append(f"dropout {self.dropout_p:g}")
+        return ", ".join(options)
 
     def run(self, engine: str) -> Tensor:
         query, key, value = to_autocast(self.query), to_autocast(self.key), to_autocast(self.value)
@@ -174,25 +174,14 @@ class SdpaCall:
         if mask is not None and (mask.dtype not in (torch.bool, query.dtype) or mask.ndim < 2):
             raise ValueError("torch takes a mask of bools or of the query's dtype, with two axes or more")
         with autocast_disabled(query.device):
-            rest = (mask, self.dropout_p, self.is_causal, self.scale, self.enable_gqa)
-            out = sdpa_on(engine, query, key, value, *rest)
-            return (
-                out
-                if query.is_contiguous() or not self._follows(query, key, value, mask)
-                else _strided_like(out, query)
-            )
-
-    def _follows(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-        """Whether torch's result would have the query's memory order. Its fused kernel keeps that order, and models
-        that merge heads with `.transpose(1, 2).view(...)` rely on it."""
-        settings = (mask, self.dropout_p, self.is_causal)
-        chosen = torch._fused_sdp_choice(query, key, value, *settings, scale=self.scale, enable_gqa=self.enable_gqa)
-        return bool(chosen == SDPBackend.FLASH_ATTENTION.value)
-
-
-def _strided_like(out: Tensor, query: Tensor) -> Tensor:
-    """`out` with its axes in the query's memory order."""
-    steps = query.stride()
-    order = sorted(range(out.ndim), key=lambda axis: -steps[axis])
-    back = [order.index(axis) for axis in range(out.ndim)]
-    return out.permute(order).contiguous().permute(back)
+            inputs = (query, key, value, mask, self.dropout_p, self.is_causal)
+            out = sdpa_on(engine, *inputs, self.scale, self.enable_gqa)
+            if query.is_contiguous():
+                return out
+            # torch's fused kernel keeps the query's memory order, and models that merge heads with
+            # `.transpose(1, 2).view(...)` rely on it
+            kernel = torch._fused_sdp_choice(*inputs, scale=self.scale, enable_gqa=self.enable_gqa)
+            if kernel != SDPBackend.FLASH_ATTENTION.value:
+                return out
+            order = sorted(range(out.ndim), key=query.stride().__getitem__, reverse=True)
+            return out.permute(order).contiguous().permute([order.index(axis) for axis in range(out.ndim)])

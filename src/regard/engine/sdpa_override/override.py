@@ -86,29 +86,31 @@ class SdpaOverride(TorchFunctionMode):
     def left_nested(self, module: nn.Module, tensor: Tensor) -> None:
         """Count a layer call that torch's fast path answers."""
         reason = "its input is a nested tensor, which torch's fast path alone takes"
-        self.report.left_alone[
-            InterceptedCall("forward", type(module).__name__, (), (), checks.dtype(tensor), "", reason)
-        ] += 1
+        call = InterceptedCall("forward", type(module).__name__, (), (), checks.dtype(tensor), "", reason)
+        self.report.left_alone[call] += 1
 
     def _answer(self, func: Any, kind: "type[TorchCall] | str", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(kind, str):
             tensors = [tensor for tensor in args if isinstance(tensor, Tensor)]
-            self.report.left_alone[_intercepted_kernel(kind, tensors)] += 1
+            query, key = (*map(shape_of, tensors[:2]), (), ())[:2]
+            dtype = checks.dtype(tensors[0]) if tensors else ""
+            reason = "a compiled graph, or the model itself, calls it by name"
+            self.report.left_alone[InterceptedCall(kind, _layer(), query, key, dtype, "", reason)] += 1
             return func(*args, **kwargs)
         try:
             call = kind(*args, **kwargs)
         except TypeError:  # torch finds the arguments wrong as well, and says so in its own words
             return func(*args, **kwargs)
-        reason = why_not(call, self.engine)
-        if reason is None:
+        refusal = why_not(call, self.engine)
+        if refusal is None:
             try:
                 out = call.run(self.engine)
             except (TypeError, ValueError) as error:
-                reason = str(error)
+                refusal = str(error)
             else:
                 self.report.served[_intercepted(call, self.engine)] += 1
                 return out
-        self.report.left_alone[_intercepted(call, reason)] += 1
+        self.report.left_alone[_intercepted(call, refusal)] += 1
         return func(*args, **kwargs)
 
 
@@ -131,14 +133,6 @@ def _functions() -> dict[Any, "type[TorchCall] | str"]:
 def _intercepted(call: TorchCall, by: str) -> InterceptedCall:
     dtype = str(autocast_dtype(call.query)).removeprefix("torch.")
     return InterceptedCall(call.function, _layer(), *call.sizes(), dtype, call.words(), by)
-
-
-def _intercepted_kernel(name: str, tensors: list[Tensor]) -> InterceptedCall:
-    query, key = (*map(shape_of, tensors[:2]), (), ())[:2]
-    dtype = checks.dtype(tensors[0]) if tensors else ""
-    return InterceptedCall(
-        name, _layer(), query, key, dtype, "", "a compiled graph, or the model itself, calls it by name"
-    )
 
 
 def _layer() -> str:
