@@ -190,7 +190,7 @@ def test_a_part_is_built(kind: str, written: object, value: object) -> None:
             ValueError,
             "score 'Additiv' is not known; did you mean Additive. the names are Dot, Scaled",
         ),
-        ("score", "zzz", ValueError, "score 'zzz' is not known; the names are Additive"),
+        ("score", "zzz", ValueError, "score 'zzz' is not known; the names are Dot"),
         ("score", "Modified", ValueError, "score 'Modified' is not known"),
         ("mask", "__import__", ValueError, "mask '__import__' is not known"),
         ("mask", "from_flex", ValueError, "mask 'from_flex' is not known"),
