@@ -46,13 +46,6 @@ def has_numbers(tensor: Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
-def hold_numbers(named: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuse tensors that hold shapes alone."""
-    for name, tensor in named:
-        if not has_numbers(tensor):
-            raise ValueError(f"{name} is a meta or fake tensor, which holds a shape but no numbers")
-
-
 def same_device(named: Iterable[tuple[str, Tensor]], device: torch.device) -> None:
     """Refuse parts of a spec that live elsewhere than the inputs."""
     for name, tensor in named:

@@ -99,10 +99,11 @@ def display(*, lines: bool = False, patience: float | None = None) -> Iterator["
     if CALLBACK.get() is not None:
         yield shown
         return
+    token = CALLBACK.set(shown)
     try:
-        with reporting(shown):
-            yield shown
+        yield shown
     finally:
+        CALLBACK.reset(token)
         shown.clear()
 
 

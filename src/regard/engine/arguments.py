@@ -168,22 +168,18 @@ FULL, CAUSAL = Full(), Causal()
 ADDED = "numbers that are added to the logits belong in bias="
 
 
-def score_of(score: object) -> Score:
-    """A Score."""
-    if isinstance(score, Score):
-        return score
+def wrong_score(score: object) -> TypeError:
+    """The error for what is no Score."""
     hint = _made(score, Score) or "for 1/√d write scores.ScaledDot()"
     if callable(score) and not isinstance(score, type):
         hint = "a function of scores is scores.Modified(score, function)"
-    raise TypeError(f"score must be one of regard.scores, got {_kind(score)}; {hint}")
+    return TypeError(f"score must be one of regard.scores, got {_kind(score)}; {hint}")
 
 
-def normalizer_of(normalizer: object) -> Normalizer:
-    """A Normalizer."""
-    if isinstance(normalizer, Normalizer):
-        return normalizer
+def wrong_normalizer(normalizer: object) -> TypeError:
+    """The error for what is no Normalizer."""
     hint = _made(normalizer, Normalizer) or "the usual one is normalizers.Softmax()"
-    raise TypeError(f"normalizer must be one of regard.normalizers, got {_kind(normalizer)}; {hint}")
+    return TypeError(f"normalizer must be one of regard.normalizers, got {_kind(normalizer)}; {hint}")
 
 
 def mask_of(mask: object, shapes: Shapes) -> Mask:
@@ -210,9 +206,9 @@ def mask_of(mask: object, shapes: Shapes) -> Mask:
     raise TypeError(f"mask must be a Mask or a bool tensor (True = visible), got {_kind(mask)}; {hint}")
 
 
-def bias_of(bias: object, shapes: Shapes) -> Bias | None:
+def bias_of(bias: object, shapes: Shapes) -> Bias:
     """A Bias; a float tensor is a dense one."""
-    if bias is None or isinstance(bias, Bias):
+    if isinstance(bias, Bias):
         return bias
     if isinstance(bias, Tensor) and checks.is_tensor("bias", bias).is_floating_point():
         return DenseBias(shapes.fold_leading("bias", bias))

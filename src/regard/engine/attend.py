@@ -187,8 +187,18 @@ def valid_engine(engine: str) -> str:
     return engine
 
 
-def _first(checked: Request) -> str:
-    """The first engine of `auto` that supports the request; warns once if it is not a fast one."""
+_told: set[str] = set()  # engines that were warned of
+
+
+def choose(checked: Request, engine: str = "auto") -> str:
+    """The name of the engine that will run: for `auto` the first that supports the request, with one warning if it is
+    not a fast one."""
+    engine = valid_engine(engine)
+    if engine != "auto":
+        why_not = module(engine).supports(checked)
+        if why_not is not None:
+            raise ValueError(f"engine {engine!r} cannot do this: {why_not}")
+        return engine
     device = checked.query.device.type
     reasons: dict[str, str] = {}
     for name in AUTO.get(device, AUTO["cpu"]):
@@ -202,20 +212,6 @@ def _first(checked: Request) -> str:
         warnings.warn(
             f"regard runs this on {name!r}, which is slower: {fast!r} cannot do it, because {reasons[fast]}. "
             "This is said once; regard.plan(...) tells it for any call.",
-            stacklevel=4,
+            stacklevel=3,
         )
     return name
-
-
-_told: set[str] = set()  # engines that were warned of
-
-
-def choose(checked: Request, engine: str = "auto") -> str:
-    """The name of the engine that will run."""
-    engine = valid_engine(engine)
-    if engine == "auto":
-        return _first(checked)
-    why_not = module(engine).supports(checked)
-    if why_not is not None:
-        raise ValueError(f"engine {engine!r} cannot do this: {why_not}")
-    return engine

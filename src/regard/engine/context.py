@@ -32,7 +32,8 @@ def to_autocast(tensor: Tensor) -> Tensor:
 
 def autocast_disabled(device: torch.device) -> AbstractContextManager[object]:
     """A context without it: what accumulates in float32 must stay there."""
-    return torch.autocast(device.type, enabled=False) if _autocast_on(device) else nullcontext()
+    enabled = any_autocast() and _autocast_on(device)
+    return torch.autocast(device.type, enabled=False) if enabled else nullcontext()
 
 
 def _autocast_on(device: torch.device) -> bool:

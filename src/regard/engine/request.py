@@ -9,16 +9,17 @@ from torch import Tensor
 from regard import checks
 from regard.cached import cached_property
 from regard.engine.arguments import (
+    FULL,
     Shapes,
     aux_of,
     bias_of,
     fold,
     mask_of,
-    normalizer_of,
     numbers_fit,
-    score_of,
     temperature_of,
     tensors_of,
+    wrong_normalizer,
+    wrong_score,
 )
 from regard.spec.biases import Bias
 from regard.spec.dropout import Dropout, drawn
@@ -83,7 +84,9 @@ class Request:
         """Refuse meta and fake tensors: only `attend` itself has an answer for them, if all its inputs are such."""
         inputs = [("query", self.query), ("key", self.key), ("value", self.value)]
         parts = (("score", self.score), ("mask", self.mask), ("bias", self.bias), ("normalizer", self.normalizer))
-        checks.hold_numbers([*inputs, *(named for part in parts for named in tensors_of(*part))])
+        for name, tensor in (*inputs, *(named for part in parts for named in tensors_of(*part))):
+            if not checks.has_numbers(tensor):
+                raise ValueError(f"{name} is a meta or fake tensor, which holds a shape but no numbers")
 
     def sliced(self, selection: Selection) -> "Request":
         """The call of some batch rows, heads, rows and columns alone; CannotSliceError where a part has none."""
@@ -172,8 +175,12 @@ def request(
     `shapes` are those of the whole call where query, key and value are a shard of it.
     """
     shapes = Shapes.of(query, key, value) if shapes is None else shapes
-    score, normalizer = score_of(score), normalizer_of(normalizer)
-    visible, added = mask_of(mask, shapes), bias_of(bias, shapes)
+    if not isinstance(score, Score):
+        raise wrong_score(score)
+    if not isinstance(normalizer, Normalizer):
+        raise wrong_normalizer(normalizer)
+    visible = FULL if mask is None else mask_of(mask, shapes)
+    added = None if bias is None else bias_of(bias, shapes)
     named = [*tensors_of("score", score), *tensors_of("normalizer", normalizer), *tensors_of("bias", added)]
     if isinstance(mask, Tensor):
         named.append(("mask", mask))

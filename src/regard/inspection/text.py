@@ -10,7 +10,6 @@ import unicodedata
 _JOINING_JAMO = range(0x1160, 0x1200)
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
-_ESCAPED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 
 
 def visible(text: str, *, ascii_only: bool = False) -> str:
@@ -19,7 +18,14 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
     Spelled out too: characters that reorder or join their neighbors, and those whose width terminals disagree on.
     Variation selectors are left out. A mark that would land on whatever stands before the text gets a carrier.
     """
-    shown = "".join(_visible_character(character, ascii_only) for character in text)
+    shown = ""
+    for character in text:
+        if ord(character) in _VARIATION_SELECTORS:
+            continue
+        hidden = not character.isprintable() or ord(character) in _SKIN_TONES
+        if hidden or (ascii_only and not character.isascii()):
+            character = character.encode("unicode_escape").decode("ascii")
+        shown += character
     if shown and _is_joining(shown[0]):
         shown = "\N{DOTTED CIRCLE}" + shown
     return shown
@@ -28,18 +34,6 @@ def visible(text: str, *, ascii_only: bool = False) -> str:
 def json_shown(text: str) -> str:
     r"""JSON that a terminal does not obey: DEL and the controls of ISO 6429 as `\u009b`, which means the same there."""
     return re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _visible_character(character: str, ascii_only: bool) -> str:
-    if character == " ":
-        return character
-    code = ord(character)
-    if code in _VARIATION_SELECTORS:
-        return ""
-    hidden = unicodedata.category(character) in _ESCAPED_CATEGORIES or code in _SKIN_TONES
-    if hidden or (ascii_only and not character.isascii()):
-        return character.encode("unicode_escape").decode("ascii")
-    return character
 
 
 def _is_joining(character: str) -> bool:

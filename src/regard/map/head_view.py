@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.engine.attend import choose
 from regard.engine.native.autograd import forward_rows
 from regard.engine.native.call import Inputs, NativeCall, lower_request, program
-from regard.engine.native.second_pass import second_pass, weights_tile
+from regard.engine.native.second_pass import NativeSecondPass
 from regard.engine.request import Request
 from regard.engine.second_pass import PassOutputs
 from regard.inspection.matrix import AttentionMatrix
@@ -223,11 +223,11 @@ class HeadCall:
     def weights(self, state: Tensor) -> Tensor:
         """All weights of a call of one head, (row, key); −1 where a pair is hidden."""
         everything = (slice(0, self.native.plane.queries), slice(0, self.native.plane.keys))
-        return weights_tile(self.native, self.inputs, state, *everything)[0, 0]
+        return NativeSecondPass(self.native, self.inputs, state).tile(*everything)[0, 0]
 
     def pooled(self, state: Tensor, cells: tuple[int, int]) -> PooledGrid:
         """The weights of a call of one head in this many rows and columns of cells."""
-        sums = second_pass(self.native, self.inputs, state, PassOutputs(grid=cells))
+        sums = NativeSecondPass(self.native, self.inputs, state).run(PassOutputs(grid=cells))
         return PooledGrid(*(sums[name][0, 0] for name in ("sum", "max", "pairs")))
 
 

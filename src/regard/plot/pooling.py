@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.matrix.reductions import edges
 from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel
 from regard.inspection.text import visible
@@ -48,7 +47,7 @@ class PooledHeads:
     def starts(self) -> tuple[list[int], list[int]]:
         """The first query of each row of cells, and the first key of each column."""
         rows, columns = (
-            edges(count, cells)[:-1].tolist() if cells else []
+            [cell * count // cells for cell in range(cells)]
             for count, cells in zip(self.sizes, self.max.shape[1:], strict=True)
         )
         return rows, columns
@@ -112,7 +111,7 @@ def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") 
     if down > 1 and right > 1:
         down = right = max(down, right)  # both axes alike, so that a diagonal stays one
     high, wide = math.ceil(queries / down), math.ceil(keys / right)
-    grid = matrix.survey("pool", rows=high, cols=wide)["pool"]
+    grid = matrix._pooled(high, wide)
     total, largest, pairs = (
         part.detach().cpu().reshape(heads, high, wide).numpy() for part in (grid.sum, grid.max, grid.pairs)
     )

@@ -171,12 +171,13 @@ def lower_request(
     request: Request, finite: bool, score: LoweredScore | None = None
 ) -> tuple[NativeCall, Inputs, Biases]:
     """The call, its tensors, and the biases by kind."""
-    if not finite and _unseen_could_show(request):
+    if not finite and torch.is_grad_enabled() and _unseen_could_show(request):
         raise NotFiniteError
     score = lower_score(request) if score is None else score
     biases = lower_biases(request.bias, request.plane, request.dtype)
     query, key, value = plain(score.query), plain(score.key), plain(score.value)
-    given = (temperatures(request), biases.table, biases.dense, sinks(request), score.v)
+    sinks = None if request.sink is None else request.sink.reshape(-1).expand(request.plane.heads)
+    given = (temperatures(request), biases.table, biases.dense, sinks, score.v)
     tau, table, dense, sink, v = (None if tensor is None else plain(tensor) for tensor in given)
     return native_call(request, score, biases, finite), (query, key, value, tau, table, dense, sink, v), biases
 
@@ -187,7 +188,7 @@ def _unseen_could_show(request: Request) -> bool:
     A score that projects gets zeros back for hidden keys, and the projection's gradient would multiply them with NaN.
     """
     step = kernel_step(request.score)
-    if (isinstance(step, DotProduct) and step.plain) or not torch.is_grad_enabled():
+    if isinstance(step, DotProduct) and step.plain:
         return False
     if not any(part.requires_grad for part in (request.query, request.key, *request.score.parameters.values())):
         return False
@@ -218,8 +219,3 @@ def temperatures(request: Request) -> Tensor | None:
     if isinstance(tau, Tensor):
         return tau.to(request.dtype).reshape(-1).expand(request.plane.heads)
     return None if tau == 1.0 else torch.full((request.plane.heads,), tau, dtype=request.dtype, device="cpu")
-
-
-def sinks(request: Request) -> Tensor | None:
-    """The sink's logit of every query head."""
-    return None if request.sink is None else request.sink.reshape(-1).expand(request.plane.heads)

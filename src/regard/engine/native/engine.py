@@ -14,7 +14,7 @@ from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_
 from regard.engine.native.library import library
 from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_score, unknown_bias
 from regard.engine.native.row_blocks import LOOK, by_row_blocks, height_of
-from regard.engine.native.second_pass import second_pass
+from regard.engine.native.second_pass import NativeSecondPass
 from regard.engine.request import Aux, Request, Result
 from regard.engine.second_pass import PassOutputs
 from regard.engine.tiled.engine import lower_tiled, received, states_without_output
@@ -156,7 +156,7 @@ def _joined(request: Request, native: NativeCall, inputs: Inputs, done: dict[str
 
 
 def _by_key(request: Request, native: NativeCall, inputs: Inputs, done: dict[str, Tensor]) -> Tensor:
-    found = second_pass(native, inputs, done["state"], PassOutputs(received=True))["received"]
+    found = NativeSecondPass(native, inputs, done["state"]).run(PassOutputs(received=True))["received"]
     by_key: Tensor = found.unflatten(1, (request.plane.kv_heads, request.plane.group))
     return by_key
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine.arguments import FULL
 from regard.engine.native.autograd import forward_rows
 from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
 from regard.engine.native.library import library, run_entry, run_kernel
@@ -13,58 +14,9 @@ from regard.engine.request import Request
 from regard.engine.second_pass import PassOutputs, RowStates
 
 
-def weights_tile(native: NativeCall, inputs: Inputs, state: Tensor, rows: slice, columns: slice) -> Tensor:
-    """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
-    plane = native.plane
-    size = (rows.stop - rows.start, columns.stop - columns.start)
-    weights = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
-    if weights.numel():
-        owners: list[Any] = []
-        call = native.call(inputs, owners)
-        call.tile, call.tile_row, call.tile_column = weights.data_ptr(), rows.start, columns.start
-        call.tile_rows, call.tile_columns = size
-        call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        run_entry(library().regard_second_pass, call, long=False)  # type: ignore[union-attr]
-    return weights
-
-
-def second_pass(
-    native: NativeCall, inputs: Inputs, state: Tensor, outputs: PassOutputs, distance: Tensor | None = None
-) -> dict[str, Tensor]:
-    """`received` (batch, head, key), `spread` and `rowsum` (batch, head, query); of the grid `sum`, `max`, `pairs`.
-
-    `state` is what the forward pass left for backward; `spread` is Σ w·(|i − j| − distance)².
-    """
-    plane, dtype = native.plane, state.dtype
-    owners: list[Any] = []
-    call = native.call(inputs, owners)
-    lanes = (plane.batch, plane.heads)
-    sums: dict[str, Tensor] = {}
-    if outputs.received:
-        sums["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
-        call.received = sums["received"].data_ptr()
-    if outputs.spread:
-        assert distance is not None
-        sums |= {name: torch.zeros((*lanes, plane.queries), dtype=dtype, device="cpu") for name in ("spread", "rowsum")}
-        distance = distance.to(dtype).contiguous()
-        call.spread, call.weight_sum = sums["spread"].data_ptr(), sums["rowsum"].data_ptr()
-        call.distance = distance.data_ptr()
-    if outputs.grid is not None:
-        size = (*lanes, *outputs.grid)
-        sums |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
-        sums["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
-        call.pool_rows, call.pool_columns = outputs.grid
-        call.pool_sum, call.pool_max, call.pool_pairs = (sums[name].data_ptr() for name in ("sum", "max", "pairs"))
-    if plane.queries and plane.keys and plane.batch and plane.heads:
-        state = state.contiguous()
-        call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
-        run_kernel("regard_second_pass", call, owners, sums, state, distance)
-    return sums
-
-
 @dataclass(frozen=True, eq=False)
 class NativeSecondPass:
-    """The call and its rows' state."""
+    """The call, and its rows' state as the forward pass left it for backward."""
 
     native: NativeCall
     inputs: Inputs
@@ -77,17 +29,56 @@ class NativeSecondPass:
         return NativeSecondPass(native, inputs, self.state.flatten(1, 2)[:, lanes].reshape(size))
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        """The weights of a rectangle, −1 where a pair is hidden: from the kernels that gave the rows' state."""
-        return weights_tile(self.native, self.inputs, self.state, rows, columns)
+        """The weights of a rectangle, (batch, head, row, column), −1 where a pair is hidden: from the kernels that gave
+        the rows' state."""
+        plane, state = self.native.plane, self.state
+        size = (rows.stop - rows.start, columns.stop - columns.start)
+        weights = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
+        if weights.numel():
+            owners: list[Any] = []
+            call = self.native.call(self.inputs, owners)
+            call.tile, call.tile_row, call.tile_column = weights.data_ptr(), rows.start, columns.start
+            call.tile_rows, call.tile_columns = size
+            call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+            run_entry(library().regard_second_pass, call, long=False)  # type: ignore[union-attr]
+        return weights
 
     def run(self, outputs: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
-        """Sums by key, by cell and by row."""
-        return second_pass(self.native, self.inputs, self.state, outputs, distance)
+        """`received` (batch, head, key), `spread` and `rowsum` (batch, head, query); of the grid `sum`, `max`, `pairs`.
+
+        `spread` is Σ w·(|i − j| − distance)².
+        """
+        plane, state, dtype = self.native.plane, self.state, self.state.dtype
+        owners: list[Any] = []
+        call = self.native.call(self.inputs, owners)
+        lanes = (plane.batch, plane.heads)
+        sums: dict[str, Tensor] = {}
+        if outputs.received:
+            sums["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
+            call.received = sums["received"].data_ptr()
+        if outputs.spread:
+            assert distance is not None
+            rows = (*lanes, plane.queries)
+            sums |= {name: torch.zeros(rows, dtype=dtype, device="cpu") for name in ("spread", "rowsum")}
+            distance = distance.to(dtype).contiguous()
+            call.spread, call.weight_sum = sums["spread"].data_ptr(), sums["rowsum"].data_ptr()
+            call.distance = distance.data_ptr()
+        if outputs.grid is not None:
+            size = (*lanes, *outputs.grid)
+            sums |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
+            sums["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
+            call.pool_rows, call.pool_columns = outputs.grid
+            call.pool_sum, call.pool_max, call.pool_pairs = (sums[name].data_ptr() for name in ("sum", "max", "pairs"))
+        if plane.queries and plane.keys and plane.batch and plane.heads:
+            state = state.contiguous()
+            call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+            run_kernel("regard_second_pass", call, owners, sums, state, distance)
+        return sums
 
 
 def native_row_states(request: Request) -> RowStates | None:
     """None if the kernels cannot do it in one call, or something is not finite."""
-    if not request.mask.closed:
+    if request.mask is not FULL and not request.mask.closed:
         return None
     try:
         native, inputs, _ = lower_request(request, finite=False)

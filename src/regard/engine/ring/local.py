@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.engine.attend import choose, module
 from regard.engine.native.call import NotFiniteError, lower_request
 from regard.engine.native.engine import kernel_rows
-from regard.engine.native.second_pass import second_pass
+from regard.engine.native.second_pass import NativeSecondPass
 from regard.engine.partial import Partial, merge
 from regard.engine.request import Request, Result
 from regard.engine.ring.shards import RowRange
@@ -154,6 +154,7 @@ def _native_received(request: Request, lse: Tensor) -> Tensor | None:
     sound = torch.where(rows == -torch.inf, 0.0, rows)
     top = (sound * tau).to(request.dtype)
     total = (sound - top.double() / tau).exp().to(request.dtype)  # what rounding took from the lse
-    sums = second_pass(native, inputs, torch.stack([top, total]), PassOutputs(received=True))["received"]
+    kernel = NativeSecondPass(native, inputs, torch.stack([top, total]))
+    sums = kernel.run(PassOutputs(received=True))["received"]
     by_key: Tensor = sums.unflatten(1, (plane.kv_heads, plane.group))
     return by_key

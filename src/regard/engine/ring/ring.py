@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from regard.engine.arguments import Shapes, aux_of, normalizer_of, tensors_of
+from regard.engine.arguments import Shapes, aux_of, tensors_of, wrong_normalizer
 from regard.engine.attend import attend, choose
 from regard.engine.context import transform_unsupported
 from regard.engine.request import AUX, Aux, Spec, request
@@ -24,7 +24,7 @@ from regard.engine.ring.local import needed_statistics
 from regard.engine.ring.passes import RingCall
 from regard.engine.ring.shards import LAYOUTS, Shards, even, route, shards_of
 from regard.spec.dropout import Dropout, drawn
-from regard.spec.normalizers import Softmax
+from regard.spec.normalizers import Normalizer, Softmax
 
 Three = tuple[Tensor, Tensor, Tensor]
 
@@ -79,7 +79,9 @@ class Ring:
         try:
             if (why := transform_unsupported()) is not None:
                 raise ValueError(f"a ring cannot do this: {why}")
-            own, normalizer = Shapes.of(*tensors), normalizer_of(spec["normalizer"])
+            own, normalizer = Shapes.of(*tensors), spec["normalizer"]
+            if not isinstance(normalizer, Normalizer):
+                raise wrong_normalizer(normalizer)
             if not isinstance(normalizer, Softmax):
                 raise ValueError(f"a ring merges softmax parts, the normalizer is {normalizer!r}; use one process")
             names, dropout = aux_of(aux, AUX, normalizer), drawn(spec["dropout"])

@@ -60,7 +60,7 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
     if isinstance(layer, RefusedLayer):
         return {"name": layer.name, "refused": layer.reason}
     name = f"{number}."
-    source = layer.whole._source
+    source = layer.matrix._whole.source
     assert isinstance(source, Computed)
     request, start = source.request, layer.spec.get("query_start")
     try:
@@ -102,7 +102,7 @@ def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | Refu
         None if rounded is None else float(rounded),
         float(decoded_node(record["row sums off by"], tensors)),
     )
-    layer.whole._source.before_use(partial(contents.verify, tensors.names))
+    layer.matrix._whole.source.before_use(partial(contents.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:
         raise ValueError(f"{layer.name} has no heads, or is {layer.kind!r}")
     if layer.matrix.shape[-3] != len(layer.heads) or len(set(layer.heads)) != len(layer.heads):

@@ -74,14 +74,10 @@ class CapturedLayer:
         return self.key.shape[-2]
 
     @cached_property
-    def whole(self) -> AttentionMatrix:
-        """The weights of all stored heads."""
-        return matrix(self.query, self.key, **self.spec)
-
-    @cached_property
     def matrix(self) -> AttentionMatrix:
         """The weights, (batch, head, query, key)."""
-        part: AttentionMatrix = self.whole if self.shown is None else self.whole[..., list(self.shown), :, :]
+        whole = matrix(self.query, self.key, **self.spec)
+        part: AttentionMatrix = whole if self.shown is None else whole[..., list(self.shown), :, :]
         return part
 
     @cached_property

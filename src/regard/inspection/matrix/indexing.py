@@ -185,8 +185,8 @@ class WeightArray:
         self._own = self._whole if part is None else part
         self._maps = lead if part is None else torch.arange(lead.numel(), device="cpu").view(lead.shape)
         self._source = self._own.source
-        self.query_tokens = _tokens("query_tokens", query_tokens, source.queries)
-        self.key_tokens = _tokens("key_tokens", key_tokens, source.keys)
+        self.query_tokens = None if query_tokens is None else _tokens("query_tokens", query_tokens, source.queries)
+        self.key_tokens = None if key_tokens is None else _tokens("key_tokens", key_tokens, source.keys)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -293,9 +293,7 @@ class WeightArray:
         return weights.view(*maps.shape, *weights.shape[1:])
 
 
-def _tokens(name: str, tokens: Tokens, count: int) -> tuple[str, ...] | None:
-    if tokens is None:
-        return None
+def _tokens(name: str, tokens: Sequence[str], count: int) -> tuple[str, ...]:
     if isinstance(tokens, str):
         raise TypeError(f"{name} must be a sequence of {count} strings, got one string; split it first")
     if len(tokens) != count:

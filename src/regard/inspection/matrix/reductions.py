@@ -282,7 +282,8 @@ def survey(source: Source, calls: Iterable[ReductionCall]) -> dict[ReductionCall
     left, results = list(dict.fromkeys(calls)), dict[ReductionCall, Any]()
     with torch.no_grad(), display():
         if isinstance(source, Computed):
-            results |= _from_row_statistics(source, left)
+            if any(call.name in ("entropy", "peak", "distance") for call in left):
+                results |= _from_row_statistics(source, left)
             left = [call for call in left if call not in results]
             results |= _from_second_pass(source, left)
             left = [call for call in left if call not in results]

@@ -61,7 +61,12 @@ class Score(Part):
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         """Raise if widths or heads do not fit."""
-        same_width(type(self).__name__, d_query, d_key)
+        if d_query != d_key:
+            raise ValueError(
+                f"{type(self).__name__} multiplies query and key, so their widths must be equal: query has {d_query}, "
+                f"key has {d_key}; project one of them, or use scores.General or scores.Additive, which take different "
+                "widths"
+            )
 
     def flops(self, d_query: int, d_key: int) -> int:
         """Floating-point operations per pair in products, two for a multiply and add, without nonlinearities."""
@@ -75,15 +80,6 @@ class Score(Part):
     def parameters(self) -> dict[str, Tensor]:
         """The tensors it holds, by name."""
         return {name: value for name, value in self.attributes.items() if isinstance(value, Tensor)}
-
-
-def same_width(name: str, d_query: int, d_key: int) -> None:
-    """Refuse a query and a key of different width where the score multiplies them."""
-    if d_query != d_key:
-        raise ValueError(
-            f"{name} multiplies query and key, so their widths must be equal: query has {d_query}, key has {d_key}; "
-            "project one of them, or use scores.General or scores.Additive, which take different widths"
-        )
 
 
 def form_of(step: ScoreStep, query: Tensor, key: Tensor) -> Form:

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.checks import float_tensors, number
 from regard.spec.forms import per_head, unit
 from regard.spec.plane import SAME_FOR_ALL, Pairs, named_axes
-from regard.spec.scores.base import ACTIVATIONS, Score, hidden_inputs, relative_inputs, same_width
+from regard.spec.scores.base import ACTIVATIONS, Score, hidden_inputs, relative_inputs
 from regard.spec.serialize import register
 from regard.spec.steps import DotProduct, HiddenLayer, RelativeDot, ScoreStep, default_scale
 
@@ -131,7 +131,7 @@ class Relative(Score):
         return True
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
-        same_width("Relative", d_query, d_key)
+        super().check(d_query, d_key, kv_heads, group)
         for name, tensor, axes in (("keys", self.keys, 2), ("u", self.u, 1), ("v", self.v, 1)):
             if tensor is None:
                 continue
