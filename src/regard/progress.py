@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -124,14 +124,17 @@ class _Loop(NamedTuple):
         return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
 
 
+@dataclass
 class Display:
     """A callback that draws bars with rich, or prints lines, on standard error."""
 
-    def __init__(self, lines: bool, patience: float) -> None:
-        self._lines, self._patience = lines, patience
-        self._start, self._drawn, self._line = time.monotonic(), float("-inf"), ""
-        self._loops: dict[str, _Loop] = {}  # by unit, the outermost first
-        self._live: Live | None = None
+    _lines: bool
+    _patience: float
+    _start: float = field(default_factory=time.monotonic)
+    _drawn: float = float("-inf")
+    _line: str = ""
+    _loops: dict[str, _Loop] = field(default_factory=dict)  # by unit, the outermost first
+    _live: "Live | None" = None
 
     def __call__(self, progress: Progress) -> None:
         """Take a report, and draw if it is time to."""

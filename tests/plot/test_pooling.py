@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.inspection.records import Grid, Panel
-from regard.plot.pooling import font_label, picture, pool, token_label
+from regard.plot.pooling import FONT_LABELS, picture, pool, token_label
 
 
 def causal(
@@ -161,5 +161,5 @@ def test_labels(token: str, label: str) -> None:
 
 
 def test_figures_spell_what_fonts_lack() -> None:
-    assert font_label("␊") == r"\n"
-    assert font_label("a␛猫") == r"a\x1b猫"
+    assert "␊".translate(FONT_LABELS) == r"\n"
+    assert "a␛猫".translate(FONT_LABELS) == r"a\x1b猫"

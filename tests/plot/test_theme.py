@@ -7,7 +7,7 @@ import pytest
 from matplotlib.font_manager import FontEntry, fontManager
 
 from regard.plot import theme
-from regard.plot.theme import FIRST, RAMP, Depth, color_depth, families_for, luminance, nearest_256, ramp, readable_on
+from regard.plot.theme import FIRST, RAMP, Depth, color_depth, families_for, nearest_256, ramp, readable_on
 
 
 class Terminal(io.StringIO):
@@ -62,6 +62,12 @@ BLINDNESS = {
     "protan": ((0.1124, 0.8876, 0), (0.1124, 0.8876, 0), (0.0040, -0.0040, 1)),
     "deutan": ((0.2928, 0.7072, 0), (0.2928, 0.7072, 0), (-0.0223, 0.0223, 1)),
 }
+
+
+def luminance(color: tuple[int, int, int]) -> float:
+    """Relative luminance as the web's contrast rules define it: 0 for black, 1 for white."""
+    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (part / 255 for part in color))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
 @pytest.mark.parametrize("kind", BLINDNESS)

@@ -37,11 +37,6 @@ class Shapes:
         """All leading axes in one."""
         return torch.Size(self.leading).numel()
 
-    @property
-    def heads(self) -> int:
-        """Query heads."""
-        return self.kv_heads * self.group
-
     @classmethod
     def of(cls, query: Tensor, key: Tensor, value: Tensor) -> "Shapes":
         """Read and check the shapes of the three inputs."""

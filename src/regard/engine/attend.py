@@ -174,17 +174,12 @@ def _call_cache() -> ModuleType:
 
 
 def engine_name(engine: str) -> str:
-    """The engine's name, from the environment if none is given."""
-    return os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
-
-
-def valid_engine(engine: str) -> str:
-    """The same; ValueError if there is no such engine."""
-    source = "engine" if engine != "auto" else "the environment's REGARD_ENGINE"
-    engine = engine_name(engine)
-    if engine != "auto" and engine not in list(ENGINES):
-        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {engine!r}")
-    return engine
+    """The engine's name, from the environment if none is given; ValueError if there is no such engine."""
+    name = os.environ.get("REGARD_ENGINE", "auto") if engine == "auto" else engine
+    if name != "auto" and name not in list(ENGINES):
+        source = "the environment's REGARD_ENGINE" if engine == "auto" else "engine"
+        raise ValueError(f"{source} must be 'auto' or one of {', '.join(ENGINES)}, got {name!r}")
+    return name
 
 
 _told: set[str] = set()  # engines that were warned of
@@ -193,7 +188,7 @@ _told: set[str] = set()  # engines that were warned of
 def choose(checked: Request, engine: str = "auto") -> str:
     """The name of the engine that will run: for `auto` the first that supports the request, with one warning if it is
     not a fast one."""
-    engine = valid_engine(engine)
+    engine = engine_name(engine)
     if engine != "auto":
         why_not = module(engine).supports(checked)
         if why_not is not None:

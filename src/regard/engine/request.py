@@ -187,20 +187,21 @@ def request(
     if named:
         checks.same_device(named, query.device)
     score.check(query.shape[-1], key.shape[-1], shapes.kv_heads, shapes.group)
-    normalizer.check(shapes.heads)
+    heads = shapes.kv_heads * shapes.group
+    normalizer.check(heads)
     aux = () if type(aux) is tuple and not aux else aux_of(aux, AUX, normalizer)
     dtype = torch.promote_types(query.dtype, torch.float32)
     numbers_fit(score, dtype)
     numbers_fit(normalizer, dtype)
-    temperature = temperature_of(temperature, shapes.heads, query.device, dtype)
+    temperature = temperature_of(temperature, heads, query.device, dtype)
     if query_start is None and shapes.queries == shapes.keys:
         starts = torch.zeros(1, device="cpu", dtype=torch.int64)
     else:
         biased = added is not None and added.positional
         positional = biased or score.positional or visible.positional_for(shapes.queries) or "distance" in aux
         starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional)
-    heads = (shapes.kv_heads, shapes.group)
-    plane = Plane(shapes.batch, *heads, shapes.queries, shapes.keys, starts, key_start, query.device)
+    sizes = (shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys)
+    plane = Plane(*sizes, starts, key_start, query.device)
     visible.check(plane)
     if added is not None:
         added.check(plane)

@@ -51,15 +51,27 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {_short(path.parent)}; make it first")
+    part = path.parent / f".regard-{secrets.token_hex(8)}.part"
     try:
         sweep(path.parent)
-        with _part(path.parent) as part:
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:  # it is locked while this process lives
+            if sys.platform == "win32":  # it renames no open file
+                os.close(descriptor)
+                descriptor = -1
+            else:
+                with suppress(OSError):  # a file system without locks: `sweep` gets none either
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield part
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             with suppress(FileNotFoundError):
                 shutil.copymode(path, part)
             part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+            if descriptor >= 0:
+                os.close(descriptor)
         _sync_folder(path.parent)
     except OSError as error:
         if error.errno is None or error.strerror is None:  # already explained
@@ -91,25 +103,6 @@ def _remove_stale(part: Path) -> None:
             part.unlink()
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _part(folder: Path) -> Iterator[Path]:
-    """A new file that is locked while this process lives, and removed after the block unless it was renamed."""
-    part = folder / f".regard-{secrets.token_hex(8)}.part"
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        if sys.platform == "win32":  # it renames no open file
-            os.close(descriptor)
-            descriptor = -1
-        else:
-            with suppress(OSError):  # a file system without locks: `sweep` gets none either
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -24,7 +24,7 @@ from regard.plot.heatmap_figure import draw_heads
 from regard.plot.lines import draw_links, links_of
 from regard.plot.overview import draw_overview, stacked
 from regard.plot.page import page
-from regard.plot.pooling import FIGURE_SIDE, font_label, picture, pool
+from regard.plot.pooling import FIGURE_SIDE, FONT_LABELS, picture, pool
 from regard.plot.render import draw
 from regard.plot.terminal import Block, Line, Span, beside, check_window, padded, paragraph, window, written
 from regard.plot.theme import Depth, color_depth
@@ -227,7 +227,7 @@ def _spelled(grid: Grid) -> Grid:
     sides = []
     for labels in (grid.row_labels, grid.column_labels):
         too_many = len(labels) > _MOST_TOKENS and not are_positions(labels)
-        sides.append([str(number) if too_many else font_label(label) for number, label in enumerate(labels)])
+        sides.append([str(number) if too_many else label.translate(FONT_LABELS) for number, label in enumerate(labels)])
     return replace_fields(grid, row_labels=sides[0], column_labels=sides[1])
 
 

@@ -21,7 +21,8 @@ HOWS = ("max", "mean")
 MOST_HEADS = 1024
 FIGURE_SIDE = 256  # cells of one head in a figure: about four dots each
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\N{SYMBOL FOR DELETE}"}
-_SPELLED = {ord(sign): chr(code).encode("unicode_escape").decode("ascii") for code, sign in _SIGNS.items()}
+# for figures, `label.translate(FONT_LABELS)`: fonts rarely have the signs of control characters, so ␊ is written `\n`
+FONT_LABELS = {ord(sign): chr(code).encode("unicode_escape").decode("ascii") for code, sign in _SIGNS.items()}
 _SPACE = "\N{OPEN BOX}"
 
 
@@ -37,20 +38,12 @@ class PooledHeads:
     right: int
     sizes: tuple[int, int]
     average: float  # over all visible pairs
+    starts: tuple[list[int], list[int]]  # the first query of each row of cells, and the first key of each column
 
     @property
     def exact(self) -> bool:
         """Whether every cell is one pair."""
         return self.down == self.right == 1
-
-    @property
-    def starts(self) -> tuple[list[int], list[int]]:
-        """The first query of each row of cells, and the first key of each column."""
-        rows, columns = (
-            [cell * count // cells for cell in range(cells)]
-            for count, cells in zip(self.sizes, self.max.shape[1:], strict=True)
-        )
-        return rows, columns
 
     def by(self, how: str) -> np.ndarray[Any, Any]:
         """One of max and mean."""
@@ -106,7 +99,8 @@ def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") 
     names = [f"[{', '.join(map(str, index))}]" for index in np.ndindex(*lead)]  # write it behind the matrix
     if not queries or not keys:
         empty = np.zeros((heads, queries, keys))
-        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan)
+        starts = (list(range(queries)), list(range(keys)))
+        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan, starts)
     down, right = math.ceil(queries / rows), math.ceil(keys / columns)
     if down > 1 and right > 1:
         down = right = max(down, right)  # both axes alike, so that a diagonal stays one
@@ -117,7 +111,8 @@ def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") 
     )
     average = float(total.sum(dtype=np.float64) / max(pairs.sum(dtype=np.float64), 1.0))
     mean = total / np.maximum(pairs, 1)
-    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average)
+    starts = ([row * queries // high for row in range(high)], [column * keys // wide for column in range(wide)])
+    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average, starts)
 
 
 def picture(
@@ -145,8 +140,3 @@ def token_label(token: str) -> str:
     if not token.strip(" "):
         return _SPACE * len(token)
     return visible(token.translate(_SIGNS))
-
-
-def font_label(label: str) -> str:
-    r"""The label for a figure: fonts rarely have the signs of control characters, so ␊ is written `\n` there."""
-    return label.translate(_SPELLED)

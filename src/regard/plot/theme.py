@@ -131,15 +131,10 @@ def colormap() -> "LinearSegmentedColormap":
     return LinearSegmentedColormap.from_list("regard", [hex_color(color) for color in RAMP])
 
 
-def luminance(color: RGB) -> float:
-    """Relative luminance as the web's contrast rules define it: 0 for black, 1 for white."""
-    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (part / 255 for part in color))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
 def readable_on(paper: RGB) -> RGB:
-    """Black or white, whichever has the higher contrast on `paper`."""
-    light = luminance(paper)
+    """Black or white, whichever has the higher contrast on `paper`, as the web's contrast rules define it."""
+    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (part / 255 for part in paper))
+    light = 0.2126 * r + 0.7152 * g + 0.0722 * b
     return (0, 0, 0) if (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) else (255, 255, 255)
 
 

@@ -86,7 +86,7 @@ class Part:
             return items if any(map(operator.is_not, items, value)) else value
         if isinstance(value, Tensor) and name in axes:
             return selection.tensor(value, axes[name])
-        if selection.batch_or_heads and (callable(value) or isinstance(value, Tensor)):
+        if (callable(value) or isinstance(value, Tensor)) and selection.batch_or_heads:
             raise CannotSliceError(f"{self!r} may depend on batch row and head in its {name}, so it has no single head")
         return value
 

@@ -113,7 +113,7 @@ def test_the_temporary_file_goes_with_the_capture() -> None:
 def test_growing() -> None:
     make = torch.Generator().manual_seed(0)
     chunks = [torch.randn(2, 3, size, 4, generator=make) for size in (5, 1, 1, 1, 1, 1, 2, 1, 0, 1)]
-    appended = AppendedTensor(chunks[0])
+    appended = AppendedTensor([chunks[0]])
     for number, piece in enumerate(chunks[1:], 1):
         appended.append(piece)
         whole = torch.cat(chunks[: number + 1], -2)

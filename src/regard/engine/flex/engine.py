@@ -98,7 +98,7 @@ def supports(request: Request) -> str | None:
         return "FlexAttention has no dropout"
     if more := [name for name in request.aux if name != "lse"]:
         return f"FlexAttention returns the output and lse only, not {', '.join(more)}"
-    if 0 in (shapes.batch, shapes.heads, shapes.queries, shapes.keys):
+    if 0 in (shapes.batch, request.plane.heads, shapes.queries, shapes.keys):
         return "FlexAttention needs at least one query and one key"
     if device.type == "cpu" and needs_gradients(request):
         return "FlexAttention has no gradients on a CPU; use torch.no_grad() for the output alone"

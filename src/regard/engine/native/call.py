@@ -40,8 +40,6 @@ class Operation(NamedTuple):
 
 def program(mask: Mask, plane: Plane) -> tuple[Operation, ...]:
     """The bytecode of a mask that is `closed`; no operation for one that hides nothing."""
-    if mask is FULL:  # no mask was given
-        return ()
     lowered = mask.steps(plane)
     return () if steps.shows_everything(lowered) else tuple(map(_operation, lowered))
 
@@ -199,7 +197,7 @@ def native_call(request: Request, score: LoweredScore, biases: Biases, finite: b
     """The call without its tensors."""
     return NativeCall(
         plane=request.plane,
-        program=program(request.mask, request.plane),
+        program=() if request.mask is FULL else program(request.mask, request.plane),  # FULL: no mask was given
         mask=request.mask,
         scale=score.scale,
         cap=score.cap,

@@ -179,7 +179,7 @@ def _numbers(
         "keys": shapes.keys,
         "batch rows": shapes.batch,
         "key heads": shapes.kv_heads,
-        "query heads": shapes.heads,
+        "query heads": shapes.kv_heads * shapes.group,
         "query width": query.shape[-1],
         "key width": key.shape[-1],
         "value width": value.shape[-1],

@@ -15,7 +15,7 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 from torch.overrides import TorchFunctionMode
 
 from regard import checks
-from regard.engine.attend import valid_engine
+from regard.engine.attend import engine_name
 from regard.engine.context import autocast_dtype
 from regard.engine.fork import fork_waits
 from regard.engine.sdpa_override.calls import KINDS, InterceptedCall, Report, SdpaCall, TorchCall, shape_of, why_not
@@ -45,7 +45,7 @@ def accelerating(engine: str = "auto") -> Iterator[Report]:
     >>> served
     <Report: 1 call served, 0 left alone>
     """
-    engine = valid_engine(engine)
+    engine = engine_name(engine)
     mode = SdpaOverride("native" if engine == "auto" else engine)
     with mode, fast_path_for_nested(mode.left_nested):
         yield mode.report

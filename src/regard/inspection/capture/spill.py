@@ -4,6 +4,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,13 +14,13 @@ from torch import Tensor
 from regard.inspection.tensor_file import ALIGNED, put, view
 
 
+@dataclass(eq=False)
 class AppendedTensor:
     """A tensor (…, length, width) in chunks; older ones may be spilled. Chunks in memory are joined by size, so that
     each is copied O(log n) times."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._spilled: list[Tensor] = []
-        self._resident = [tensor]
+    _resident: list[Tensor]
+    _spilled: list[Tensor] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(chunk.shape[-2] for chunk in (*self._spilled, *self._resident))

@@ -113,7 +113,7 @@ class LayerSteps:
     def __init__(self, name: str, first: Chosen) -> None:
         self.name, self.mechanism = name, first.call.mechanism
         self.rounded: float | None = None
-        self.query, self.key = AppendedTensor(first.call.query), AppendedTensor(first.call.key)
+        self.query, self.key = AppendedTensor([first.call.query]), AppendedTensor([first.call.key])
         self._heads, self._total, self._shown = first.heads, first.total, first.shown
         self._steps = [CapturedCall(first.call.query.shape[-2], first.call.spec, 0, first.call.key.shape[-2])]
 

@@ -79,9 +79,9 @@ def matrix(
         return ShardedMatrix(query, key, engine, options)
     checked = request(query, key, key[..., :0], **options, dropout=0.0, aux=())
     checked.hold_numbers()
-    shapes = checked.shapes
-    lead = torch.arange(shapes.batch * shapes.heads, device="cpu")
-    lead = lead.view(*shapes.leading, shapes.heads) if shapes.leading or shapes.rank > 2 else lead.view(())
+    shapes, plane = checked.shapes, checked.plane
+    lead = torch.arange(plane.batch * plane.heads, device="cpu")
+    lead = lead.view(*shapes.leading, plane.heads) if shapes.leading or shapes.rank > 2 else lead.view(())
     return AttentionMatrix(Computed(checked), lead, query_tokens, key_tokens, query_start=options["query_start"])
 
 
@@ -179,6 +179,7 @@ class AttentionMatrix(WeightArray):
         than there are queries or keys, cells repeat.
         """
         _known_how(how)
+        rows, cols = checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
         return self._pooled(rows, cols, repeat=True).by(how).to(self.dtype)
 
     def pyramid(self, rows: int, cols: int, how: Literal["mean", "max", "sum"] = "mean") -> list[Tensor]:
@@ -187,6 +188,7 @@ class AttentionMatrix(WeightArray):
         It starts no larger than the matrix: cells do not repeat.
         """
         _known_how(how)
+        rows, cols = checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
         grids = [self._pooled(rows, cols)]
         while grids[-1].sum.shape[-2:] != (1, 1):
             grids.append(grids[-1].halved())
@@ -295,7 +297,6 @@ class AttentionMatrix(WeightArray):
 
     def _pooled(self, rows: int, cols: int, *, repeat: bool = False) -> PooledGrid:
         """No larger than the matrix; or of just this size, with cells repeated if it is larger."""
-        rows, cols = checks.whole("rows", rows, 1), checks.whole("cols", cols, 1)
         if repeat:
             self._has_room(f"a grid of {rows} × {cols} cells", rows * cols)
         if self._source.queries == 0 or self._source.keys == 0:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,32 +16,8 @@ from regard.spec.normalizers import Softmax
 from regard.spec.plane import CannotSliceError, Selection
 
 
-class Subscript(NamedTuple):
-    """One entry per axis: slices, ints, or tensors of ints or bools. `lead` are the entries before rows and columns."""
-
-    lead: tuple[Any, ...]
-    rows: Any
-    columns: Any
-
-
-def subscript(given: Any, rank: int) -> Subscript:
-    """A subscript of `rank` axes, the last two of them rows and columns."""
-    parts = list(given) if isinstance(given, tuple) else [given]
-    places = [n for n, part in enumerate(parts) if part is Ellipsis]
-    if len(places) > 1:
-        raise IndexError("an index can have one '...' only")
-    if any(part is None for part in parts):
-        raise IndexError("an attention matrix takes no new axes: index the numbers that it gives instead")
-    missing = rank - (len(parts) - len(places))
-    if missing < 0:
-        raise IndexError(f"too many indices: the matrix has {rank} axes, got {len(parts)}")
-    at = places[0] if places else len(parts)
-    parts[at : at + len(places)] = [slice(None)] * missing
-    entries = tuple(_entry(part) for part in parts)
-    return Subscript(entries[:-2], entries[-2], entries[-1])
-
-
 def _entry(part: Any) -> Any:
+    """The subscript of one axis: a slice, an int, or a tensor of ints or bools."""
     if isinstance(part, slice):
         return part
     if isinstance(part, bool | np.bool_):
@@ -230,10 +206,21 @@ class WeightArray:
 
     def __getitem__(self, given: Any) -> Any:
         """A smaller handle if only leading axes are subscripted, else the weights."""
-        lead, rows, columns = subscript(given, self._lead.ndim + 2)
+        parts, rank = list(given) if isinstance(given, tuple) else [given], self._lead.ndim + 2
+        places = [n for n, part in enumerate(parts) if part is Ellipsis]
+        if len(places) > 1:
+            raise IndexError("an index can have one '...' only")
+        if any(part is None for part in parts):
+            raise IndexError("an attention matrix takes no new axes: index the numbers that it gives instead")
+        missing = rank - (len(parts) - len(places))
+        if missing < 0:
+            raise IndexError(f"too many indices: the matrix has {rank} axes, got {len(parts)}")
+        at = places[0] if places else len(parts)
+        parts[at : at + len(places)] = [slice(None)] * missing
+        *lead, rows, columns = (_entry(part) for part in parts)
         everything = all(isinstance(entry, slice) and entry == slice(None) for entry in (rows, columns))
         if not everything and not all(isinstance(entry, int | slice) for entry in lead):
-            return self._numbers(lead, rows, columns, LIMIT)
+            return self._numbers(tuple(lead), rows, columns, LIMIT)
         index = tuple(entry.numpy() if isinstance(entry, Tensor) else entry for entry in lead)
         part = self._part(torch.as_tensor(self._lead.numpy()[index].copy(), device="cpu"))
         return part if everything else part._numbers((slice(None),) * part._lead.ndim, rows, columns, LIMIT)
