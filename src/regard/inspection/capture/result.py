@@ -229,7 +229,8 @@ def _text(model: str, layers: Sequence[CapturedLayer | RefusedLayer], missed: Se
             lines.append((str(number), layer.name, "", "", f"refused: {layer.reason}", *[""] * (len(lines[0]) - 5)))
             continue
         size = f"{layer.queries:,} × {layer.keys:,}"
-        cells = (str(number), layer.name, _head_numbers(layer), size, layer.mechanism, f"{layer.off:.1e}")
+        heads = str(layer.total) if len(layer.heads) == layer.total else ",".join(map(str, layer.heads))
+        cells = (str(number), layer.name, heads, size, layer.mechanism, f"{layer.off:.1e}")
         lines.append((*cells, "" if layer.rounded is None else f"{layer.rounded:.1e}") if rounded else cells)
     columns = range(len(lines[0]))
     widths = [max(len(line[column]) for line in lines if line[4][:7] != "refused") for column in columns]
@@ -238,8 +239,3 @@ def _text(model: str, layers: Sequence[CapturedLayer | RefusedLayer], missed: Se
     note = f", queries and keys rounded to {', '.join(kinds)}" if kinds else ""
     title = f"<Capture of {model}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'}{note}>"
     return "\n".join([title, *(row.rstrip() for row in rows), *end])
-
-
-def _head_numbers(layer: CapturedLayer) -> str:
-    """Their count, or their numbers if some were left out."""
-    return str(layer.total) if len(layer.heads) == layer.total else ",".join(map(str, layer.heads))

@@ -132,7 +132,7 @@ class CaptureSession:
                 raise FileNotFoundError(f"spill: there is no folder {self._path.parent}; make it first")
         folder = None if self._path is None else self._path.parent
         self._spill = SpillFile(spill if isinstance(spill, int) else None, folder)
-        self._names, self._copies = ModuleNames(model), TensorCopies()
+        self._copies = TensorCopies()
         self._steps: list[LayerSteps | RefusedLayer] = []
         self._tensors: list[AppendedTensor] = []  # of all steps
         self._paths: dict[str, int] = {}  # the modules that ran, selected or not, and their index
@@ -179,7 +179,7 @@ class CaptureSession:
         self._block.close()
         self._missed = self.missed
         # release the model and its tensors
-        self._watch, self._names, self._copies = Watch(nn.Identity()), ModuleNames(nn.Identity()), TensorCopies()
+        self._watch, self._copies = Watch(nn.Identity()), TensorCopies()
         if self._spill.file is not None:
             self._spill.close(self._tensors)
         if failed:
@@ -204,7 +204,7 @@ class CaptureSession:
 
     def _record(self, read: Callable[[], AttentionCall]) -> None:
         """Store a call if one of the model's selected modules makes it."""
-        module = self._names.running()
+        module = self._watch.names.running()
         if module is None:
             return
         index = self._paths.setdefault(module.path, len(self._paths))

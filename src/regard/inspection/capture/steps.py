@@ -226,13 +226,10 @@ def without_empty_slots(call: AttentionCall, before: int) -> AttentionCall:
         table = spec.get(name)
         table = table.tensor if isinstance(table, masks.Dense | biases.Dense) else table
         if isinstance(table, Tensor) and table.ndim and table.shape[-1] == call.key.shape[-2]:
-            hidden = hidden or _hidden(table[..., count:])
+            lowest = None if table.dtype == torch.bool else 0.5 * torch.finfo(table.dtype).min  # as models hide
+            slots = table[..., count:]
+            hidden = hidden or not bool((slots if lowest is None else slots > lowest).any())
             spec[name] = table[..., :count]
         elif table is not None:
             return call  # it may show the slots
     return replace(call, key=call.key[..., :count, :], spec=spec) if hidden else call
-
-
-def _hidden(table: Tensor) -> bool:
-    """Whether no query sees any of these; models also hide by the lowest number of their type."""
-    return not bool((table if table.dtype == torch.bool else table > 0.5 * torch.finfo(table.dtype).min).any())

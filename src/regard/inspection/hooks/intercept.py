@@ -172,30 +172,20 @@ class _Kernels(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """`_outside_dynamo` does this; torch would load its compiler for it, which takes seconds."""
+        """`__torch_dispatch__` does this; torch would load its compiler for it, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        run = _disable_dynamo(_Kernels._run) if "torch._dynamo" in sys.modules else _Kernels._run
+        return run(self, func, args, kwargs or {})
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in KERNELS:
-            return _hooked(func, *KERNELS[func])(*args, **(kwargs or {}))
-        out = func(*args, **(kwargs or {}))
+            return _hooked(func, *KERNELS[func])(*args, **kwargs)
+        out = func(*args, **kwargs)
         if self._trace is not None and not _local.muted and torch._C._current_graph_task_id() == -1:
-            self._trace.record(func, args, kwargs or {}, out)
+            self._trace.record(func, args, kwargs, out)
         return out
-
-
-def _outside_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, not traced by torch's compiler if that is loaded."""
-
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        run = _disable_dynamo(function) if "torch._dynamo" in sys.modules else function
-        return run(*args, **kwargs)
-
-    return called
-
-
-_Kernels.__torch_dispatch__ = _outside_dynamo(_Kernels.__torch_dispatch__)  # type: ignore[method-assign]
 
 
 def _set_hooks() -> None:
