@@ -130,7 +130,7 @@ class Display:
 
     _lines: bool
     _patience: float
-    _start: float = field(default_factory=time.monotonic)
+    _start: float = field(default_factory=lambda: time.monotonic())
     _drawn: float = float("-inf")
     _line: str = ""
     _loops: dict[str, _Loop] = field(default_factory=dict)  # by unit, the outermost first

@@ -58,7 +58,7 @@ class CachedCall:
         self.long = work_of(self.call) > LONG
         kernels = library()
         self.entries = kernels.regard_forward, kernels.regard_backward  # type: ignore[union-attr]
-        self.rows = (plane.batch, plane.heads, plane.queries)
+        self.rows = (plane.batch, plane.kv_heads * plane.group, plane.queries)
         self.size = (*self.rows, score.value.shape[-1])
         self.dtype = request.dtype
         self.contiguous = Strided.of(torch.empty(self.size, device="cpu", dtype=self.dtype))
