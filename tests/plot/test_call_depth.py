@@ -1,5 +1,6 @@
 """A captured head saved as a picture stays a short walk: few functions in few files are entered."""
 
+import sys
 from pathlib import Path
 
 import torch
@@ -9,7 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import regard
 from tests.engine.test_call_depth import entered
 
-FUNCTIONS, FILES = 182, 45  # two of the functions only where transformers is loaded
+FUNCTIONS, FILES = 180, 45
+FOR_TRANSFORMERS = (2, 1)  # more where transformers is loaded: its hooks are set and removed
 
 
 class Attends(nn.Module):
@@ -29,5 +31,6 @@ def test_a_captured_head_saved_to_png_enters_few_functions_in_few_files(tmp_path
     walk()  # imports and caches
     functions = entered(walk)
     files = {file for file, _ in functions}
-    assert len(functions) <= FUNCTIONS, sorted(functions)
-    assert len(files) <= FILES, sorted(files)
+    more = FOR_TRANSFORMERS if "transformers" in sys.modules else (0, 0)
+    assert len(functions) <= FUNCTIONS + more[0], sorted(functions)
+    assert len(files) <= FILES + more[1], sorted(files)
