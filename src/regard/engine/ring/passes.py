@@ -65,7 +65,9 @@ def exchange(link: Link, jobs: Sequence[Exchange]) -> list[Tensor]:
 
 def _packed(parts: Sequence[Tensor]) -> Tensor:
     """One message for all parts."""
-    return torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0, device="cpu", dtype=torch.float32)
+    return (
+        torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0, device="cpu", dtype=torch.float32)
+    )
 
 
 @dataclass(frozen=True, eq=False)
