@@ -96,10 +96,10 @@ def tiled_bytes(checked: Request, kernel: TiledCall, value: Tensor, operands: Te
     held = lowering.held
     phases = [lowering.peak, held + made, held + results + max(planning.peak, tile), held + sink, held + merged]
     if "received" in checked.aux:
-        lanes = plane.batch * plane.heads
-        held += lanes * plane.keys * checked.dtype.itemsize
+        batch_heads = plane.batch * plane.heads
+        held += batch_heads * plane.keys * checked.dtype.itemsize
         if checked.sink is not None:  # the state without it
-            held += 2 * lanes * plane.queries * checked.dtype.itemsize
+            held += 2 * batch_heads * plane.queries * checked.dtype.itemsize
         phases.append(held + merged + tile)
     if checked.query.dtype != checked.dtype:
         rounded = plane.batch * plane.heads * plane.queries * kernel.d_value * checked.query.dtype.itemsize

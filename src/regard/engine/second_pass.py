@@ -26,8 +26,8 @@ class PassOutputs:
 class SecondPass(Protocol):
     """The engine's own second pass, from the rows' state as it computed it."""
 
-    def part(self, request: Request, lanes: Tensor) -> "SecondPass":
-        """The same of some lanes alone, whose request this is."""
+    def part(self, request: Request, batch_heads: Tensor) -> "SecondPass":
+        """The same of some heads alone, whose request this is."""
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""

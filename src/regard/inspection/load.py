@@ -44,9 +44,9 @@ def save_matrix(attention: AttentionMatrix, path: str | os.PathLike[str]) -> Non
     """Write an AttentionMatrix."""
     tensors = Gathered()
     record: dict[str, Any] = {"query_tokens": attention.query_tokens, "key_tokens": attention.key_tokens}
-    source, lanes = attention._source, attention._maps
+    source, maps = attention._source, attention._maps
     if isinstance(source, Stored):
-        record["weights"] = tensors.add("weights", taken(source.weights, lanes))
+        record["weights"] = tensors.add("weights", taken(source.weights, maps))
     else:
         assert isinstance(source, Computed)
         request = source.request
@@ -54,8 +54,8 @@ def save_matrix(attention: AttentionMatrix, path: str | os.PathLike[str]) -> Non
         record["query"] = tensors.add("query", request.query.flatten(1, 2))
         record["key"] = tensors.add("key", request.key.squeeze(2))
         record["spec"] = written_spec(spec_of(request, start), "", tensors)
-        record["lanes"] = lanes.reshape(-1).tolist()
-        record["shape"] = list(lanes.shape)
+        record["maps"] = maps.reshape(-1).tolist()
+        record["shape"] = list(maps.shape)
     save(path, "matrix", record, tensors)
 
 
@@ -134,10 +134,10 @@ def _read_matrix(record: Mapping[str, Any], contents: Contents) -> AttentionMatr
     spec = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
     whole = matrix(named_tensor(record["query"], tensors), named_tensor(record["key"], tensors), **spec)
     whole._source.before_use(contents.verify)
-    lanes = torch.tensor(record["lanes"], dtype=torch.int64, device="cpu").view(record["shape"])
-    if lanes.numel() and not 0 <= int(lanes.min()) <= int(lanes.max()) < whole._source.maps:
+    maps = torch.tensor(record["maps"], dtype=torch.int64, device="cpu").view(record["shape"])
+    if maps.numel() and not 0 <= int(maps.min()) <= int(maps.max()) < whole._source.maps:
         raise ValueError(f"it has {whole._source.maps} batch rows and heads in all, and asks for another")
-    return AttentionMatrix(whole._source, lanes, *tokens, query_start=spec.get("query_start"))
+    return AttentionMatrix(whole._source, maps, *tokens, query_start=spec.get("query_start"))
 
 
 def _tokens(record: Any) -> Tokens:

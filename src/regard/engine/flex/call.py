@@ -29,7 +29,7 @@ from regard.spec.plane import Plane
 from regard.spec.steps import shows_everything
 
 SIZE = 128  # rows and columns of a block; FlexAttention's own default
-MOST = 4096  # blocks along one side, beyond which blocks are doubled: a table holds at most 64 MiB per lane
+MOST = 4096  # blocks along one side, beyond which blocks are doubled: a table holds at most 64 MiB per head
 ROWS = 256  # rows of a table that are made at a time
 FAR = 1 << 62  # no key stands there
 LEAST = 2  # rows and columns of a table: torch compiles again for a size of 1
@@ -49,15 +49,15 @@ class Listing:
         """The rows listed in each column, in order."""
         batch, heads, rows, columns = self.blocks.shape
         listed = torch.arange(columns, device="cpu") < self.count.unsqueeze(-1)
-        lane, row, place = listed.flatten(0, 1).nonzero(as_tuple=True)
-        column = self.blocks.flatten(0, 1)[lane, row, place].long()
-        order = torch.argsort(lane * columns + column, stable=True)
-        lane, row, column = lane[order], row[order], column[order]
-        cell = lane * columns + column
+        head_index, row, place = listed.flatten(0, 1).nonzero(as_tuple=True)
+        column = self.blocks.flatten(0, 1)[head_index, row, place].long()
+        order = torch.argsort(head_index * columns + column, stable=True)
+        head_index, row, column = head_index[order], row[order], column[order]
+        cell = head_index * columns + column
         count = torch.bincount(cell, minlength=batch * heads * columns)
         place = torch.arange(len(cell), device="cpu") - (count.cumsum(0) - count)[cell]
         table = torch.zeros((batch * heads, columns, rows), dtype=torch.int32, device="cpu")
-        table[lane, column, place] = row.to(torch.int32)
+        table[head_index, column, place] = row.to(torch.int32)
         shape = (batch, heads, columns)
         return Listing(count.view(shape).to(torch.int32), table.view(*shape, rows))
 

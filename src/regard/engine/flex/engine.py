@@ -74,8 +74,8 @@ def _pairs(listing: Listing, plane: Plane, size: int) -> int:
     listed = torch.arange(columns, device="cpu") < listing.count.unsqueeze(-1)
     last = (listed & (listing.blocks == (plane.keys - 1) // size)).any(-1)
     widths = listing.count * size - last * (-plane.keys % size)
-    lanes = (plane.batch // batch) * (plane.heads // heads)
-    return int((heights * widths).sum()) * lanes
+    batch_heads = (plane.batch // batch) * (plane.heads // heads)
+    return int((heights * widths).sum()) * batch_heads
 
 
 NAME = "flex"

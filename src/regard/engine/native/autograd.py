@@ -22,13 +22,13 @@ def attention(native: NativeCall, *inputs: Tensor | None, done: dict[str, Tensor
     `done` is what `forward_rows` returned for the same call: then nothing is computed again.
     """
     plane = native.plane
-    lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
+    batch_heads = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
         outputs = _NativeAttention.apply(native, done, *inputs)  # type: ignore[no-untyped-call]
     else:
         outputs = _outputs(forward_rows(native, inputs, for_backward=False) if done is None else done)  # type: ignore[arg-type]
-    rest = outputs[1].new_zeros(()).expand(lanes)
-    shaped = [tensor.reshape(*lanes, *tensor.shape[3:]) for tensor in outputs]
+    rest = outputs[1].new_zeros(()).expand(batch_heads)
+    shaped = [tensor.reshape(*batch_heads, *tensor.shape[3:]) for tensor in outputs]
     return Rows(*[*shaped, rest])
 
 
@@ -165,7 +165,7 @@ def gradient_graph_of(
     query, key, value, tau, table, dense, sink, weights = inputs
     dtype = torch.promote_types(query.dtype, torch.float32)
     plane = native.plane
-    lanes = (plane.batch, plane.kv_heads, plane.group, plane.queries)
+    batch_heads = (plane.batch, plane.kv_heads, plane.group, plane.queries)
     with torch.enable_grad():
         q, k = query.to(dtype).unflatten(1, (plane.kv_heads, plane.group)), key.to(dtype).unsqueeze(2)
         form = product_form(q * native.scale, k)
@@ -197,7 +197,7 @@ def gradient_graph_of(
         kernel = TiledCall(logits, schedule, Softmax(), native.dropout, native.aux | {"entropy"}, None, value.shape[-1])
         operands = tuple(operand.tensor for operand in logits.operands)
         grads = tuple(
-            (result.new_zeros(()).expand_as(result) if grad is None else grad).reshape(*lanes, *result.shape[3:])
+            (result.new_zeros(()).expand_as(result) if grad is None else grad).reshape(*batch_heads, *result.shape[3:])
             for grad, result in zip(given, results, strict=False)
         )
         last = None if sink is None else sink.view(plane.kv_heads, plane.group, 1)

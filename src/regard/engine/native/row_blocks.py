@@ -71,8 +71,8 @@ def _table(mask: masks.Mask, plane: Plane, rows: slice) -> Tensor:
             piece = slice(first, min(first + width, run.stop))
             seen = _four_axes(mask.visible(plane.pairs(rows, piece)), plane, rows, piece)
             if seen.shape[0] > table.shape[0] or seen.shape[1] > table.shape[1]:
-                lanes = max(seen.shape[0], table.shape[0]), max(seen.shape[1], table.shape[1])
-                table = table.expand(*lanes, -1, -1).clone()
+                batch_heads = max(seen.shape[0], table.shape[0]), max(seen.shape[1], table.shape[1])
+                table = table.expand(*batch_heads, -1, -1).clone()
             table[..., piece] = seen
     return table
 

@@ -22,11 +22,11 @@ class NativeSecondPass:
     inputs: Inputs
     state: Tensor
 
-    def part(self, request: Request, lanes: Tensor) -> "NativeSecondPass":
-        """The same of some lanes alone, whose request this is."""
+    def part(self, request: Request, batch_heads: Tensor) -> "NativeSecondPass":
+        """The same of some heads alone, whose request this is."""
         native, inputs, _ = lower_request(request, finite=False)
         size = (2, request.plane.batch, request.plane.heads, request.plane.queries)
-        return NativeSecondPass(native, inputs, self.state.flatten(1, 2)[:, lanes].reshape(size))
+        return NativeSecondPass(native, inputs, self.state.flatten(1, 2)[:, batch_heads].reshape(size))
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of a rectangle, (batch, head, row, column), −1 where a pair is hidden: from the kernels that gave
@@ -51,20 +51,20 @@ class NativeSecondPass:
         plane, state, dtype = self.native.plane, self.state, self.state.dtype
         owners: list[Any] = []
         call = self.native.call(self.inputs, owners)
-        lanes = (plane.batch, plane.heads)
+        batch_heads = (plane.batch, plane.heads)
         sums: dict[str, Tensor] = {}
         if outputs.received:
-            sums["received"] = torch.zeros((*lanes, plane.keys), dtype=dtype, device="cpu")
+            sums["received"] = torch.zeros((*batch_heads, plane.keys), dtype=dtype, device="cpu")
             call.received = sums["received"].data_ptr()
         if outputs.spread:
             assert distance is not None
-            rows = (*lanes, plane.queries)
+            rows = (*batch_heads, plane.queries)
             sums |= {name: torch.zeros(rows, dtype=dtype, device="cpu") for name in ("spread", "rowsum")}
             distance = distance.to(dtype).contiguous()
             call.spread, call.weight_sum = sums["spread"].data_ptr(), sums["rowsum"].data_ptr()
             call.distance = distance.data_ptr()
         if outputs.grid is not None:
-            size = (*lanes, *outputs.grid)
+            size = (*batch_heads, *outputs.grid)
             sums |= {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in ("sum", "max")}
             sums["pairs"] = torch.zeros(size, dtype=torch.int64, device="cpu")
             call.pool_rows, call.pool_columns = outputs.grid

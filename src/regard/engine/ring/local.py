@@ -83,8 +83,8 @@ class MergedRows:
         if self.values:
             self._add_statistics(part, at, columns.start)
         lse = self.lse[..., at].clone()
-        lanes = lse.shape[:-1].numel()
-        step = max(1, CELLS // max(1, lanes * self.out.shape[-1]))
+        batch_heads = lse.shape[:-1].numel()
+        step = max(1, CELLS // max(1, batch_heads * self.out.shape[-1]))
         for first in range(0, rows.length, step):
             some = slice(first, min(first + step, rows.length))
             here = slice(at.start + some.start, at.start + some.stop)

@@ -26,7 +26,7 @@ class Exchange:
 
     @property
     def row_size(self) -> int:
-        """Numbers in one row, over all lanes."""
+        """Numbers in one row, over all heads of the batch."""
         return self.tensor.shape[:-2].numel() * self.tensor.shape[-1]
 
 
@@ -49,8 +49,8 @@ def exchange(link: Link, jobs: Sequence[Exchange]) -> list[Tensor]:
     del sends
     moved = []
     for job in jobs:
-        *lanes, _, width = job.tensor.shape
-        moved.append(job.tensor.new_empty((*lanes, job.target.lengths[me], width)))
+        *batch_heads, _, width = job.tensor.shape
+        moved.append(job.tensor.new_empty((*batch_heads, job.target.lengths[me], width)))
         for move in job.source.moves(job.target, me, me):
             moved[-1][..., move.put, :] = job.tensor[..., move.taken, :]
     pending.wait()

@@ -16,8 +16,8 @@ DOUBLE = 8  # bytes of an lse, of statistics while they are merged, and of a key
 class Traffic:
     """Bytes that each process sends in one call, whose plane is the whole, for shards of these lengths.
 
-    `query`, `key` and `value` are bytes of one row over all lanes as they are sent, `wide_query`, `wide_key` and
-    `wide_value` those of their gradients in the accumulating precision; `out` is a row of the output.
+    `query`, `key` and `value` are bytes of one row over all heads of the batch as they are sent; `wide_query`,
+    `wide_key` and `wide_value` those of their gradients in the accumulating precision; `out` is a row of the output.
     """
 
     def __init__(
@@ -33,12 +33,15 @@ class Traffic:
         self.given = (shards_of(layout, queries), shards_of(layout, keys))
         self.route = route(request.mask, request.plane, layout, queries, keys)
         plane, self.itemsize = request.plane, request.dtype.itemsize
-        self.lanes, kv_lanes = plane.batch * plane.heads, plane.batch * plane.kv_heads
+        self.batch_heads, kv_batch_heads = plane.batch * plane.heads, plane.batch * plane.kv_heads
         widths = [tensor.shape[-1] for tensor in (request.query, request.key, request.value)]
-        numbers = [lanes * width for lanes, width in zip((self.lanes, kv_lanes, kv_lanes), widths, strict=True)]
+        numbers = [
+            batch_heads * width
+            for batch_heads, width in zip((self.batch_heads, kv_batch_heads, kv_batch_heads), widths, strict=True)
+        ]
         self.query, self.key, self.value = (number * request.query.element_size() for number in numbers)
         self.wide_query, self.wide_key, self.wide_value = (number * self.itemsize for number in numbers)
-        self.out = self.lanes * widths[2] * self.itemsize
+        self.out = self.batch_heads * widths[2] * self.itemsize
         self.returns_lse = "lse" in request.aux or request.sink is not None
 
     @property
@@ -55,10 +58,10 @@ class Traffic:
         total = (self.route.world - 1) * SIZE
         total += there[0] * self.query + there[1] * (self.key + self.value)
         total += self.sent(rank) * (self.key + self.value)
-        total += back[0] * (self.out + per_row * self.lanes * DOUBLE)
+        total += back[0] * (self.out + per_row * self.batch_heads * DOUBLE)
         if "received" in aux:
-            total += self.sent(rank) * self.key + self.returned(rank) * self.lanes * self.itemsize
-            total += back[1] * self.lanes * self.itemsize
+            total += self.sent(rank) * self.key + self.returned(rank) * self.batch_heads * self.itemsize
+            total += back[1] * self.batch_heads * self.itemsize
         return total
 
     def backward(self, rank: int) -> int:
@@ -66,7 +69,7 @@ class Traffic:
         queries, keys = self.gradients
         there, back = self._moved(rank)
         per_row = ("entropy" in self.request.aux) + self.returns_lse
-        total = there[0] * (self.out + per_row * self.lanes * DOUBLE)
+        total = there[0] * (self.out + per_row * self.batch_heads * DOUBLE)
         total += self.sent(rank) * (self.key + self.value)
         total += back[0] * self.wide_query * queries
         return total + keys * (self.returned(rank) + back[1]) * (self.wide_key + self.wide_value)
@@ -104,7 +107,7 @@ def memory(model: Traffic, rank: int) -> int:
     """
     m, way = model, model.route
     rows, keys = way.queries.lengths[rank], way.keys.lengths[rank]
-    kept = m.exchanged * (rows * (m.query + m.out) + keys * (m.key + m.value)) + rows * m.lanes * DOUBLE
+    kept = m.exchanged * (rows * (m.query + m.out) + keys * (m.key + m.value)) + rows * m.batch_heads * DOUBLE
     forward = kept + rows * (DOUBLE * m.out // m.itemsize)
     copies = m.exchanged + (m.wide_query != m.query)  # of gradients in the accumulating precision
     backward = kept + copies * (rows * (m.out + m.wide_query) + keys * (m.wide_key + m.wide_value))
@@ -125,8 +128,8 @@ def _step(model: Traffic, rank: int, step: int) -> tuple[int, int]:
     for part in m.route.rectangles[rank][(rank - step) % world]:
         height, width = part.rows.length, part.columns.length
         inputs = half * (height * m.wide_query + width * wide)
-        forward = max(forward, inputs + height * (m.out + 5 * m.lanes * m.itemsize))
-        rows = height * (6 * m.out + m.wide_query + 8 * m.lanes * m.itemsize)
+        forward = max(forward, inputs + height * (m.out + 5 * m.batch_heads * m.itemsize))
+        rows = height * (6 * m.out + m.wide_query + 8 * m.batch_heads * m.itemsize)
         local = max(local, inputs + rows + 2 * width * wide)
     keys = travel * (m.key + m.value)
     return keys + forward, keys + back * wide + local
@@ -192,7 +195,7 @@ def ring_plan(
         raise ValueError("the time of a step needs both: bandwidth= bytes a second and flops= operations a second")
     plane = request.plane
     model = Traffic(request, layout, even(plane.queries, world), even(plane.keys, world))
-    ranks, lanes = range(world), plane.batch * plane.heads
+    ranks, batch_heads = range(world), plane.batch * plane.heads
     seconds = None
     if bandwidth is not None and flops is not None:
         seconds = _seconds(model, positive("bandwidth", bandwidth), positive("flops", flops))
@@ -200,7 +203,7 @@ def ring_plan(
         world=world,
         layout=layout,
         exchanged=model.exchanged,
-        pairs=tuple(lanes * pairs for pairs in model.route.pairs),
+        pairs=tuple(batch_heads * pairs for pairs in model.route.pairs),
         forward_bytes=tuple(model.forward(rank) for rank in ranks),
         backward_bytes=tuple(model.backward(rank) for rank in ranks),
         memory=tuple(memory(model, rank) for rank in ranks),

@@ -173,9 +173,9 @@ def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: S
 
     Routes of masks that are made of numbers alone are cached.
     """
-    lanes = plane.batch * plane.heads > 0
+    batch_heads = plane.batch * plane.heads > 0
     starts = tuple(plane.starts.tolist())
-    cache_key = (mask.contents, starts, plane.key_start, lanes, layout, tuple(queries), tuple(keys))
+    cache_key = (mask.contents, starts, plane.key_start, batch_heads, layout, tuple(queries), tuple(keys))
     if mask.contents is not None and cache_key in _routes:
         return _routes[cache_key]
     best = between(mask, plane, shards_of(layout, queries), shards_of(layout, keys))

@@ -153,9 +153,9 @@ class MultiHeadCall:
         if learned != (None, None):
             fits = all(part is not None and part.shape == (1, 1, width) for part in learned)
             return fits and static == (None, None)
-        lanes = heads * (query.shape[1] if query.ndim == 3 else 1)
+        batch_heads = heads * (query.shape[1] if query.ndim == 3 else 1)
         given = [part for part in static if part is not None]
-        return all(part.ndim == 3 and (part.shape[0], part.shape[2]) == (lanes, width // heads) for part in given)
+        return all(part.ndim == 3 and (part.shape[0], part.shape[2]) == (batch_heads, width // heads) for part in given)
 
     def rules(self, keys: int) -> Rules:
         """Mask and bias for `keys` keys; masks do not cover learned keys at the end."""

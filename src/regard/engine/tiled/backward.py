@@ -146,7 +146,7 @@ class _RecomputedTile:
     ) -> "_RecomputedTile":
         """Compute a tile."""
         x, leaves = sums.logits(tile, operands)
-        log_w = (x.detach() - terms.lse - terms.rest).expand(*kernel.lanes, -1, -1)
+        log_w = (x.detach() - terms.lse - terms.rest).expand(*kernel.batch_heads, -1, -1)
         if terms.has_nan:  # the weights of rows with NaN become 0 too
             log_w = torch.where(terms.lse == torch.inf, -torch.inf, log_w)
         w = log_w.exp()

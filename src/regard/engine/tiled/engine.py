@@ -205,7 +205,7 @@ def with_sink(rows: Rows, sink: Tensor | None, aux: Iterable[str]) -> Rows:
 def received(kernel: TiledCall, known: Rows, operands: Tensors, sink: Tensor | None) -> Tensor:
     """Σ over queries of the weights, in a second pass once the rows are known; those are without the sink."""
     plane = kernel.schedule.plane
-    total = torch.zeros((*kernel.lanes, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
+    total = torch.zeros((*kernel.batch_heads, plane.keys), dtype=kernel.logits.dtype, device=plane.device)
     for rows, tiles in kernel.schedule.row_blocks:
         if isinstance(kernel.normalizer, Softmax):
             lse, rest = known.state[..., rows].unsqueeze(-1), known.rest[..., rows].unsqueeze(-1)

@@ -23,8 +23,8 @@ def row_block_logits(kernel: TiledCall, rows: slice, tiles: list[Tile], operands
         pair = kernel.logits.tile(tile, kernel.logits.cut(operands, tile))
         for found, tensor in zip(parts, pair, strict=True):
             if gap:
-                found.append(tensor.new_full((*kernel.lanes, height, gap), -torch.inf))
-            found.append(tensor.expand(*kernel.lanes, height, columns.stop - columns.start))
+                found.append(tensor.new_full((*kernel.batch_heads, height, gap), -torch.inf))
+            found.append(tensor.expand(*kernel.batch_heads, height, columns.stop - columns.start))
         at = columns.stop
     return torch.cat(parts[0], -1), torch.cat(parts[1], -1)
 

@@ -62,11 +62,11 @@ class Schedule:
     @classmethod
     def of(cls, plane: Plane, mask: Mask, tile_width: int, whole_rows: bool) -> "Schedule":
         """Tiles whose size depends on the number of heads and on the score, never on the length."""
-        lanes = max(1, plane.batch * plane.heads * tile_width)
+        batch_heads = max(1, plane.batch * plane.heads * tile_width)
         segment = SEGMENT
-        while segment > 64 and lanes * segment * 64 > CELLS:
+        while segment > 64 and batch_heads * segment * 64 > CELLS:
             segment //= 2
-        height = min(HEIGHT, max(16, CELLS // (lanes * segment)))
+        height = min(HEIGHT, max(16, CELLS // (batch_heads * segment)))
         return cls(plane, mask, min(height, 32) if whole_rows else height, segment)
 
     @property
@@ -226,7 +226,7 @@ class TiledCall:
     buffers: tuple[Tensor, ...] = ()
 
     @property
-    def lanes(self) -> tuple[int, int, int]:
+    def batch_heads(self) -> tuple[int, int, int]:
         """(batch, kv head, group)."""
         plane = self.schedule.plane
         return plane.batch, plane.kv_heads, plane.group
@@ -252,7 +252,7 @@ class Rows:
 
 def empty_rows(kernel: TiledCall, rows: slice) -> Rows:
     """Queries that see no key. Statistics that nobody asked for take no memory."""
-    size = (*kernel.lanes, rows.stop - rows.start)
+    size = (*kernel.batch_heads, rows.stop - rows.start)
     device, dtype = kernel.schedule.plane.device, kernel.logits.dtype
 
     def filled(name: str, number: float, kind: torch.dtype = dtype) -> Tensor:

@@ -41,8 +41,8 @@ def alike(one: Request, other: Request) -> bool:
 def visible_blocks(request: Request) -> Iterator[tuple[slice, Tensor]]:
     """All rows in blocks, and what they see: (1 or batch, 1 or head, row, key)."""
     plane = request.plane
-    lanes = plane.batch * (plane.heads if _written(request.score) else 1)
-    step = max(1, CELLS // max(1, lanes * plane.keys))
+    batch_heads = plane.batch * (plane.heads if _written(request.score) else 1)
+    step = max(1, CELLS // max(1, batch_heads * plane.keys))
     for first in range(0, plane.queries, step):
         rows = slice(first, min(plane.queries, first + step))
         yield rows, visible(request, rows)
