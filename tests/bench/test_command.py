@@ -1,6 +1,7 @@
 """`regard bench`: cases by name, pattern and size; table, JSON and picture; what goes wrong is said."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,11 @@ def test_both_sides_of_the_cache_bench_are_the_same_model() -> None:
     assert point.peer_prefill
     assert point.peer_cached
     assert "×" in str(table_of_cache([point]).rows[0][4])
+
+
+def test_a_share_above_the_peak_is_named_as_skipped_work() -> None:
+    result = measure(cases.CASES["tiny-16-16"], Settings(budget=0.01, rounds=1, peers=(), memory=False))
+    assert result.ours.seconds is not None
+    slow, fast = (replace(result, peak_flops=result.flops / result.ours.seconds * factor) for factor in (2, 0.5))
+    column = bench.result_table([slow, fast])["of peak"]
+    assert column == ["50%", "skips pairs"]

@@ -194,10 +194,20 @@ def _row(result: CaseResult, peers: Sequence[str]) -> list[str]:
         seconds_text(ours.seconds),
         *(_beside(result, scores[name]) if name in scores else NONE for name in peers),
         NONE if rate is None else f"{rate / 1e9:.0f}" if rate > 1e10 else f"{rate / 1e9:.2g}",
-        NONE if share is None else f"{share:.0%}{' of reading' if result.case.cold else ''}",
+        _share(share, result.case.cold),
         _mebibytes(ours),
         _mebibytes(scores.get(SDPA)),
     ]
+
+
+def _share(share: float | None, cold: bool) -> str:
+    if share is None:
+        return NONE
+    if (
+        share > 1 and not cold
+    ):  # ALiBi leaves out visible pairs whose weight counts as 0, and all visible pairs are counted
+        return "skips pairs"
+    return f"{share:.0%}{' of reading' if cold else ''}"
 
 
 def _beside(result: CaseResult, score: Measurement) -> str:
