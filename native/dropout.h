@@ -1,5 +1,5 @@
-// The counter-based random numbers of dropout (docs/conventions.md): a pair's number depends on seed, batch row, head,
-// i and j only.
+// The counter-based random numbers of dropout (docs/dropout.md), the same as `numbers` of spec/dropout.py: a pair's number
+// depends on seed, batch row, head, i and j only.
 #pragma once
 #include <cstdint>
 

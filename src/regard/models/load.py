@@ -17,6 +17,7 @@ from regard.models.store import get, path
 from regard.models.text import TextEncoder, TextGenerator, tokenizer
 from regard.nn import LanguageModel
 
+# A family is a module with KINDS, values of `model_type` in config.json, and build(folder).
 FAMILIES = {kind: family for family in (bert, gpt2, llama) for kind in family.KINDS}
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 HUB_FILES = ["*.json", "model*.safetensors", "vocab.txt", "merges.txt"]  # nothing pickled, nothing for other libraries

@@ -1,4 +1,4 @@
-"""A Grid in a terminal: tokens at the edges, colored cells, hidden pairs blank.
+"""A heatmap in a terminal: tokens at the edges, colored cells, hidden pairs blank. (`heatmap_figure.py` draws the PNG.)
 
 Cells hold numbers if there is room, else they are colored squares, then half-blocks.
 """

@@ -1,4 +1,4 @@
-"""Colors and signs of series, how many colors a terminal shows, and fonts for labels in any script.
+"""The color ramp of heatmaps, colors and signs of series, how many colors a terminal shows, and fonts for any script.
 
 Colors survive print, color blindness and both kinds of terminal.
 """

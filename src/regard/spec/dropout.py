@@ -1,5 +1,7 @@
 """Dropout: every pair owns its random number, so the pattern is the same for any engine, tile or thread.
 
+The native kernels have the same in `native/dropout.h`.
+
 The number of pair (i, j) in batch row b and query head h under `seed` is, in unsigned arithmetic:
 
     row  = mix64(mix64(mix64(mix64(seed) + b) + h) + i)      64 bits; low and high halves r0, r1

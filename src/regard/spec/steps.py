@@ -6,6 +6,11 @@ part. A mask's steps are in postfix order: each of Band … Rule pushes the pair
     class Checkerboard(Mask):
         def steps(self, plane):
             return (BlockTable(1, layout),)  # runs on the native engine and on FlexAttention
+
+Most new parts need no new step. One that does is added here and where steps are read: mask steps in
+`engine/native/call.py`, `native/regard.h`, `native/mask.h`, `engine/flex/mods.py` and `inspection/explain/weights.py`;
+score steps in `spec/forms.py`, `engine/native/lowering.py`, `native/logits.h`, `native/backward.h`,
+`engine/flex/mods.py` and `inspection/explain/scores.py`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Intercepted calls of torch's attention functions: their arguments, and the report of who answered them."""
+"""Calls that `accelerating` answers: the arguments of torch's attention functions, and the report of who answered."""
 
 from collections import Counter
 from collections.abc import Iterable
