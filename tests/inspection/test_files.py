@@ -63,3 +63,25 @@ def test_an_error_names_the_file_and_what_to_do(tmp_path: Path, monkeypatch: pyt
 def filled(path: Path) -> None:
     with beside(path, "fly"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such locks")
+def test_a_part_file_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    flock = fcntl.flock
+    removed: list[Path] = []
+
+    def late(descriptor: int, how: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.glob(".regard-*.part"))
+            removed[0].unlink()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    replace(tmp_path / "a.txt", b"new")
+    assert len(removed) == 1
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]

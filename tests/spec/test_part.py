@@ -1,6 +1,7 @@
 """Parts of a spec: text, equality by content, hash by identity."""
 
 from dataclasses import FrozenInstanceError, dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -78,3 +79,17 @@ def test_hash_is_by_identity() -> None:
 def test_parts_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         Sample(None, 3).size = 5  # type: ignore[misc]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Limited(Part):
+    """A part with a constant of its class."""
+
+    width: int
+    FAR: ClassVar[float] = 1e300
+
+
+def test_constants_of_a_class_are_not_contents() -> None:
+    assert Limited(3).attributes == {"width": 3}
+    assert Limited(3).contents == (Limited, 3)
+    assert repr(Limited(3)) == "Limited(3)"

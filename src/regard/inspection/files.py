@@ -51,17 +51,10 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {_short(path.parent)}; make it first")
-    part = path.parent / f".regard-{secrets.token_hex(8)}.part"
     try:
         sweep(path.parent)
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-        try:  # it is locked while this process lives
-            if sys.platform == "win32":  # it renames no open file
-                os.close(descriptor)
-                descriptor = -1
-            else:
-                with suppress(OSError):  # a file system without locks: `sweep` gets none either
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        part, descriptor = _locked_part(path.parent)
+        try:
             yield part
             with part.open("rb") as file:
                 os.fsync(file.fileno())
@@ -72,7 +65,16 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
             part.unlink(missing_ok=True)
             if descriptor >= 0:
                 os.close(descriptor)
-        _sync_folder(path.parent)
+        if os.name == "posix":  # sync the folder too, so that the new name is on disk
+            try:
+                descriptor = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                if error.errno not in _NO_FOLDER_SYNC:
+                    raise
     except OSError as error:
         if error.errno is None or error.strerror is None:  # already explained
             raise
@@ -80,6 +82,26 @@ def beside(path: str | os.PathLike[str], elsewhere: str = ELSEWHERE) -> Iterator
         explained = type(error)(f"cannot write {_short(path)}: {error.strerror}; {advice}")
         explained.errno = error.errno
         raise explained from error
+
+
+def _locked_part(folder: Path) -> tuple[Path, int]:
+    """A new file, and the descriptor that locks it until it is closed; −1 on Windows, which renames no open file."""
+    while True:
+        part = folder / f".regard-{secrets.token_hex(8)}.part"
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if sys.platform == "win32":
+            os.close(descriptor)
+            return part, -1
+        try:
+            with suppress(OSError):  # a file system without locks: `sweep` gets none either
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # a `sweep` may have it for a moment, and remove the file
+            if os.fstat(descriptor).st_nlink:
+                return part, descriptor
+        except BaseException:
+            part.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def sweep(folder: Path) -> None:
@@ -103,21 +125,6 @@ def _remove_stale(part: Path) -> None:
             part.unlink()
     finally:
         os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder, so that the new name is on disk, if the system supports it."""
-    if os.name != "posix":
-        return
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:
-            raise
 
 
 def cache_folder() -> Path:

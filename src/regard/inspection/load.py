@@ -54,7 +54,7 @@ def save_matrix(attention: AttentionMatrix, path: str | os.PathLike[str]) -> Non
         record["query"] = tensors.add("query", request.query.flatten(1, 2))
         record["key"] = tensors.add("key", request.key.squeeze(2))
         record["spec"] = written_spec(spec_of(request, start), "", tensors)
-        record["maps"] = maps.reshape(-1).tolist()
+        record["lanes"] = maps.reshape(-1).tolist()
         record["shape"] = list(maps.shape)
     save(path, "matrix", record, tensors)
 
@@ -134,7 +134,7 @@ def _read_matrix(record: Mapping[str, Any], contents: Contents) -> AttentionMatr
     spec = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
     whole = matrix(named_tensor(record["query"], tensors), named_tensor(record["key"], tensors), **spec)
     whole._source.before_use(contents.verify)
-    maps = torch.tensor(record["maps"], dtype=torch.int64, device="cpu").view(record["shape"])
+    maps = torch.tensor(record["lanes"], dtype=torch.int64, device="cpu").view(record["shape"])
     if maps.numel() and not 0 <= int(maps.min()) <= int(maps.max()) < whole._source.maps:
         raise ValueError(f"it has {whole._source.maps} batch rows and heads in all, and asks for another")
     return AttentionMatrix(whole._source, maps, *tokens, query_start=spec.get("query_start"))

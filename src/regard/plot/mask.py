@@ -72,26 +72,26 @@ def mask_grid(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0, ac
     pool = -(-pool // step) * step  # for round labels: 9 stays, 22 becomes 25, 21,740 becomes 25,000
     rows, columns = ([*range(0, length, pool), length] for length in (plane.queries, plane.keys))
     counts = count_cells(mask, plane, rows, columns)
-    head_index = counts[batch_row, head] if counts.numel() else counts.sum((0, 1))
+    of_head = counts[batch_row, head] if counts.numel() else counts.sum((0, 1))
     sizes = [[(bottom - top) * (right - left) for left, right in pairwise(columns)] for top, bottom in pairwise(rows)]
     start = _start(plane, batch_row)
     return Grid(
         values=[
             [seen / size if seen else None for seen, size in zip(line, row, strict=True)]
-            for line, row in zip(head_index.tolist(), sizes, strict=True)
+            for line, row in zip(of_head.tolist(), sizes, strict=True)
         ],
         row_labels=[str(start + row) for row in rows[:-1]],
         column_labels=[str(plane.key_start + column) for column in columns[:-1]],
         title=repr(mask),
-        note=_note(plane, int(head_index.sum()), int(counts.sum()), pool, batch_row, head),
+        note=_note(plane, int(of_head.sum()), int(counts.sum()), pool, batch_row, head),
         limits=(0.0, 1.0),
     )
 
 
-def _note(plane: Plane, head_index: int, total: int, pool: int, batch_row: int, head: int) -> str:
+def _note(plane: Plane, visible: int, total: int, pool: int, batch_row: int, head: int) -> str:
     pairs, batch_heads = plane.queries * plane.keys, plane.batch * plane.heads
     queries, keys = _many(plane.queries, "query", "queries"), _many(plane.keys, "key", "keys")
-    parts = [f"{queries} (rows) × {keys} (columns): {_visible(head_index, pairs)}"]
+    parts = [f"{queries} (rows) × {keys} (columns): {_visible(visible, pairs)}"]
     if batch_heads > 1:
         which = [(plane.batch, f"batch row {batch_row}"), (plane.heads, f"head {head}")]
         where = ", ".join(f"{text} (of 0 to {count - 1})" for count, text in which if count > 1)

@@ -4,7 +4,7 @@ import copy
 import inspect
 import operator
 from collections.abc import Mapping
-from dataclasses import MISSING, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -94,7 +94,7 @@ class Part:
     def attributes(self) -> dict[str, Any]:
         """What it is made of, by name: the fields of a dataclass, and attributes that an `__init__` of its own sets."""
         kind = type(self)
-        names = list(getattr(kind, "__dataclass_fields__", ()))
+        names = [field.name for field in fields(kind)] if hasattr(kind, "__dataclass_fields__") else []  # type: ignore[arg-type]
         if "__dataclass_fields__" not in kind.__dict__:
             named = {*names, *(name for one in kind.__mro__ for name in vars(one))}  # of a class: cached properties
             names += [name for name in vars(self) if name not in named]
@@ -115,8 +115,8 @@ class Part:
         if decorated is None or not decorated.frozen:
             return None  # it may change
         contents: list[Any] = [type(self)]
-        for name in self.__dataclass_fields__:  # type: ignore[attr-defined]
-            value = getattr(self, name)
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
             if isinstance(value, Part):
                 value = value.contents
                 if value is None:
@@ -127,11 +127,11 @@ class Part:
         return tuple(contents)
 
     def __repr__(self) -> str:
-        fields, arguments = getattr(self, "__dataclass_fields__", {}), []
+        declared, arguments = getattr(self, "__dataclass_fields__", {}), []
         for name, value in self.attributes.items():
-            if name in fields and fields[name].default is MISSING:
+            if name in declared and declared[name].default is MISSING:
                 arguments.append(_text(value))
-            elif name not in fields or not _same(value, fields[name].default):
+            elif name not in declared or not _same(value, declared[name].default):
                 arguments.append(f"{name}={_text(value)}")
         return f"{type(self).__name__}({', '.join(arguments)})"
 

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import regard
 from regard.inspection.capture import Capture, capture
 from regard.inspection.capture.layer import PatchGrid
+from regard.spec.scores import Modified, ScaledDot
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -203,3 +204,22 @@ def test_patches_are_of_their_tower() -> None:
 
 def test_no_patches() -> None:
     assert capture(Looks(), *torch.randn(2, 1, 2, 5, 4)).grid is None
+
+
+class Scored(nn.Module):
+    """Attention whose score hides the future."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        past = Modified(ScaledDot(), lambda s, b, h, i, j: torch.where(j <= i, s, -torch.inf))
+        return regard.attend(x, x, x, score=past)
+
+
+@torch.no_grad()
+def test_a_score_may_hide_the_future() -> None:
+    assert len(capture(Scored(), torch.randn(1, 2, 5, 4)).decoder) == 1
+
+
+@torch.no_grad()
+def test_all_heads_of_a_layer_by_an_ellipsis() -> None:
+    c = capture(Looks(), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4))
+    assert c[0, ...].shape == c[0].shape

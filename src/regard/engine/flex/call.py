@@ -240,7 +240,8 @@ def attention(request: Request, trained: bool) -> OutAndLse:
     score_mod = None if lowered.mod is None else lowered.mod.fn
     call = FlexCall(score_mod, block_mask, lowered.scale, plane.group > 1, lse)
     inputs = [
-        pad(tensor, (0, max(0, NARROWEST - tensor.shape[-1]))) for tensor in (lowered.query, lowered.key, lowered.value)
+        tensor if tensor.shape[-1] >= NARROWEST else pad(tensor, (0, NARROWEST - tensor.shape[-1]))  # pad copies
+        for tensor in (lowered.query, lowered.key, lowered.value)
     ]
     if not trained:  # on a CPU, torch refuses a tensor that could need a gradient even where none is taken
         inputs = [tensor.detach() for tensor in inputs]

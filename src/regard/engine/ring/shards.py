@@ -173,18 +173,19 @@ def route(mask: Mask, plane: Plane, layout: str, queries: Sequence[int], keys: S
 
     Routes of masks that are made of numbers alone are cached.
     """
-    batch_heads = plane.batch * plane.heads > 0
+    any_heads = plane.batch * plane.heads > 0
     starts = tuple(plane.starts.tolist())
-    cache_key = (mask.contents, starts, plane.key_start, batch_heads, layout, tuple(queries), tuple(keys))
-    if mask.contents is not None and cache_key in _routes:
-        return _routes[cache_key]
+    cache_key = (mask.contents, starts, plane.key_start, any_heads, layout, tuple(queries), tuple(keys))
+    cached = None if mask.contents is None else _routes.get(cache_key)
+    if cached is not None:
+        return cached
     best = between(mask, plane, shards_of(layout, queries), shards_of(layout, keys))
     if layout != "zigzag" and best.uneven > UNEVEN:
         halves = [zigzag(even(sum(lengths), len(lengths))) for lengths in (queries, keys)]
         best = min(best, between(mask, plane, *halves), key=lambda candidate: candidate.uneven)
     if mask.contents is not None:
-        if len(_routes) >= CACHED:
-            _routes.pop(next(iter(_routes)))
+        for oldest in list(_routes)[: len(_routes) - CACHED + 1]:
+            _routes.pop(oldest, None)  # another thread may have removed it
         _routes[cache_key] = best
     return best
 

@@ -15,6 +15,7 @@ from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.inspection.matrix.source import Computed
 from regard.spec.masks import Causal, Full
 from regard.spec.normalizers import Softmax
+from regard.spec.scores import Dot, ScaledDot
 
 
 class PatchGrid(NamedTuple):
@@ -126,7 +127,8 @@ class CapturedLayer:
             request = source.request
             if isinstance(request.mask, Causal):
                 return bool((request.plane.starts == first).all())
-            if isinstance(request.mask, Full) and request.bias is None:
+            plain = type(request.score) in (Dot, ScaledDot) and isinstance(request.normalizer, Softmax)
+            if plain and isinstance(request.mask, Full) and request.bias is None:  # nothing can hide a pair
                 return False
         rows = sorted({self.queries // 2, self.queries - 2})
         return not any(bool((weights[(..., row, slice(first + row + 1, self.keys))] != 0).any()) for row in rows)

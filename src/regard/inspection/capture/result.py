@@ -160,7 +160,7 @@ class Capture:
             layer, heads = self._layer(index[0]), index[1]
             if len(layer.heads) != layer.total:
                 heads = _head_indices(heads, layer)
-            part: AttentionMatrix = matrix[..., heads, :, :]
+            part: AttentionMatrix = matrix if heads is Ellipsis else matrix[..., heads, :, :]
             return part
         layer = self._layer(index)
         if layer.name not in self._matrices or self._session is not None:  # it may have grown

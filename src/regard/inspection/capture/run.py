@@ -240,7 +240,8 @@ class CaptureSession:
             latest.append(self._copies.copy(new), keys, order)
         else:
             stored = selected._replace(call=without_empty_slots(selected.call, 0))
-            layer = LayerSteps(self._new_name(module.path), stored._replace(call=self._copies.copy(stored.call)))
+            copied = stored._replace(call=self._copies.copy(stored.call))  # before it is counted: a copy may be refused
+            layer = LayerSteps(self._new_name(module.path), copied)
             self._latest[module.path] = layer
             self._steps.append(layer)
             self._tensors += [layer.query, layer.key]

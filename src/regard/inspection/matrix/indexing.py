@@ -127,7 +127,7 @@ class CachedSource:
         cannot be sliced to them."""
         key = tuple(maps.reshape(-1).tolist())
         if key not in self.parts:
-            self.parts[key] = None
+            part = None
             if key and isinstance(self.source, Computed) and len(key) < self.source.maps:
                 row, head = divmod(key[0], self.source.heads)
                 all_heads = key == tuple(range(row * self.source.heads, (row + 1) * self.source.heads))
@@ -137,7 +137,8 @@ class CachedSource:
                     # later calls may need gradients
                     with suppress(CannotSliceError), torch.inference_mode(False), torch.enable_grad():
                         own = Computed(request.sliced(selection), self.source, maps.reshape(-1))
-                        self.parts[key] = CachedSource(own)
+                        part = CachedSource(own)
+            self.parts[key] = part
         return self.parts[key]
 
 
