@@ -151,6 +151,34 @@ def test_a_child_gets_a_lock_that_was_held_too_long(run: Callable[..., Outcome])
     assert run(LOCKED.replace("= PATIENCE", "= 0.2").replace("HELD", "3")).ok().out == "6\n5\n"
 
 
+def test_a_fork_waits_for_short_operators_of_other_threads(run: Callable[..., Outcome]) -> None:
+    source = """
+        import ctypes, os, sys, threading, time, warnings
+        warnings.simplefilter("ignore")
+        from regard.engine import fork
+        fork.SETTLE = 0.1
+        usleep = ctypes.CDLL(None).usleep  # runs without the GIL, as torch's operators do
+        before, started, ended = sys.getswitchinterval(), threading.Event(), []
+
+        def operators():
+            started.set()
+            while True:
+                ended.append(time.monotonic())
+                usleep(20_000)
+
+        threading.Thread(target=operators, daemon=True).start()
+        started.wait()
+        pid = os.fork()
+        if pid == 0:
+            # the thread could begin nothing while the fork kept the GIL, so what it had begun is finished
+            waited, same = time.monotonic() - ended[-1] >= 0.1, sys.getswitchinterval() == before
+            os._exit(5 if waited and same else 6)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), sys.getswitchinterval() == before)
+        os._exit(0)
+    """
+    assert run(source).ok().out == "5 True\n"
+
+
 def test_fork_as_a_side_effect_of_an_import(run: Callable[..., Outcome]) -> None:
     source = """
         import os, sys

@@ -3,10 +3,16 @@
 A child of fork has only the thread that called it. A lock that another thread held at that moment is never released in
 the child, so an import of the same module would wait forever, and a library would be half loaded. Locks that are held
 for long do not exist in this package for the same reason (see `regard.cached`).
+
+torch has such locks too. The first call of each of its operators initializes a static variable of a C++ function, which
+the compiler guards by a lock. Operators run without the GIL, so a fork can meet the guard locked. So a fork keeps
+the GIL for SETTLE seconds before it goes on: other threads finish short operators and then wait for the GIL.
 """
 
 import _imp
+import ctypes
 import os
+import sys
 import threading
 import time
 from importlib import _bootstrap
@@ -14,6 +20,8 @@ from importlib import _bootstrap
 import torch
 
 PATIENCE = 20.0  # seconds; an import that takes longer may itself wait for the thread that forks
+SETTLE = 0.02  # seconds; an operator is initialized in microseconds, on a busy machine in milliseconds
+QUIET = 0.2  # seconds for which no thread asks the one that forks to hand over the GIL
 
 #: held while the native library is loaded
 LOADING = threading.RLock()
@@ -22,6 +30,8 @@ OPENMP: list[bool] = []
 #: locks of short sections, and those of them that the fork under way has taken
 _locks: list["threading.RLock"] = []
 _taken: list["threading.RLock"] = []
+#: Python's switch interval before the forks under way
+_interval: list[float] = []
 
 
 def fork_waits() -> "threading.RLock":
@@ -44,17 +54,44 @@ def _before() -> None:
     LOADING comes first and is waited for. The others are only tried: their owners may want one that is taken here.
     """
     deadline = time.monotonic() + PATIENCE
+    alone = len(sys._current_frames()) == 1
+    if not alone:
+        _keep_the_gil()
     while True:
         LOADING.acquire()
         _imp.acquire_lock()
         _taken[:] = [lock for lock in _locks if lock.acquire(blocking=False)]
         if time.monotonic() > deadline or not (len(_taken) < len(_locks) or _imports_elsewhere()):
-            return
-        _after()
+            break
+        _release()
         time.sleep(0.001)
+    if not alone:
+        _sleep_with_the_gil(SETTLE)
+
+
+def _keep_the_gil() -> None:
+    """Let no thread ask for the GIL within the next moments: it would be handed over between two steps of the fork.
+
+    A thread that already waits does so with the old interval, which is over after the sleep.
+    """
+    old = sys.getswitchinterval()
+    _interval.append(old)
+    sys.setswitchinterval(max(old, QUIET))
+    time.sleep(min(2 * old, QUIET))
+
+
+def _sleep_with_the_gil(seconds: float) -> None:
+    """Sleep without releasing the GIL, which only a function of `PyDLL` does."""
+    ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))
 
 
 def _after() -> None:
+    if _interval:
+        sys.setswitchinterval(_interval.pop())
+    _release()
+
+
+def _release() -> None:
     while _taken:
         _taken.pop().release()
     _imp.release_lock()
