@@ -47,7 +47,7 @@ def test_a_small_head_has_its_tokens_and_numbers() -> None:
         "head",
         "     x    猫",
         "a █1.00█ 0.00",
-        "␊ ░0.25░▓0.75▓",
+        "↵ ░0.25░▓0.75▓",
         "0 ·░▒▓█ 1",
         "2 queries (rows) × 2 keys (columns)",
     ]
@@ -166,7 +166,7 @@ def test_tokens_are_text_in_svg(tmp_path: Path) -> None:
     tokens = ["<b>", "猫", "\n", "שלום", "$x$"]
     heads(1, tokens)[0, 0].save(tmp_path / "head.svg", title="a < b")
     texts = {element.text for element in ElementTree.parse(tmp_path / "head.svg").iter() if element.text}
-    assert {"<b>", "猫", r"\n", "שלום", "$x$", "a < b"} <= texts
+    assert {"<b>", "猫", "↵", "שלום", "$x$", "a < b"} <= texts
 
 
 def test_npz_holds_weights_and_tokens(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_figure_of_heads_has_one_scale_and_labels_at_its_edges() -> None:
     figure = figure_of(heads(6, TOKENS), title="all")
     *maps, scale = figure.axes
     assert [axes.get_xlabel() for axes in maps] == [f"[0, {head}]" for head in range(6)]
-    assert [text.get_text() for text in maps[0].get_yticklabels()] == ["The", "猫", r"\n", "שלום", '"a", b']
+    assert [text.get_text() for text in maps[0].get_yticklabels()] == ["The", "猫", "↵", "שלום", '"a", b']
     assert not maps[1].get_yticklabels()
     assert len({axes.images[0].norm for axes in maps}) == 1
     assert scale.get_ylim()[1] == pytest.approx(1.0)

@@ -38,7 +38,7 @@ def test_tokens_of_two_texts_and_a_threshold_of_ones_own() -> None:
     matrix = regard.AttentionMatrix.from_weights(weights, ["die", "Katze"], ["the", "cat", "\n"])
     found = links_of(matrix, threshold=0.5, title="two")
     assert found.links == [TokenLink(0, 1, 0, 0.5), TokenLink(0, 0, 1, 0.75)]
-    assert (found.queries, found.keys) == (["die", "Katze"], ["the", "cat", "␊"])
+    assert (found.queries, found.keys) == (["die", "Katze"], ["the", "cat", "↵"])
     assert found.note == (
         "2 of 6 visible pairs, 62% of the weight; weights below 0.5 are left out. Thicker and darker: more weight"
     )

@@ -106,7 +106,7 @@ def test_weights_are_exact_and_hidden_ones_marked() -> None:
     seen = np.tril(np.ones((5, 5), dtype=bool))
     assert (found[:, ~seen] == -np.inf).all()
     np.testing.assert_allclose(found[:, seen], given.dense()[0].numpy()[:, seen], rtol=1e-6)
-    assert data["title"] == "two␊lines"
+    assert data["title"] == "two↵lines"
     assert layer["heads"] == ["[0, 0]", "[0, 1]"]
     assert layer["rows"] == [0, 1, 2, 3, 4, 5]
     assert layer["queries"] is None
@@ -118,9 +118,9 @@ def test_texts_are_kept_once_with_their_words() -> None:
     data = data_of(page(matrix(tokens)))
     assert data["texts"] == [
         {
-            "tokens": ["un", "##believ", "##able", "<b>", "␊"],
+            "tokens": ["un", "…believ", "…able", "<b>", "↵"],
             "starts": [0, 3, 4, 5],
-            "words": ["unbelievable", "<b>", "␊"],
+            "words": ["unbelievable", "<b>", "↵"],
         }
     ]
     assert (data["layers"][0]["queries"], data["layers"][0]["keys"]) == (0, 0)

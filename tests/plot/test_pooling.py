@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.inspection.records import Grid, Panel
-from regard.plot.pooling import FONT_LABELS, picture, pool, token_label
+from regard.plot.pooling import picture, pool
 
 
 def causal(
@@ -133,33 +133,3 @@ def test_what_cannot_be_drawn_says_why() -> None:
     with pytest.raises(ValueError, match="max or mean; got 'sum'"):
         picture(causal(2), how="sum")
     assert grid_of(regard.AttentionMatrix.from_weights(torch.ones(2, 0))).values == [[], []]
-
-
-@pytest.mark.parametrize(
-    "token, label",
-    [
-        ("cat", "cat"),
-        ("\n", "␊"),
-        ("a\tb", "a␉b"),
-        ("\x00", "␀"),
-        ("\x7f", "␡"),
-        ("\x1b[31m", "␛[31m"),
-        (" the", " the"),
-        ("  ", "␣␣"),
-        ("", '""'),
-        ("▁the", "▁the"),
-        ("##ing", "##ing"),
-        ("Ġthe", "Ġthe"),
-        ("猫", "猫"),
-        ("שלום", "שלום"),
-        ("😀", "😀"),
-        ("\u202eevil", r"\u202eevil"),
-    ],
-)
-def test_labels(token: str, label: str) -> None:
-    assert token_label(token) == label
-
-
-def test_figures_spell_what_fonts_lack() -> None:
-    assert "␊".translate(FONT_LABELS) == r"\n"
-    assert "a␛猫".translate(FONT_LABELS) == r"a\x1b猫"

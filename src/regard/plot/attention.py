@@ -24,7 +24,7 @@ from regard.plot.heatmap_figure import draw_heads
 from regard.plot.lines import draw_links, links_of
 from regard.plot.overview import draw_overview, stacked
 from regard.plot.page import page
-from regard.plot.pooling import FIGURE_SIDE, FONT_LABELS, picture, pool
+from regard.plot.pooling import FIGURE_SIDE, picture, pool
 from regard.plot.render import draw
 from regard.plot.terminal import Block, Line, Span, beside, check_window, padded, paragraph, window, written
 from regard.plot.theme import Depth, color_depth
@@ -223,11 +223,11 @@ def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "", kin
 
 
 def _spelled(grid: Grid) -> Grid:
-    """The grid with labels that fonts have; numbers where only some could be written."""
+    """The grid with numbers for labels where only some could be written."""
     sides = []
     for labels in (grid.row_labels, grid.column_labels):
         too_many = len(labels) > _MOST_TOKENS and not are_positions(labels)
-        sides.append([str(number) if too_many else label.translate(FONT_LABELS) for number, label in enumerate(labels)])
+        sides.append([str(number) if too_many else label for number, label in enumerate(labels)])
     return replace_fields(grid, row_labels=sides[0], column_labels=sides[1])
 
 

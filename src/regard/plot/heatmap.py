@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from regard.inspection.number import Format, nonfinite, short, uniform
 from regard.inspection.records import Grid
 from regard.inspection.text import center, clusters, display_width, fit, left, right, visible
+from regard.inspection.tokens import ascii_label
 from regard.plot import grids
 from regard.plot.grids import Cells, Limits, are_positions, is_pattern, shape, shown
 from regard.plot.terminal import Line, Span, line_width, paragraph
@@ -59,7 +60,7 @@ def column_labels(grid: Grid, depth: Depth) -> list[str]:
 def _labels(labels: Sequence[str], count: int, depth: Depth) -> list[str]:
     if not len(labels):
         return [str(index) for index in range(count)]
-    return [visible(str(label), ascii_only=depth is Depth.PLAIN) for label in labels]
+    return [ascii_label(str(label)) if depth is Depth.PLAIN else visible(str(label)) for label in labels]
 
 
 @dataclass(frozen=True)

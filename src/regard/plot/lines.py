@@ -14,7 +14,7 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot.figure import finish_texts
-from regard.plot.pooling import FONT_LABELS, pool
+from regard.plot.pooling import pool
 from regard.plot.theme import SERIES, hex_color, series_color
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ def draw_links(links: Links) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    left, right = (
-        [fit(visible(label.translate(FONT_LABELS)), _LONGEST_LABEL) for label in side]
-        for side in (links.queries, links.keys)
-    )
+    left, right = ([fit(visible(label), _LONGEST_LABEL) for label in side] for side in (links.queries, links.keys))
     named = len(links.heads) > 1
     rows = max(len(left), len(right), 1)
     row, font = next((row, font) for most, row, font in _ROWS if rows <= most)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.tokens import token_label, token_labels
 from regard.pages.document import attention_document, framed
 from regard.plot import grids
 from regard.plot.overview import MOST_MAPS, Layers, matrices
-from regard.plot.pooling import PooledHeads, pool, token_label
+from regard.plot.pooling import PooledHeads, pool
 from regard.plot.theme import RAMP
 from regard.plot.words import words_of
 
@@ -88,7 +89,7 @@ def _text(tokens: Sequence[str]) -> dict[str, Any]:
     words = words_of(tokens)
     several = len(words.starts) < len(tokens)
     return {
-        "tokens": [token_label(token) for token in tokens],
+        "tokens": token_labels(tokens),
         "starts": words.edges(len(tokens)) if several else None,
         "words": [token_label(word) for word in words.texts] if several else None,
     }

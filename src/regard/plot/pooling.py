@@ -14,16 +14,12 @@ import numpy as np
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel
-from regard.inspection.text import visible
+from regard.inspection.tokens import token_labels
 from regard.plot import grids
 
 HOWS = ("max", "mean")
 MOST_HEADS = 1024
 FIGURE_SIDE = 256  # cells of one head in a figure: about four dots each
-_SIGNS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\N{SYMBOL FOR DELETE}"}
-# for figures, `label.translate(FONT_LABELS)`: fonts rarely have the signs of control characters, so ␊ is written `\n`
-FONT_LABELS = {ord(sign): chr(code).encode("unicode_escape").decode("ascii") for code, sign in _SIGNS.items()}
-_SPACE = "\N{OPEN BOX}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +67,7 @@ class PooledHeads:
     def labels(self, matrix: AttentionMatrix) -> tuple[list[str], list[str]]:
         """Of rows and columns: tokens where a cell is one of them, else the number of the first."""
         rows, columns = (
-            [str(start) for start in starts] if tokens is None or each > 1 else [token_label(token) for token in tokens]
+            [str(start) for start in starts] if tokens is None or each > 1 else token_labels(tokens)
             for tokens, starts, each in zip(
                 (matrix.query_tokens, matrix.key_tokens), self.starts, (self.down, self.right), strict=True
             )
@@ -128,15 +124,3 @@ def picture(
     return Panel(
         [Grid(head, *labels, title=name, note=note, limits=(scale.low, scale.high)) for head, name in heads], title
     )
-
-
-def token_label(token: str) -> str:
-    r"""The token on one line: a line break is ␊, a tab ␉, a token of spaces only ␣, an empty one "".
-
-    Characters that join or reorder their neighbors are spelled out, as in `\u202e`.
-    """
-    if not token:
-        return '""'
-    if not token.strip(" "):
-        return _SPACE * len(token)
-    return visible(token.translate(_SIGNS))

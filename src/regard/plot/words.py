@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.matrix.indexing import LIMIT
+from regard.inspection.tokens import byte_level_bytes
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+\d*>|<\|.*\|>|<0x[0-9A-F]{2}>", re.DOTALL)
 _STARTS = ("Ġ", "▁", " ")  # of byte-level and SentencePiece vocabularies, and of tokens that are decoded
@@ -96,17 +97,9 @@ def _kind(character: str) -> str:
     return "unspaced" if unicodedata.name(character, "").startswith(unspaced) else "letter"
 
 
-# the letter that byte-level vocabularies write for each byte: itself if it prints, else one from 256 on
-_PRINTING = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTING]
-_LETTERS = {chr(byte): byte for byte in _PRINTING} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
-
-
 def _bytes(token: str) -> bytes | None:
     """What a byte-level token stands for; None for a token in plain text."""
-    if _SPECIAL.fullmatch(token) or any(letter not in _LETTERS for letter in token):
-        return None
-    return bytes(_LETTERS[letter] for letter in token)
+    return None if _SPECIAL.fullmatch(token) else byte_level_bytes(token)
 
 
 def words(matrix: AttentionMatrix) -> AttentionMatrix:

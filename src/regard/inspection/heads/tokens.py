@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.inspection.tokens import byte_level_bytes
+
 TokenRows = Sequence[str] | Sequence[Sequence[str]]
 
 
@@ -63,10 +65,6 @@ def _token_numbers(ids: Any) -> Tensor:
 
 
 BEFORE, AFTER = ("Ġ", "▁", "##"), ("</w>", "@@")
-# the byte that each letter stands for in byte-level vocabularies: itself if it can be printed, else one from U+0100 on
-PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-OTHERS = (byte for byte in range(256) if byte not in PRINTED)
-BYTES = {chr(byte): byte for byte in PRINTED} | {chr(0x100 + index): byte for index, byte in enumerate(OTHERS)}
 
 
 def is_punctuation(token: str) -> bool:
@@ -86,9 +84,10 @@ def is_punctuation(token: str) -> bool:
 
 def _decoded(token: str) -> str:
     """The text of a token of a byte-level vocabulary; all others as they are."""
-    if token.isascii() or any(letter not in BYTES for letter in token):
+    data = None if token.isascii() else byte_level_bytes(token)
+    if data is None:
         return token
     try:
-        return bytes(BYTES[letter] for letter in token).decode()
+        return data.decode()
     except UnicodeDecodeError:
         return token
