@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +99,53 @@ def test_a_file_and_standard_input(
     assert capsys.readouterr().out == told
 
 
+def test_progress_of_the_layers() -> None:
+    from regard.cli.options import MODELS
+    from regard.cli.text import _model, read
+    from regard.progress import Progress, reporting
+
+    reports: list[Progress] = []
+    with reporting(reports.append):
+        read(_model(MODELS[0]), CAT, MODELS[0])
+    assert [str(each) for each in reports] == [f"reading 8 tokens: {done} of 6 layers" for done in range(7)]
+
+
+def test_texts_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of a file that is there is a file, with any suffix or none; words with slashes and dots are words."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes", "notes.xyz", "my notes"):
+        Path(name).write_text(CAT)
+        assert main(["see", name, "--json", "--layer", "0", "--head", "0"]) == 0
+        assert json.loads(capsys.readouterr().out)["keys"] == TOKENS
+    for words in ("and/or", "What is in weights.npz?", "e.g.", "3.14/2", "a" * 2000, "https://"):
+        assert main(["see", words, "--json", "--layer", "0", "--head", "0"]) in (0, 1)
+        assert "cannot be read" not in capsys.readouterr().err
+    Path("image.bin").write_bytes(b"\x89PNG\xff")
+    assert main(["see", "image.bin"]) == 1
+    told = capsys.readouterr().err
+    assert "image.bin is not a text in UTF-8: byte 0 cannot be read; weights are opened from .npy, .npz, .csv" in told
+
+
+def test_weights_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "own.npy")
+    weights = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    weights[0, 0, 0, 0] = torch.nan
+    np.save(path, weights.numpy())
+    assert main(["see", path, "--layer", "1", "--head", "-1"]) == 0
+    assert "own.npy, layer 1, head 2" in capsys.readouterr().out
+    assert main(["see", path, "--layer", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["weights"] == weights[1].tolist()
+    assert main(["see", path, "--layer", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["weights"][0][0][0] is None
+    for wrong, text in (
+        (["see", path, "--layer", "2"], "there is no layer 2 in"),
+        (["see", path, "--head", "1"], "--head needs --layer"),
+        (["heads", path], "own.npy holds weights, not the layers of a model; look at them with: regard map"),
+    ):
+        assert main(wrong) == 1
+        assert text in capsys.readouterr().err
+
+
 def test_the_sample(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["see", "--sample", "7", "--json", "--layer", "0", "--head", "0"]) == 0
     assert json.loads(capsys.readouterr().out)["keys"] == [
@@ -154,7 +202,7 @@ def test_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str], truth: torch.
         (["a", "--layer", "0", "--save", "x.bmp"], "suffix"),
         (["no.safetensors"], "no.safetensors"),
         (["{tmp}/bad.safetensors"], "bad.safetensors"),
-        (["--file", "{tmp}/bad.safetensors"], "UTF-8"),
+        (["--file", "{tmp}/bad.safetensors"], "is no safetensors file, or a damaged one"),
     ],
 )
 def test_a_mistake_is_one_line(

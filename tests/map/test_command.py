@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,6 +52,27 @@ def test_a_saved_capture_and_a_saved_matrix(shown: list[tuple[CaptureView, dict[
         assert options["open_browser"] is None
 
 
+def test_files_of_weights(shown: list[tuple[CaptureView, dict[str, Any]]], tmp_path: Path) -> None:
+    weights = torch.randn(2, 3, 6, 8, generator=torch.Generator().manual_seed(0)).softmax(-1).numpy()
+    for shape, layers, heads in ((weights[0, 0], 1, 1), (weights[0], 1, 3), (weights, 2, 3)):
+        np.save(tmp_path / "own.npy", shape)
+        assert main(["map", str(tmp_path / "own.npy"), "--layer", "-1", "--head", "-1"]) == 0
+        capture_view, options = shown[-1]
+        assert capture_view.title == "own.npy"
+        assert len(capture_view.layers) == layers
+        assert (capture_view.layers[0].heads, capture_view.layers[0].queries, capture_view.layers[0].keys) == (
+            heads,
+            6,
+            8,
+        )
+        assert options["first"] == (layers - 1, heads - 1)
+    np.savez(tmp_path / "two.npz", a=weights[0, 0], b=weights[0] * 2)
+    assert main(["map", str(tmp_path / "two.npz"), "--array", "b"]) == 0
+    assert shown[-1][0].title == "two.npz: b"
+    assert "18 of 18 rows do not sum to 1 but to 2" in shown[-1][0].notes[0]
+    assert main(["map", "--file", str(tmp_path / "own.npy")]) == 0
+
+
 def test_a_text_and_a_file_that_a_model_reads(
     shown: list[tuple[CaptureView, dict[str, Any]]],
     tmp_path: Path,
@@ -80,6 +102,13 @@ def test_a_text_and_a_file_that_a_model_reads(
         (["none.safetensors"], "none.safetensors"),
         (["none.safetensors", "--model", "minilm"], "leave --model minilm out"),
         (["nosuch.txt"], "nosuch.txt cannot be read"),
+        (["own.npy"], "there is no file own.npy; name a file that is there (or, if these are the words to read, pipe"),
+        (["my folder/OWN.NPZ"], "there is no file my folder/OWN.NPZ"),
+        (["attention.pt", "--model", "minilm"], "leave --model minilm out"),
+        (["runs/own.xyz"], "runs/own.xyz cannot be read: No such file or directory"),
+        (["./own"], "./own cannot be read: No such file or directory"),
+        (["own.h5"], "own.h5 cannot be read: No such file or directory"),
+        (["a text", "--array", "b"], "leave --array b out"),
         (["--file", "nosuch"], "nosuch cannot be read"),
         (["/"], "/ is a folder; name a file of text"),
     ],

@@ -14,6 +14,7 @@ from regard.map import pyramid, tile_cache
 from regard.map.head_view import GenericHeadView, HeadView, native_call, native_head_view
 from regard.map.levels import Levels
 from regard.map.pyramid import Build, HeadKey, MemoryPlanes, PyramidBuilder
+from regard.map.stored_view import StoredHeadView
 from regard.map.tile_cache import StoredPlanes, TileCache
 from regard.spec import masks
 
@@ -130,7 +131,7 @@ def test_fingerprints_tell_heads_apart() -> None:
     plain = [GenericHeadView(head(**spec)).fingerprint() for spec in specs]
     assert len(set(plain)) == len(plain)
     assert GenericHeadView(head(mask=masks.Where(lambda b, h, i, j: j <= i))).fingerprint() is None
-    one, two = (GenericHeadView(AttentionMatrix.from_weights(torch.eye(3) * value)).fingerprint() for value in (1, 2))
+    one, two = (StoredHeadView(AttentionMatrix.from_weights(torch.eye(3) * value)).fingerprint() for value in (1, 2))
     assert one != two
 
 

@@ -267,3 +267,21 @@ def test_an_atlas_of_anything() -> None:
         CaptureView(())
     with pytest.raises(ValueError, match="has no pairs to show"):
         LayerView("x", matrix(torch.randn(1, 2, 0, 4), torch.randn(1, 2, 3, 4)))
+
+
+def test_stored_weights_of_causal_attention() -> None:
+    """Zeros behind the query are hidden, so that 1 is uniform over the keys that it sees; so is NaN."""
+    weights = torch.randn(2, 40, 48, generator=torch.Generator().manual_seed(0)).softmax(-1).tril(8)
+    weights /= weights.sum(-1, keepdim=True)
+    weights[1] = torch.eye(48)[8:]
+    weights[0, 30, 3] = torch.nan
+    viewer = Viewer(CaptureView.of(AttentionMatrix.from_weights(weights.half())))
+    ask = {"layer": 0, "head": 0, "q": 20, "k": 5}
+    assert viewer.answer("info", {}, Stop())["layers"][0]["causal"]  # type: ignore[call-overload]
+    cell = viewer.answer("cell", ask, Stop())
+    assert (cell["visible"], cell["hidden"]) == (29, False)  # type: ignore[call-overload]
+    assert cell["weight"] == float(weights[0, 20, 5].half())  # type: ignore[call-overload]
+    assert viewer.answer("cell", ask | {"k": 29}, Stop())["hidden"]  # type: ignore[call-overload]
+    assert viewer.answer("cell", ask | {"q": 30, "k": 3}, Stop())["hidden"]  # type: ignore[call-overload]
+    assert viewer.answer("cell", ask | {"head": 1}, Stop())["visible"] == 48  # type: ignore[call-overload]
+    viewer.close()

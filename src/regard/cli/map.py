@@ -1,12 +1,13 @@
 """`regard map`: an attention matrix in the browser, panned and zoomed like a street map."""
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from regard.cli import text
 from regard.cli.options import MODELS
-from regard.inspection.load import load
+from regard.inspection.text import visible
 from regard.map import CaptureView, demo, serve
 from regard.map.tile_cache import beside_file
 
@@ -36,12 +37,20 @@ def _view(args: argparse.Namespace) -> CaptureView:
         if args.model is not None:
             raise ValueError(f"--demo shows heads of its own; leave --model {args.model} out")
         return demo.view(args.demo)
-    if (saved := text.saved_path(args)) is not None:
+    if (saved := text.weights_path(args)) is not None:
         path = Path(saved)  # its coarse levels are stored beside it
-        return replace(CaptureView.of(load(path), path.name), folder=beside_file(path.absolute()))
+        view = CaptureView.of(
+            text.opened_weights(args), path.name if args.array is None else f"{path.name}: {args.array}"
+        )
+        for note in view.notes:
+            print(visible(note), file=sys.stderr)
+        return replace(view, folder=beside_file(path.absolute()))
+    if args.array is not None:
+        raise ValueError(f"--array chooses among the arrays of a file of weights; leave --array {args.array} out")
     if (args.text, args.file, args.sample) == (None, None, None):
         raise ValueError(
-            'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, or --demo 100000'
+            'say what to show: a text, as in "The cat sleeps on the mat", a file, a saved capture, weights (own.npy), '
+            "or --demo 100000"
         )
     title = f"{Path(args.model or MODELS[0]).name}: {text.source(args)}"
     return CaptureView.of(text.captured(args), title)

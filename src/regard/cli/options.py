@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SAVED = ".safetensors"  # the ending of a saved capture
+WEIGHTS = (".npy", ".npz", ".csv", SAVED, ".pt", ".pth")  # of files with weights
 MODELS = ("minilm", "smollm2")
 FORMATS = ("text", "markdown", "latex", "json")
 ALL_EXPERIMENTS = "all"
@@ -25,7 +26,10 @@ class Command(NamedTuple):
 def text(parser: argparse.ArgumentParser) -> None:
     """The text that a model reads, and the model."""
     parser.add_argument(
-        "text", nargs="?", metavar="TEXT", help=f"what the model reads; or a text file, or a saved capture, FILE{SAVED}"
+        "text",
+        nargs="?",
+        metavar="TEXT",
+        help=f"what the model reads; or a text file, a saved capture, FILE{SAVED}, or weights ({' '.join(WEIGHTS)})",
     )
     parser.add_argument("--file", metavar="FILE", help="read the text from a file; - is standard input")
     parser.add_argument(
@@ -43,6 +47,7 @@ def see(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head", type=int, metavar="N", help="a head of the layer, counted from 0 (all)")
     parser.add_argument("--save", metavar="FILE", help="write it: png svg pdf html npz csv; safetensors keeps it all")
     parser.add_argument("--json", action="store_true", help="print the weights as JSON")
+    parser.add_argument("--array", metavar="NAME", help="which array of a file with several, such as weights.npz")
 
 
 def heads(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +111,7 @@ def models(parser: argparse.ArgumentParser) -> None:
 def map_(parser: argparse.ArgumentParser) -> None:
     """What to show and where."""
     text(parser)
+    parser.add_argument("--array", metavar="NAME", help="which array of a file with several, such as weights.npz")
     parser.add_argument("--demo", type=int, metavar="N", help="no model: heads of known structure over N tokens")
     parser.add_argument("--layer", type=int, default=0, metavar="N", help="which layer is shown first (0)")
     parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")

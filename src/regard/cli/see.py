@@ -3,6 +3,8 @@
 import argparse
 import json
 import math
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli import text
@@ -16,8 +18,15 @@ MOST = 1 << 22  # weights in a JSON document
 
 def run(args: argparse.Namespace) -> int:
     """Show a layer or a head; without these, all heads and the most focused one."""
-    if args.head is not None and args.layer is None:
-        raise ValueError("--head needs --layer, the layer that it belongs to")
+    if (path := text.weights_path(args)) is not None:
+        from regard.inspection.weights_file import WeightsFile
+
+        opened = text.opened_weights(args)
+        if isinstance(opened, WeightsFile):
+            for note in opened.notes:
+                print(visible(note), file=sys.stderr)
+            return _see_weights(opened.matrix, path, args)
+    _layer_of_head(args)
     capture = text.captured(args)
     chosen = _chosen(capture, args.layer, args.head)
     if args.json:
@@ -27,6 +36,40 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {visible(args.save)}")
     elif not args.json:
         _show(capture, chosen, args.layer, args.head)
+    return 0
+
+
+def _layer_of_head(args: argparse.Namespace) -> None:
+    if args.head is not None and args.layer is None:
+        raise ValueError("--head needs --layer, the layer that it belongs to")
+
+
+def _see_weights(weights: "AttentionMatrix", path: str, args: argparse.Namespace) -> int:
+    """Weights of a file, (query, key), (head, query, key) or (layer, …, head, query, key)."""
+    if weights.ndim > 3:
+        _layer_of_head(args)
+    chosen, title = weights, [Path(path).name]
+    for name, number, axis, axes in (("layer", args.layer, 0, 4), ("head", args.head, -3, 3)):
+        if number is None:
+            continue
+        if weights.ndim < axes:
+            raise ValueError(f"{path} has no axis of {name}s: its shape is {weights.shape}; leave --{name} out")
+        count = weights.shape[axis]
+        if not -count <= number < count:
+            raise ValueError(f"there is no {name} {number} in {path}: it has {count}, 0 to {count - 1}")
+        chosen = chosen[number] if axis == 0 else chosen[..., number, :, :]
+        title.append(f"{name} {number % count}")
+    if args.json:
+        if math.prod(chosen.shape) > MOST:
+            raise ValueError(f"more than {MOST:,} weights; choose a layer with --layer and a head with --head")
+        record = {"queries": chosen.query_tokens, "keys": chosen.key_tokens, "weights": chosen.dense().tolist()}
+        plain = json.loads(json.dumps(record), parse_constant=lambda _: None)  # JSON has no NaN
+        print(json_shown(json.dumps(plain, ensure_ascii=False)))
+    if args.save is not None:
+        chosen.save(args.save)
+        print(f"wrote {visible(args.save)}")
+    elif not args.json:
+        chosen.show(title=visible(", ".join(title)))
     return 0
 
 

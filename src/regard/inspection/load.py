@@ -5,6 +5,7 @@ A matrix is stored as queries, keys and the spec of its weights, or as the weigh
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.indexing import Tokens
 from regard.inspection.matrix.source import Computed, Stored, taken
 from regard.inspection.tensor_file import CHECKSUMS, Contents, Gathered, mapped, write
+from regard.inspection.weights_file import SUFFIXES, WeightsFile, read_weights
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense as DenseMask
 from regard.spec.serialize import NotRegisteredError, decoded_node, encoded, named_tensor, storable
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from regard.inspection.capture.result import Capture
 
 VERSION = "1"
+OTHERS = tuple(suffix for suffix in SUFFIXES if suffix != ".safetensors")  # of files that regard does not write
 MOST = 1 << 28  # entries of a mask or bias that is written out because a function made it
 # what a damaged file leads to; other exceptions, such as one of a signal handler, are not about the file
 DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -84,18 +87,37 @@ def spec_of(request: Request, query_start: Any) -> dict[str, Any]:
     return {**spec, "normalizer": request.normalizer, "query_start": query_start}
 
 
-def load(path: str | os.PathLike[str]) -> "Capture | AttentionMatrix":
-    """What `c.save("run.safetensors")` or `A.save("head.safetensors")` wrote.
+def load(path: str | os.PathLike[str], *, array: str | None = None) -> "Capture | AttentionMatrix":
+    """What `c.save("run.safetensors")` or `A.save("head.safetensors")` wrote, or weights of another program: an array
+    (…, query, key) in a file of type npy, npz, csv, safetensors, pt or pth, `array` by name if there are several.
 
-    The file is mapped: it opens at once whatever its size, and is read where a weight is asked for. The first time that
-    something is asked of a layer, its tensors are compared with their checksums. The file holds no code.
+    A file that regard wrote is mapped: it opens at once whatever its size, and is read where a weight is asked for. The
+    first time that something is asked of a layer, its tensors are compared with their checksums. Files hold no code.
     """
+    opened = open_file(path, array)
+    if isinstance(opened, WeightsFile):
+        for note in opened.notes:
+            warnings.warn(note, stacklevel=2)
+        return opened.matrix
+    return opened
+
+
+def open_file(path: str | os.PathLike[str], array: str | None = None) -> "Capture | AttentionMatrix | WeightsFile":
+    """The same; weights of another program with what is to be said about them."""
     from regard.inspection.capture.file import read
 
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; load takes a file that c.save(...) wrote")
+    if path.suffix.lower() in OTHERS:
+        return read_weights(path, array)
     contents = mapped(path)
+    if "regard" not in contents.texts:
+        return read_weights(path, array)
+    if array is not None:
+        raise ValueError(
+            f"{path} is a saved capture or matrix, which has no arrays to choose from; leave {array!r} out"
+        )
     kind, record = _content(path, contents.texts)
     try:
         return read(record, contents) if kind == "capture" else _read_matrix(record, contents)
@@ -110,7 +132,7 @@ def _content(path: Path, texts: dict[str, str]) -> tuple[str, Any]:
     """What a file says that it holds."""
     kind, version = texts.get("regard"), texts.get("version")
     if kind not in ("capture", "matrix"):
-        raise ValueError(f"{path} is not a saved capture or matrix, but other tensors; write one with c.save(...)")
+        raise ValueError(f"{path} is not a saved capture or matrix; write one with c.save(...)")
     if version != VERSION:
         raise ValueError(
             f"{path} is written in version {version!r} of its format and this regard reads version {VERSION!r}; "

@@ -15,10 +15,13 @@ from torch import Tensor
 
 from regard.inspection.capture import Capture
 from regard.inspection.heads import head_table
+from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.source import Stored
 from regard.map.head_view import GenericHeadView, HeadCall, HeadView, native_call, native_head_view
 from regard.map.jobs import RequestBody, RequestError, Stop
 from regard.map.levels import STEP, TILE, Levels, Place, padded
 from regard.map.pyramid import HeadKey, PyramidBuilder
+from regard.map.stored_view import StoredHeadView
 from regard.map.tile_cache import TileCache, usual
 from regard.map.tiles import SIZES, Tiles, overview, sampled, strongest
 from regard.map.views import CaptureView, LayerView
@@ -114,7 +117,7 @@ class Viewer:
                     self._calls[key[0]] = native_call(layer.matrix)
                 matrix, call = layer.head(*key[1:]), self._calls[key[0]]
                 native = None if call is None else native_head_view(call, matrix)
-                self._head_views[key] = native or GenericHeadView(matrix)
+                self._head_views[key] = native or _generic_head_view(matrix)
             return self._head_views[key]
 
     def _info(self, body: RequestBody, stop: Stop) -> Answer:
@@ -245,6 +248,10 @@ def _part(body: RequestBody, count: int) -> tuple[int, int, int]:
     first = body.number("from", 0, count - 1, 0)
     past = body.number("to", first + 1, count, count)
     return first, past, body.number("bins", 1, min(BINS, past - first), min(BINS, past - first))
+
+
+def _generic_head_view(matrix: AttentionMatrix) -> HeadView:
+    return StoredHeadView(matrix) if isinstance(matrix._source, Stored) else GenericHeadView(matrix)
 
 
 def row_weights(head_view: HeadView, q: int) -> Tensor:

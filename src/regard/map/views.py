@@ -10,8 +10,10 @@ from regard.cached import cached_property
 from regard.inspection.capture import Capture
 from regard.inspection.capture.layer import CapturedLayer
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.matrix.source import Computed
+from regard.inspection.matrix.source import Computed, Stored
+from regard.inspection.weights_file import WeightsFile
 from regard.map.levels import Levels
+from regard.map.stored_view import stored_causal
 from regard.spec.masks import And, Causal, Mask
 
 
@@ -68,10 +70,12 @@ class LayerView:
         head_matrix: AttentionMatrix = self.matrix[tuple(reversed(place))] if place else self.matrix
         return head_matrix
 
-    @property
+    @cached_property
     def causal(self) -> bool:
-        """Whether no query sees a key behind it."""
+        """Whether no query sees a key behind it; of stored weights, whether the first head looks like that."""
         source = self.matrix._source
+        if isinstance(source, Stored):
+            return stored_causal(source, int(self.matrix._maps.reshape(-1)[0]))
         return isinstance(source, Computed) and _causal(source.request.mask)
 
     def query_start(self, batch: int = 0) -> int:
@@ -106,12 +110,14 @@ class LayerView:
 
 @dataclass(frozen=True, eq=False)
 class CaptureView:
-    """Layers under one title. `folder` is where their coarse levels are stored, None the usual place."""
+    """Layers under one title. `folder` is where their coarse levels are stored, None the usual place; `notes` are
+    sentences that the page shows with it."""
 
     layers: tuple[LayerView, ...]
     title: str = "attention"
     capture: Capture | None = None
     folder: Path | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -119,9 +125,9 @@ class CaptureView:
 
     @classmethod
     def of(
-        cls, shown: "CaptureView | Capture | AttentionMatrix | Iterable[AttentionMatrix]", title: str = ""
+        cls, shown: "CaptureView | Capture | AttentionMatrix | WeightsFile | Iterable[AttentionMatrix]", title: str = ""
     ) -> "CaptureView":
-        """A capture view of a capture, of a matrix, or of several."""
+        """A capture view of a capture, of a matrix, or of several; weights of a file with four axes have layers."""
         if isinstance(shown, CaptureView):
             return shown
         if isinstance(shown, Capture):
@@ -130,6 +136,8 @@ class CaptureView:
             return cls(layers, title or "capture", shown)
         if isinstance(shown, AttentionMatrix):
             return cls((LayerView("attention", shown),), title or "attention")
+        if isinstance(shown, WeightsFile):
+            return cls(_layers(shown.matrix), title or "attention", notes=shown.notes)
         if isinstance(shown, Sequence) and shown and all(isinstance(part, AttentionMatrix) for part in shown):
             layers = tuple(LayerView(f"layer {number}", part) for number, part in enumerate(shown))
             return cls(layers, title or "attention")
@@ -137,6 +145,13 @@ class CaptureView:
             f"a map shows a Capture, an AttentionMatrix or a list of these, got {type(shown).__name__}; "
             "for queries and keys write regard.matrix(query, key, ...)"
         )
+
+
+def _layers(weights: AttentionMatrix) -> tuple[LayerView, ...]:
+    """(layer, …, head, query, key) as layers; fewer axes as one."""
+    if weights.ndim < 4:
+        return (LayerView("attention", weights),)
+    return tuple(LayerView(f"layer {number}", weights[number]) for number in range(weights.shape[0]))
 
 
 def _numbers(shown: Capture, name: str) -> tuple[str, ...] | None:

@@ -352,4 +352,4 @@ def _cosine(gram: Tensor) -> Tensor:
 
 def _array(weights: Any) -> Tensor:
     tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights), device="cpu")
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return tensor if tensor.is_floating_point() else tensor.to(torch.promote_types(tensor.dtype, torch.float32))

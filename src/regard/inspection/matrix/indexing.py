@@ -191,7 +191,7 @@ class WeightArray:
     def __repr__(self) -> str:
         size = " × ".join(f"{size:,}" for size in self.shape)
         if isinstance(self._source, Stored):
-            return f"AttentionMatrix({size} {checks.dtype(self._source.weights)}, stored)"
+            return f"AttentionMatrix({size} {str(self.dtype).removeprefix('torch.')}, stored)"
         assert isinstance(self._source, Computed)
         request = self._source.request
         spec = [repr(request.score), repr(request.mask)]

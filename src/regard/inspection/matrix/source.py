@@ -247,11 +247,17 @@ class Stored(_Checked):
         self.heads = weights.shape[-3] if weights.ndim > 2 else 1
         self._weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
         self.maps, self.queries, self.keys = self._weights.shape
-        self.dtype = weights.dtype
+        self.dtype = torch.promote_types(
+            weights.dtype, torch.float32
+        )  # half-precision weights are converted where used
 
     @property
     def weights(self) -> Tensor:
         """All of them, (map, query, key)."""
+        return self._given.to(self.dtype)
+
+    @property
+    def _given(self) -> Tensor:
         if self._check is not None:
             self._run_check()
         return self._weights
@@ -266,10 +272,14 @@ class Stored(_Checked):
             rows = slice(first, min(self.queries, first + HEIGHT))
             i = torch.arange(rows.start, rows.stop, device=self.device) + max(self.keys - self.queries, 0)
             away = (i.view(-1, 1) - j).abs().to(self.dtype)
-            yield WeightBlock(rows, slice(0, self.keys), self.weights[:, rows], None, away)
+            yield WeightBlock(rows, slice(0, self.keys), self._given[:, rows].to(self.dtype), None, away)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        return self.weights[:, rows, columns]
+        return self._given[:, rows, columns].to(self.dtype)
+
+    def one_map(self, number: int) -> Tensor:
+        """The weights of one map as they were given, (query, key)."""
+        return self._given[number]
 
 
 def taken(tensor: Tensor, maps: Tensor) -> Tensor:
