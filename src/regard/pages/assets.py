@@ -47,9 +47,18 @@ def bundle(files: Mapping[str, Asset], entry: str) -> str:
     Each module becomes a function that is called once and returns what it exports. The files keep to the few forms of
     import and export that are read here; any other raises a ValueError.
     """
+    return "\n".join([*_modules(files, entry), f"export default {_name(entry)}.default;\n"])
+
+
+def script(files: Mapping[str, Asset], entry: str) -> str:
+    """The same as a script that runs `entry`, for a document of one file: its names are its own."""
+    return "\n".join(['"use strict";', "(() => {", *_modules(files, entry), "})();\n"])
+
+
+def _modules(files: Mapping[str, Asset], entry: str) -> list[str]:
     parts: dict[str, str] = {}
     _add(entry, files, parts)
-    return "\n".join([*parts.values(), f"export default {_name(entry)}.default;\n"])
+    return list(parts.values())
 
 
 def _add(file: str, files: Mapping[str, Asset], parts: dict[str, str]) -> None:

@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.pages.assets import assets, script
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("layers.js", "colors.js", "parts.js", "heads.js", "map.js", "pointer.js")
 _NO_MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
@@ -40,9 +41,9 @@ def from_template(name: str, **values: Any) -> str:
 
 def attention_document(data: dict[str, Any], title: str) -> str:
     """The document that shows these data, as `plot.page` describes them."""
-    # one function of all parts: they share their names with each other only
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_static, _SCRIPTS)) + "})();\n"
-    return from_template("attention.html", title=title, data=data, script=script, style=_static("page.css"))
+    files = assets(_FOLDER / "static")
+    style = files["page.css"].content.decode()
+    return from_template("attention.html", title=title, data=data, script=_script(), style=style)
 
 
 def framed(content: str) -> str:
@@ -51,8 +52,8 @@ def framed(content: str) -> str:
 
 
 @cache
-def _static(name: str) -> str:
-    return (_FOLDER / "static" / name).read_text(encoding="utf-8")
+def _script() -> str:
+    return script(assets(_FOLDER / "static"), "main.js")
 
 
 def content_hash(text: str) -> str:

@@ -1,9 +1,11 @@
 """What every drawing of a Grid needs: checked cells, labels, the range of the colors, and smaller grids."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from typing import Any
+
+import numpy as np
 
 from regard.inspection.records import Grid
 
@@ -93,13 +95,21 @@ def limits(values: Cells, fixed: tuple[float, float] | None = None) -> Limits:
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"a Grid's limits are two finite numbers, the lower first; got {low} and {high}")
         return Limits(low, high)
-    finite = [value for value in shown(values) if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    return array_limits([np.fromiter(shown(values), dtype=np.float64)])
+
+
+def array_limits(arrays: "Iterable[np.ndarray[Any, Any]]") -> Limits:
+    """The same of the finite numbers of arrays."""
+    parts = [np.asarray(array[np.isfinite(array)], dtype=np.float64) for array in arrays]
+    finite = np.concatenate(parts) if parts else np.zeros(0)
+    low, high = float(finite.min(initial=np.inf)), float(finite.max(initial=-np.inf))
+    if not finite.size:
+        low, high = 0.0, 1.0
     if 0 <= low <= high / 2 or low == high > 0:
         low = 0.0
-    if not finite or high <= low:
+    if not finite.size or high <= low:
         return Limits(low, low + 1.0)
-    tiny = low == 0 and median(finite) < high / _TINY
+    tiny = low == 0 and float(np.median(finite)) < high / _TINY
     return Limits(low, high, power=0.5 if tiny else 1.0)
 
 

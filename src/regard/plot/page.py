@@ -1,8 +1,8 @@
-"""Attention as a page: a matrix, or the layers of a capture, with exact weights under the pointer.
+"""Attention as a page: a matrix, or the layers of a capture, as a map or as lines, with the weights under the pointer.
 
 The page reads one dictionary: `texts`, the distinct lists of tokens with the words they make up, and `layers`, each
-with its heads, its cells and the numbers of its texts. A matrix is a single layer. What is too long for a page is
-pooled, and the page says so.
+with its heads, its cells, its queries and keys, and the numbers of its texts. A matrix is a single layer. What is too
+long for a page is pooled, and the page says so.
 """
 
 import base64
@@ -14,25 +14,54 @@ from typing import Any
 
 import numpy as np
 
+from regard.inspection.heads.tokens import is_punctuation
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.tokens import token_label, token_labels
+from regard.inspection.matrix.products import NoProductsError, Products, products
+from regard.inspection.number import short
+from regard.inspection.text import fit
+from regard.inspection.tokens import SPECIAL, token_label, token_labels
 from regard.pages.document import attention_document, framed
 from regard.plot import grids
 from regard.plot.overview import MOST_MAPS, Layers, matrices
 from regard.plot.pooling import PooledHeads, pool
-from regard.plot.theme import RAMP
+from regard.plot.theme import DIVERGING, HEADS, RAMP
 from regard.plot.words import words_of
 
-CELLS = 1 << 20  # over all heads; 5.6 MB of page
-NOTEBOOK_CELLS = 1 << 17
-NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
+_SINGLE = 1 << 17  # numbers that a page holds in float32; more are float16
 _LARGEST_SIDE, _SMALLEST_SIDE = 1024, 16
+_HALF_LIMIT = 60_000.0  # float16 has no larger numbers
+_LONGEST_TITLE = 200
+_SEPARATORS = ("[SEP]", "</s>", "<sep>", "<|sep|>")
+NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
 Tokens = Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class PageLimits:
+    """How much a page holds: cells without pooling and cells when pooled, over all heads; numbers of queries and keys."""
+
+    exact: int
+    pooled: int
+    vectors: int
+
+    def side(self, shapes: Sequence[tuple[int, ...]]) -> int:
+        """Cells at a side of each head: all, or as many as there is room for."""
+        if sum(map(math.prod, shapes)) <= self.exact and max(max(shape[-2:]) for shape in shapes) <= _LARGEST_SIDE:
+            return _LARGEST_SIDE
+        heads = sum(math.prod(shape[:-2]) for shape in shapes)
+        return min(max(math.isqrt(self.pooled // max(heads, 1)), _SMALLEST_SIDE), _LARGEST_SIDE)
+
+
+FILE = PageLimits(1 << 23, 1 << 20, 1 << 21)  # at most 23, 6 and 6 MB of page
+NOTEBOOK = PageLimits(1 << 21, 1 << 17, 1 << 19)
 
 
 @dataclass(frozen=True, eq=False)
 class PageLayer:
-    """A layer of the page: what it is called, its heads in cells or the reason why there are none, and its tokens."""
+    """A layer of the page: what it is called, its heads in cells or the reason why there are none, and its tokens.
+
+    `products` are its queries and keys, or why they are not there.
+    """
 
     name: str
     heads: Sequence[str]
@@ -40,13 +69,21 @@ class PageLayer:
     query_tokens: Tokens = None
     key_tokens: Tokens = None
     reason: str = ""
+    products: Products | str = ""
+
+    @property
+    def within(self) -> bool:
+        """Whether queries and keys are of one text."""
+        assert self.pooled is not None
+        return self.query_tokens == self.key_tokens and self.pooled.sizes[0] <= self.pooled.sizes[1]
 
 
-def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", cells: int = CELLS) -> str:
-    """The page of a matrix: a heatmap with tokens, and a choice of heads."""
-    side = side_for(math.prod(matrix.shape[:-2]), cells)
+def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", limits: PageLimits = FILE) -> str:
+    """The page of a matrix: a heatmap with tokens, lines, and a choice of heads."""
+    side = limits.side([matrix.shape])
     pooled = pool(matrix, side, side, how=how)
-    layer = PageLayer("", pooled.names, pooled, matrix.query_tokens, matrix.key_tokens)
+    own = _products(matrix, pooled, limits.vectors)
+    layer = PageLayer("", pooled.names, pooled, matrix.query_tokens, matrix.key_tokens, products=own)
     return _document([layer], how, title)
 
 
@@ -56,16 +93,63 @@ def notebook(matrix: AttentionMatrix) -> str:
     if not pairs or pairs > NOTEBOOK_PAIRS:
         more = "; A.show() and A.save() draw it" if pairs else ""
         return f"<code>{html.escape(repr(matrix))}</code>{more}"
-    return framed(page(matrix, cells=NOTEBOOK_CELLS))
+    return framed(page(matrix, limits=NOTEBOOK))
 
 
-def side_for(heads: int, cells: int) -> int:
-    """Cells at a side of each of so many heads."""
-    return min(max(math.isqrt(cells // max(heads, 1)), _SMALLEST_SIDE), _LARGEST_SIDE)
+def capture_page(
+    capture: Layers, *, how: str = "max", title: str = "", batch: int = 0, limits: PageLimits = FILE
+) -> str:
+    """The page: an overview to choose layer and head by, and the map or the lines of the one that is chosen."""
+    selected = list(matrices(capture, batch))
+    shapes = [matrix.shape for _, _, matrix, _ in selected if matrix is not None]
+    heads = sum(math.prod(shape[:-2]) for shape in shapes)
+    if heads > MOST_MAPS:
+        raise ValueError(
+            f"a page holds at most {MOST_MAPS:,} heads, and this capture has {heads:,}; save its layers one by one, as "
+            "in c[3].save(...)"
+        )
+    side = limits.side(shapes) if shapes else _LARGEST_SIDE
+    vectors = limits.vectors // max(len(shapes), 1)
+    layers = []
+    for number, name, matrix, reason in selected:
+        label = f"{number} {name}"
+        if matrix is None or not math.prod(matrix.shape):
+            layers.append(PageLayer(label, (), None, reason=reason))
+            continue
+        names = [str(head) for head in capture.numbers(number)]
+        pooled = pool(matrix, side, side, how=how)
+        own = _products(matrix, pooled, vectors)
+        layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens, products=own))
+    return _document(layers, how, title, getattr(capture, "model", ""))
 
 
-def _document(layers: Sequence[PageLayer], how: str, title: str) -> str:
-    """The page of these layers. Weights are float32 in base64, a hidden cell is −∞."""
+def capture_notebook(capture: Layers) -> str:
+    """The page in a frame; for a capture too long to be gone through unasked, its table."""
+    pairs = sum(math.prod(matrix.shape) for _, _, matrix, _ in matrices(capture) if matrix is not None)
+    if not pairs or pairs > NOTEBOOK_PAIRS:
+        more = "<p>c.show() and c.save(…) draw it</p>" if pairs else ""
+        return f"<pre>{html.escape(repr(capture))}</pre>{more}"
+    return framed(capture_page(capture, limits=NOTEBOOK))
+
+
+def _products(matrix: AttentionMatrix, pooled: PooledHeads, most: int) -> Products | str:
+    """Queries and keys of a layer, or why the page has none."""
+    if not pooled.exact:
+        return "Queries and keys are left out where cells are pooled: save fewer heads or a part of the text."
+    try:
+        own = products(matrix)
+    except NoProductsError as error:
+        return f"There is no view of this pair: {error}."
+    if own.numbers > most:
+        return (
+            f"Queries and keys are left out: this layer has {own.numbers:,} numbers, and a page holds {most:,} of a "
+            "layer; save one layer or head, as in c[3].save(...)."
+        )
+    return own
+
+
+def _document(layers: Sequence[PageLayer], how: str, title: str, model: str = "") -> str:
+    """The page of these layers. Weights are floats in base64, a hidden cell is −∞."""
     shown = [layer.pooled for layer in layers if layer.pooled is not None]
     hows = ["max"] if all(pooled.exact for pooled in shown) else [how, *({"max", "mean"} - {how})]
     texts: list[tuple[str, ...]] = []
@@ -74,43 +158,167 @@ def _document(layers: Sequence[PageLayer], how: str, title: str) -> str:
             if layer.pooled is not None and tokens is not None and tuple(tokens) not in texts:
                 texts.append(tuple(tokens))
     title = token_label(title) if title else ""
+    sentence = fit(" · ".join(filter(None, map(_sentence, texts))), _LONGEST_TITLE)
+    start, opened = _opening(layers)
+    numbers = sum(pooled.max.size for pooled in shown) * len(hows)
+    vectors = sum(layer.products.numbers for layer in layers if isinstance(layer.products, Products))
     data = {
         "title": title,
+        "sentence": sentence,
+        "about": _about(layers, model),
+        "start": start,
+        "opened": opened,
+        "signed": any(pooled.signed for pooled in shown),
         "texts": [_text(tokens) for tokens in texts],
         "views": [_view(shown, each) for each in hows],
-        "layers": [_layer(layer, hows, texts) for layer in layers],
+        "layers": [_layer(layer, hows, texts, numbers > _SINGLE, vectors > _SINGLE) for layer in layers],
         "ramp": RAMP,
+        "diverging": DIVERGING,
+        "series": HEADS,
     }
-    return attention_document(data, title or "Attention")
+    return attention_document(data, title or sentence or "Attention")
+
+
+def _sentence(tokens: Sequence[str]) -> str:
+    """The text that tokens make up, for a title: words with spaces between them, without special tokens."""
+    text = ""
+    for word in words_of(tokens).texts:
+        if SPECIAL.fullmatch(word) or not word.strip():
+            continue
+        closing = is_punctuation(word) and word not in "([{“‘«¿¡"
+        text += word if not text or closing or text[-1] in "([{“‘«¿¡" else f" {word}"
+        if len(text) > 2 * _LONGEST_TITLE:
+            break
+    return token_label(text) if text else ""
+
+
+def _about(layers: Sequence[PageLayer], model: str) -> str:
+    """The model and the sizes, in a line."""
+    shown = [layer for layer in layers if layer.pooled is not None]
+    counts = sorted({len(layer.heads) for layer in shown})
+    sizes = sorted({layer.pooled.sizes for layer in shown if layer.pooled is not None})
+    heads = "" if not counts else f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    parts = [f"{heads} head{'' if heads == '1' else 's'}"] if heads else []
+    if len(layers) > 1:
+        parts = [f"{len(layers)} layers × {parts[0]}" if parts else f"{len(layers)} layers"]
+    if len(sizes) == 1:
+        same = shown[0].within and sizes[0][0] == sizes[0][1]
+        parts.append(f"{sizes[0][0]:,} tokens" if same else f"{sizes[0][0]:,} queries × {sizes[0][1]:,} keys")
+    return ", ".join(filter(None, [token_label(model) if model else "", *parts]))
+
+
+def _opening(layers: Sequence[PageLayer]) -> tuple[tuple[int, int], str]:
+    """The head that the page opens on, and why: the one that depends most on what the words are.
+
+    For each query, the largest weight on another word, less the mean weight that other queries give that word or a
+    word at that distance, whichever is larger; then the mean over queries. Keys that are special, punctuation, the
+    first, the query itself or its neighbor do not count, nor do special queries.
+    """
+    best, place = 0.0, (0, 0)
+    for number, layer in enumerate(layers):
+        if layer.pooled is None:
+            continue
+        if layers[place[0]].pooled is None:
+            place = (number, 0)
+        if layer.pooled.signed:
+            continue
+        pairs = layer.pooled.visible & _content(layer)
+        counted = pairs.any(-1).sum(-1)
+        for head in range(len(layer.heads)):
+            value = float(_unexpected(layer.pooled.max[head], pairs[head]).sum() / max(counted[head], 1))
+            if value > best:
+                best, place = value, (number, head)
+    if not best or sum(len(layer.heads) for layer in layers) < 2:
+        return place, ""
+    name = f"head {layers[place[0]].heads[place[1]]}"
+    where = f"layer {place[0]}, {name}" if len(layers) > 1 else name
+    return place, (
+        f"Opened at {where}, which depends most on the words: a query gives one other word {short(best)} more weight, "
+        "on average, than other queries give that word or a word at that distance."
+    )
+
+
+def _unexpected(weights: "np.ndarray[Any, Any]", pairs: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Of each row, the largest weight less the mean of the other weights in its column or on its diagonal."""
+    rows, columns = weights.shape
+    weights = np.where(pairs & np.isfinite(weights), weights, 0.0).astype(np.float64)
+    diagonal = (np.arange(rows)[:, None] - np.arange(columns) + columns - 1).reshape(-1)
+    expected = np.zeros_like(weights)
+    for sums, counts in (
+        (weights.sum(0), pairs.sum(0)),
+        (
+            np.bincount(diagonal, weights.reshape(-1), rows + columns)[diagonal].reshape(rows, columns),
+            np.bincount(diagonal, pairs.reshape(-1), rows + columns)[diagonal].reshape(rows, columns),
+        ),
+    ):
+        expected = np.maximum(expected, (sums - weights) / np.maximum(counts - 1, 1))
+    return np.where(pairs, weights - expected, 0.0).max(-1, initial=0.0)  # type: ignore[no-any-return]
+
+
+def _content(layer: PageLayer) -> "np.ndarray[Any, Any]":
+    """Which pairs of cells (row, column) can be of one word and another; False in the rows of special tokens."""
+    pooled = layer.pooled
+    assert pooled is not None
+    rows, columns = (np.asarray(starts) for starts in pooled.starts)
+    pairs = np.ones((len(rows), len(columns)), dtype=bool)
+    if layer.within:
+        away = (rows + pooled.sizes[1] - pooled.sizes[0])[:, None] - columns
+        pairs &= (np.abs(away) > max(pooled.down, pooled.right)) & (columns > 0)
+    if pooled.exact and layer.key_tokens is not None:
+        pairs &= np.array([not SPECIAL.fullmatch(token) and not is_punctuation(token) for token in layer.key_tokens])
+    if pooled.exact and layer.query_tokens is not None:
+        pairs &= np.array([not SPECIAL.fullmatch(token) for token in layer.query_tokens])[:, None]
+    return pairs
 
 
 def _text(tokens: Sequence[str]) -> dict[str, Any]:
-    """The tokens, and where each word starts and what it is, if any has several."""
+    """The tokens, where each word starts and what it is, if any has several; special tokens, and where the second
+    text of a pair starts."""
     words = words_of(tokens)
     several = len(words.starts) < len(tokens)
     return {
         "tokens": token_labels(tokens),
         "starts": words.edges(len(tokens)) if several else None,
         "words": [token_label(word) for word in words.texts] if several else None,
+        "special": [number for number, token in enumerate(tokens) if SPECIAL.fullmatch(token)],
+        "second": second_text(tokens),
     }
+
+
+def second_text(tokens: Sequence[str]) -> int | None:
+    """Where the second text of a pair starts: after the first separator that has words before and after it.
+
+    >>> second_text(["[CLS]", "a", "[SEP]", "b", "[SEP]"]), second_text(["[CLS]", "a", "[SEP]"])
+    (3, None)
+    """
+    ordinary = [number for number, token in enumerate(tokens) if not SPECIAL.fullmatch(token)]
+    for number, token in enumerate(tokens):
+        if token in _SEPARATORS and ordinary and ordinary[0] < number < ordinary[-1]:
+            return next(word for word in ordinary if word > number)
+    return None
 
 
 def _view(shown: Sequence[PooledHeads], how: str) -> dict[str, Any]:
     """What cells show, and the scale that all heads share."""
-    limits = grids.limits([pooled.by(how)[pooled.visible].tolist() for pooled in shown])
+    limits = grids.array_limits(pooled.by(how)[pooled.visible] for pooled in shown)
+    what = "difference" if any(pooled.signed for pooled in shown) else "weight"
     exact = all(pooled.exact for pooled in shown)
     return {
-        "name": "weight" if exact else "largest weight" if how == "max" else "mean weight",
+        "name": what if exact else f"largest {what}" if how == "max" else f"mean {what}",
         "limits": [limits.low, limits.high, limits.power],
     }
 
 
-def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def _layer(
+    layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...]], half: bool, half_vectors: bool
+) -> dict[str, Any]:
     pooled = layer.pooled
     if pooled is None:
         return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
     rows, columns = pooled.starts
     cells = [np.where(pooled.visible, pooled.by(how), -np.inf) for how in hows]
+    half = half and all(_fits_half(array) for array in cells)
+    own = layer.products
     return {
         "name": token_label(layer.name) if layer.name else "",
         "heads": list(layer.heads),
@@ -120,37 +328,34 @@ def _layer(layer: PageLayer, hows: Sequence[str], texts: Sequence[tuple[str, ...
         "columns": [*columns, pooled.sizes[1]],
         "queries": None if layer.query_tokens is None else texts.index(tuple(layer.query_tokens)),
         "keys": None if layer.key_tokens is None else texts.index(tuple(layer.key_tokens)),
-        "cells": [base64.b64encode(array.astype("<f4").tobytes()).decode("ascii") for array in cells],
+        "half": half,
+        "cells": [_encoded(array, half) for array in cells],
         "notes": [pooled.note(how) for how in hows],
+        "vectors": _vectors(own, half_vectors) if isinstance(own, Products) else None,
+        "without": own if isinstance(own, str) else "",
     }
 
 
-def capture_page(capture: Layers, *, how: str = "max", title: str = "", batch: int = 0, cells: int = CELLS) -> str:
-    """The page: a picker of layer and head, and the map of the one that is chosen."""
-    selected = list(matrices(capture, batch))
-    heads = sum(math.prod(matrix.shape[:-2]) for _, _, matrix, _ in selected if matrix is not None)
-    if heads > MOST_MAPS:
-        raise ValueError(
-            f"a page holds at most {MOST_MAPS:,} heads, and this capture has {heads:,}; save its layers one by one, as "
-            "in c[3].save(...)"
-        )
-    side = side_for(heads, cells)
-    layers = []
-    for number, name, matrix, reason in selected:
-        label = f"{number} {name}"
-        if matrix is None or not math.prod(matrix.shape):
-            layers.append(PageLayer(label, (), None, reason=reason))
-            continue
-        names = [str(head) for head in capture.numbers(number)]
-        pooled = pool(matrix, side, side, how=how)
-        layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens))
-    return _document(layers, how, title)
+def _vectors(own: Products, half: bool) -> dict[str, Any]:
+    query, key = own.query.numpy(), own.key.numpy()
+    half = half and _fits_half(query) and _fits_half(key)
+    return {
+        "query": _encoded(query, half),
+        "key": _encoded(key, half),
+        "lse": None if own.lse is None else _encoded(own.lse.numpy(), False),
+        "half": half,
+        "width": own.width,
+        "kv": own.kv_head,
+        "scale": own.scale,
+        "names": own.names,
+        "then": own.then,
+    }
 
 
-def capture_notebook(capture: Layers) -> str:
-    """The page in a frame; for a capture too long to be gone through unasked, its table."""
-    pairs = sum(math.prod(matrix.shape) for _, _, matrix, _ in matrices(capture) if matrix is not None)
-    if not pairs or pairs > NOTEBOOK_PAIRS:
-        more = "<p>c.show() and c.save(…) draw it</p>" if pairs else ""
-        return f"<pre>{html.escape(repr(capture))}</pre>{more}"
-    return framed(capture_page(capture, cells=NOTEBOOK_CELLS))
+def _fits_half(array: "np.ndarray[Any, Any]") -> bool:
+    finite = array[np.isfinite(array)]
+    return not finite.size or float(np.abs(finite).max()) < _HALF_LIMIT
+
+
+def _encoded(array: "np.ndarray[Any, Any]", half: bool) -> str:
+    return base64.b64encode(array.astype("<f2" if half else "<f4").tobytes()).decode("ascii")

@@ -35,6 +35,7 @@ class PooledHeads:
     sizes: tuple[int, int]
     average: float  # over all visible pairs
     starts: tuple[list[int], list[int]]  # the first query of each row of cells, and the first key of each column
+    signed: bool = False  # differences; max is the one of the largest size
 
     @property
     def exact(self) -> bool:

@@ -53,6 +53,21 @@ SERIES: tuple[RGB, ...] = (
     (128, 128, 128),
 )
 
+# Of the lines of many heads: the same, then colors between them that differ on both backgrounds.
+HEADS: tuple[RGB, ...] = (*SERIES, (140, 107, 209), (170, 155, 0), (176, 113, 58), (47, 184, 172), (224, 69, 123))
+
+# From negative over zero to positive: even steps of lightness on both sides, blue against orange for every eye.
+DIVERGING: tuple[RGB, ...] = (
+    (20, 60, 130),
+    (40, 104, 178),
+    (98, 155, 212),
+    (168, 203, 234),
+    (245, 245, 242),
+    (247, 200, 150),
+    (231, 148, 74),
+    (196, 94, 22),
+    (130, 54, 6),
+)
 
 # What a reader should see first: apart from every color of RAMP in hue and, at both ends, in lightness.
 MARK: RGB = (213, 94, 0)
