@@ -40,7 +40,11 @@ def test_the_policy_names_the_hashes_of_what_the_document_holds() -> None:
 
 def test_a_frame_holds_the_document_as_one_attribute() -> None:
     text = framed(f"<p>{EVIL}</p>")
-    assert re.fullmatch(r'<iframe sandbox="allow-scripts" style="[^"]*" srcdoc="[^"<>]*"></iframe>', text)
+    assert re.fullmatch(
+        r'<iframe sandbox="allow-scripts allow-downloads" allow="clipboard-write" style="[^"]*" '
+        r'srcdoc="[^"<>]*"></iframe>',
+        text,
+    )
 
 
 def test_a_value_that_a_template_needs_is_not_left_out() -> None:
@@ -58,4 +62,4 @@ def test_templates_and_assets_are_inside_the_package() -> None:
         "frame.html",
         "map.html",
     ]
-    assert {"page.css", "map.js"} <= {path.name for path in (folder / "static").iterdir()}
+    assert {"page.css", "main.js", "lines.js"} <= {path.name for path in (folder / "static").iterdir()}

@@ -59,7 +59,7 @@ def test_wrong_words_say_which_are_right(tmp_path: Path, captured: Made, softmax
 
 def test_a_notebook_gets_the_page_in_a_closed_frame_or_a_table(captured: Made, softmax: Made) -> None:
     text = capture_notebook(captured([softmax(2, 5)], ["<b>", "a", "b", "c", "d"]))
-    assert text.startswith('<iframe sandbox="allow-scripts" ')
+    assert text.startswith('<iframe sandbox="allow-scripts allow-downloads" ')
     assert "<b>" not in text
     long = regard.matrix(*torch.zeros(2, 1, 1, 40_000, 1))
     given = captured([long])

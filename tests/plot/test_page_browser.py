@@ -1,15 +1,19 @@
 """The page in a browser: exact weights under the pointer and by keyboard, and nothing that is loaded."""
 
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 import regard
+from regard.inspection.matrix.products import products
 from regard.plot.capture import save_capture
 from regard.plot.words import words
 
@@ -59,6 +63,10 @@ class Seen:
         lines: list[str] = self.page.locator(".tip > div").all_inner_texts()
         return lines
 
+    def chip(self, head: int) -> Any:
+        """The button that draws the lines of a head."""
+        return self.page.locator(".chips button").nth(head)
+
     def press(self, key: str, times: int = 1) -> None:
         """Some strokes of a key."""
         for _ in range(times):
@@ -101,6 +109,7 @@ def test_pointer_keys_and_heads_of_a_matrix(tmp_path: Path, see: Callable[..., S
     matrix = causal(EVIL)
     matrix.save(tmp_path / "page.html", title=EVIL[1])
     seen = see(tmp_path / "page.html")
+    seen.page.locator("select[name=head]").select_option("0")
     query, key, value = seen.point(4, 1)
     assert (query, key) == ("query 4: 😀", f"key 1: {EVIL[1]}")
     assert weight(value) == pytest.approx(float(matrix[0, 0, 4, 1]), rel=1e-5)
@@ -127,6 +136,8 @@ def test_layers_heads_and_words_of_a_capture(
     given = captured([softmax(4, 6, seed=1), None, softmax(2, 3, 6, seed=2), softmax(4, 6, seed=3)], WORDS)
     save_capture(given, tmp_path / "page.html", title="a capture")
     seen = see(tmp_path / "page.html")
+    seen.page.locator("select[name=layer]").select_option("0")
+    seen.page.locator("select[name=head]").select_option("0")
     assert weight(seen.point(2, 5)[2]) == pytest.approx(float(given[0][0, 0, 2, 5]), rel=1e-5)
     seen.page.locator("select[name=layer]").select_option("3")
     seen.page.locator("select[name=head]").select_option("1")
@@ -141,17 +152,19 @@ def test_layers_heads_and_words_of_a_capture(
     assert seen.page.locator("select[name=head]").input_value() == "1"
     assert weight(seen.point(2, 4)[2]) == pytest.approx(float(given[2][0, 1, 2, 4]), rel=1e-5)
     seen.page.locator(".picker button").first.click()
-    seen.page.locator("input[type=checkbox]").check()
+    seen.page.get_by_label("words", exact=True).check()
     query, key, value = seen.point(1, 2)
     assert (query, key) == ("query 1 to 3: unbelievable", "key 4: 猫")
     assert weight(value) == pytest.approx(float(words(given[0])[0, 0, 1, 2]), rel=1e-5)
     assert weight(seen.point(2, 1)[2]) == pytest.approx(float(words(given[0])[0, 0, 2, 1]), rel=1e-5)
     assert "refused: its weights cannot be computed again" in seen.page.locator(".picker").inner_text()
-    assert seen.page.locator("option:disabled").inner_text() == "1 blocks.1.attention"
+    assert seen.page.locator("option:disabled").text_content() == "1 blocks.1.attention"
     assert seen.troubles == []
 
 
-@pytest.mark.parametrize("width, height, scheme", [(1280, 800, "dark"), (800, 600, "light"), (390, 844, "dark")])
+@pytest.mark.parametrize(
+    "width, height, scheme", [(2560, 1440, "light"), (1280, 800, "dark"), (800, 600, "light"), (360, 740, "dark")]
+)
 def test_the_page_fits_every_window_and_draws_colors(
     tmp_path: Path, see: Callable[..., Seen], width: int, height: int, scheme: str
 ) -> None:
@@ -184,7 +197,153 @@ def test_a_long_matrix_tells_what_its_cells_hold(tmp_path: Path, see: Callable[.
     seen.page.locator(".map canvas").focus()
     seen.press("ArrowDown", 3)
     assert seen.told()[0] == "query 6 to 8"
-    assert "each cell: the largest of up to 3 × 3 weights" in seen.page.locator(".note").inner_text()
+    assert "each cell: the largest of up to 3 × 3 weights" in seen.page.locator(".summary").inner_text()
     seen.page.locator("select[name=cells]").select_option(label="mean weight")
-    assert "each cell: the mean of up to 3 × 3 weights" in seen.page.locator(".note").inner_text()
+    assert "each cell: the mean of up to 3 × 3 weights" in seen.page.locator(".summary").inner_text()
     assert seen.troubles == []
+
+
+def test_lines_of_a_token_of_some_heads_and_as_a_file(tmp_path: Path, see: Callable[..., Seen]) -> None:
+    tokens = ["[CLS]", EVIL[0], "b", "[SEP]", EVIL[1], "[SEP]"]
+    matrix = causal(tokens)
+    matrix.save(tmp_path / "page.html")
+    seen = see(tmp_path / "page.html")
+    seen.page.get_by_role("button", name="lines", exact=True).click()
+    drawing, paths = seen.page.locator(".lines-drawing"), seen.page.locator(".lines-drawing path")
+    seen.page.locator(".chips").get_by_label("head [0, 2]", exact=True).click()
+    chosen = [int(chip) for chip in range(3) if seen.chip(chip).get_attribute("aria-pressed") == "true"]
+    least = float(seen.page.locator(".lines-drawing").evaluate("() => document.querySelector('output').textContent"))
+    strong = sum(int((matrix[0, head].dense() >= least).sum()) for head in chosen)
+    assert abs(paths.count() - strong) <= 1  # the slider moves in steps
+    drawing.focus()
+    seen.press("ArrowDown", 5)
+    lines = seen.told()
+    assert lines[0] == f"query 4: {EVIL[1]} attends to"
+    best = max(float(matrix[0, head, 4].max()) for head in chosen)
+    assert weight(lines[1]) == pytest.approx(best, rel=5e-3)
+    assert paths.count() == sum(int((matrix[0, head, 4] >= 0.001).sum()) for head in chosen)
+    seen.press("ArrowRight")
+    assert seen.told()[0] == f"key 4: {EVIL[1]} is attended to by"
+    seen.press("Escape")
+    assert seen.page.locator(".tip").is_hidden()
+    seen.page.get_by_label("pairs").select_option("BA")
+    seen.page.get_by_label("smallest weight that is drawn").fill("0")
+    visible = sum(int((matrix[0, head, 4:, :4] > 0).sum()) for head in chosen)
+    assert paths.count() == visible
+    seen.page.get_by_label("without special tokens").check()
+    assert paths.count() == len(chosen) * 2  # from B's one word to A's two
+    with seen.page.expect_download() as saved:
+        seen.page.get_by_role("button", name="save SVG").click()
+    content = Path(saved.value.path()).read_text(encoding="utf-8")
+    root = ElementTree.fromstring(content)
+    assert [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")].count(f"{EVIL[1][:21]}…") == 2
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) == len(chosen) * 2
+    assert seen.page.locator("img").count() == 0
+    assert seen.troubles == []
+
+
+def test_the_vectors_of_a_pair_give_its_weight(tmp_path: Path, see: Callable[..., Seen]) -> None:
+    torch.manual_seed(3)
+    tokens = list("abcdef")
+    matrix = regard.matrix(
+        torch.randn(1, 4, 6, 8), torch.randn(1, 2, 6, 8), mask="causal", query_tokens=tokens, key_tokens=tokens
+    )
+    matrix.save(tmp_path / "page.html")
+    seen = see(tmp_path / "page.html", 1280, 1000)
+    seen.page.locator("select[name=head]").select_option("3")
+    seen.page.locator(".map canvas").focus()
+    seen.press("ArrowDown", 5)
+    seen.press("ArrowRight", 2)
+    seen.press("Enter")
+    pair, own = seen.page.locator(".pair"), products(matrix)
+    assert pair.locator("h2").inner_text() == "query e → key c"
+    each = (own.query[3, 4] * own.key[own.kv_head[3], 2]).double()
+    total, score, rest = (
+        float(number.replace("−", "-"))
+        for number in re.findall(r"= (?:score )?([−\d.e-]+)|− ([−\d.]+)\)", pair.locator(".sums").inner_text())[:3]
+        for number in number
+        if number
+    )
+    assert total == pytest.approx(float(each.sum()), rel=5e-3)
+    assert score == pytest.approx(float(each.sum()) * own.scale, rel=5e-3)
+    assert math.exp(score - rest) == pytest.approx(float(matrix[0, 3, 4, 2]), rel=2e-2)
+    assert weight(pair.locator(".sums").inner_text()) == pytest.approx(float(matrix[0, 3, 4, 2]), rel=1e-5)
+    pair.locator("canvas").focus()
+    seen.press("ArrowRight")
+    assert seen.told()[0] == "dimension 0"
+    assert weight(seen.told()[3].replace("−", "-")) == pytest.approx(float(each[0]), rel=5e-3)
+    seen.press("Escape")
+    assert pair.is_hidden()
+    assert seen.troubles == []
+
+
+def test_stored_weights_say_that_there_are_no_vectors(tmp_path: Path, see: Callable[..., Seen]) -> None:
+    regard.AttentionMatrix.from_weights(torch.eye(3)).save(tmp_path / "page.html")
+    seen = see(tmp_path / "page.html")
+    seen.page.locator(".map canvas").focus()
+    seen.press("ArrowDown")
+    seen.press("Enter")
+    assert "queries and keys are not there" in seen.page.locator(".pair").inner_text()
+    assert seen.page.locator(".pair canvas").is_hidden()
+    assert seen.troubles == []
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("count", [66, 300])
+def test_a_long_text_keeps_its_words(tmp_path: Path, see: Callable[..., Seen], count: int, width: int) -> None:
+    tokens = [f"word{n}" for n in range(count)]
+    matrix = causal(tokens, heads=2)
+    matrix.save(tmp_path / "page.html")
+    seen = see(tmp_path / "page.html", width, 800)
+    for _ in range(4 if count == 300 else 0):
+        seen.page.get_by_label("larger").click()
+    canvas = seen.page.locator(".map canvas")
+    canvas.focus()
+    seen.page.locator(".map").evaluate("(map) => map.scrollTo(1e6, 1e6)")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    query, key, _ = seen.point(count - 1, count - 2)
+    assert (query, key) == (f"query {count - 1}: word{count - 1}", f"key {count - 2}: word{count - 2}")
+    seen.page.get_by_role("button", name="lines", exact=True).click()
+    assert seen.page.locator(".lines-drawing text").count() == 2 * count + 2
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    seen.page.get_by_label("all at once").click()
+    assert seen.page.locator(".lines").evaluate("(box) => box.scrollHeight - box.clientHeight") <= 20
+    assert seen.troubles == []
+
+
+def test_everything_has_a_name_and_is_reached_by_keyboard(
+    tmp_path: Path, see: Callable[..., Seen], captured: Callable[..., Any], softmax: Callable[..., Any]
+) -> None:
+    save_capture(captured([softmax(3, 6, seed=1), softmax(3, 6, seed=2)], WORDS), tmp_path / "page.html")
+    seen = see(tmp_path / "page.html")
+    unnamed = seen.page.evaluate(
+        """() => [...document.querySelectorAll("button, select, input, canvas[role], svg[role]")].filter(
+          (each) => !(each.getAttribute("aria-label") || each.textContent.trim() || each.labels?.length)).length"""
+    )
+    assert unnamed == 0
+    assert seen.page.locator(".picker .head").all_inner_texts() == ["0", "1", "2"]
+    assert seen.page.locator(".picker .name").all_inner_texts() == ["0", "1"]
+    reached = set()
+    for _ in range(30):
+        seen.press("Tab")
+        reached.add(
+            seen.page.evaluate(
+                "(document.activeElement.getAttribute('aria-label') || document.activeElement.name || "
+                "document.activeElement.textContent).split(/[;,:]/)[0]"
+            )
+        )
+    assert {"map", "lines", "layer", "head", "larger", "light / dark", "Heatmap of attention weights"} <= reached
+    assert any(name.startswith("layer ") for name in reached)
+    assert seen.troubles == []
+
+
+def test_a_capture_in_a_notebook_is_the_page(tmp_path: Path, see: Callable[..., Seen]) -> None:
+    capture = regard.capture(torch.nn.MultiheadAttention(8, 2, batch_first=True), *[torch.randn(1, 5, 8)] * 3)
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{capture._repr_html_()}", encoding="utf-8")
+    seen = see(tmp_path / "notebook.html")
+    frame = seen.page.frame_locator("iframe")
+    frame.get_by_role("button", name="lines", exact=True).click()
+    assert frame.locator(".lines-drawing path").count() > 0
+    frame.get_by_role("button", name="map", exact=True).click()
+    assert frame.locator(".map canvas").is_visible()
+    assert [trouble for trouble in seen.troubles if "about:srcdoc" not in trouble] == []

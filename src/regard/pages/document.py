@@ -47,7 +47,7 @@ def attention_document(data: dict[str, Any], title: str) -> str:
 
 
 def framed(content: str) -> str:
-    """The document in a frame that can do nothing but draw, for a notebook."""
+    """The document in a frame that can draw and save its drawing, and nothing else, for a notebook."""
     return from_template("frame.html", content=content)
 
 

@@ -38,7 +38,7 @@ Tokens = Sequence[str] | None
 
 @dataclass(frozen=True)
 class PageLimits:
-    """How much a page holds: cells without pooling and cells when pooled, over all heads; numbers of queries and keys."""
+    """How much a page holds: cells, not pooled and pooled, over all heads, and numbers of queries and keys."""
 
     exact: int
     pooled: int

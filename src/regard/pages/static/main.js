@@ -88,7 +88,7 @@ saving.addEventListener("click", () => download(new Blob([drawing.svg(heading())
 copying.addEventListener("click", () => copy(drawing.svg(heading())).then((done) => { copied.textContent = done ? "copied" : "this page may not copy: save it instead"; }));
 least.addEventListener("input", () => { state.threshold = (Number(least.value) / 100) ** 2; drawLines(); });
 
-const note = make("p", main, undefined, "note");
+const note = make("p", main, undefined, "note summary");
 const vectors = pairView(page, main);
 
 // What a token attends to, beside the drawing where there is room: over it, it would cover the lines.
@@ -134,12 +134,12 @@ function pin(cell) {
 
 function zoom(direction) {
   if (state.kind === "map") return map.zoom(direction);
-  const layer = current(), all = Math.max(roomForLines() / Math.max(layer.down.count, layer.across.count), 2);
-  state.rowHeight = direction === 0 ? all : clamp(drawing.rowHeight() * (direction > 0 ? 1.3 : 1 / 1.3), 2, 48);
+  const layer = current(), all = roomForLines() / Math.max(layer.down.count, layer.across.count);
+  state.rowHeight = direction === 0 ? all : clamp(drawing.rowHeight() * (direction > 0 ? 1.3 : 1 / 1.3), 0.5, 48);
   drawLines();
 }
 
-const roomForLines = () => Math.max(window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 110, 300) - 40;
+const roomForLines = () => Math.max(window.innerHeight - stage.getBoundingClientRect().top - window.scrollY - 110, 0.62 * window.innerHeight, 300) - 40;
 
 const colorOf = (head) => css(data.series[head % data.series.length]);
 
