@@ -33,6 +33,7 @@ PUBLIC = [
     "rollout",
     "scores",
     "sdpa",
+    "see",
 ]
 
 

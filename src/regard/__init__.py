@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.inspection.interventions.effect import effect
     from regard.inspection.load import load
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
+    from regard.models.see import see
     from regard.spec import biases, masks, normalizers, positions, scores
     from regard.spec.dropout import Dropout
 
@@ -52,6 +53,7 @@ __all__ = [
     "rollout",
     "scores",
     "sdpa",
+    "see",
 ]
 
 # Every name is loaded when it is first used: `import regard` and `regard --help` do not load torch.
@@ -83,6 +85,7 @@ _MODULES = {
     "rollout": "regard.inspection.matrix",
     "scores": "regard.spec.scores",
     "sdpa": "regard.engine.sdpa",
+    "see": "regard.models.see",
 }
 
 

@@ -92,21 +92,20 @@ def read(model: "TextEncoder | TextGenerator", text: str, name: str, count: int 
     import torch
 
     from regard.inspection.capture import capture
-    from regard.models.text import token_labels
+    from regard.inspection.capture.text import encoded, tokens_of
 
-    model.tokenizer.no_truncation()
-    ids = model.tokenizer.encode(text).ids
-    if count is not None and not 1 <= count <= len(ids):
-        raise ValueError(f"--sample takes 1 to {len(ids):,} tokens for {name}, got {count:,}")
-    ids = ids[:count]
-    if not ids:
-        raise ValueError("there is no token in the text; write a word")
+    (row,) = encoded(model.tokenizer, [text])
+    if count is not None and not 1 <= count <= len(row.ids):
+        raise ValueError(f"--sample takes 1 to {len(row.ids):,} tokens for {name}, got {count:,}")
+    ids = row.ids[:count]
     if model.reach is not None and len(ids) > model.reach:
         longer = "" if name == "smollm2" else ", or take --model smollm2, which reads 8,192"
         raise ValueError(f"{name} reads up to {model.reach:,} tokens, the text has {len(ids):,}; shorten it{longer}")
     inputs = torch.tensor([ids], device="cpu", dtype=torch.int64)
     with torch.inference_mode(), _reporting_layers(model.model, f"reading {len(ids):,} tokens"):
-        return capture(model.model, inputs, tokens=token_labels(model.tokenizer, ids))
+        found = capture(model.model, inputs, tokens=tokens_of(model.tokenizer, ids))
+    found.name = model.name
+    return found
 
 
 @contextmanager

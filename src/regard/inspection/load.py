@@ -20,6 +20,7 @@ from regard.inspection.matrix.handle import AttentionMatrix, matrix
 from regard.inspection.matrix.indexing import Tokens
 from regard.inspection.matrix.source import Computed, Stored, taken
 from regard.inspection.tensor_file import CHECKSUMS, Contents, Gathered, mapped, write
+from regard.inspection.tokens import TokenList, known_vocabulary
 from regard.inspection.weights_file import SUFFIXES, WeightsFile, read_weights
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Dense as DenseMask
@@ -46,7 +47,8 @@ def save(path: str | os.PathLike[str], kind: str, record: Any, tensors: Gathered
 def save_matrix(attention: AttentionMatrix, path: str | os.PathLike[str]) -> None:
     """Write an AttentionMatrix."""
     tensors = Gathered()
-    record: dict[str, Any] = {"query_tokens": attention.query_tokens, "key_tokens": attention.key_tokens}
+    tokens = {"query_tokens": attention.query_tokens, "key_tokens": attention.key_tokens}
+    record: dict[str, Any] = {**tokens, "vocabularies": [known_vocabulary(each) for each in tokens.values()]}
     source, maps = attention._source, attention._maps
     if isinstance(source, Stored):
         record["weights"] = tensors.add("weights", taken(source.weights, maps))
@@ -148,7 +150,9 @@ def _content(path: Path, texts: dict[str, str]) -> tuple[str, Any]:
 
 def _read_matrix(record: Mapping[str, Any], contents: Contents) -> AttentionMatrix:
     """What `save_matrix` wrote, on mapped tensors."""
-    tokens, tensors = (_tokens(record["query_tokens"]), _tokens(record["key_tokens"])), contents.tensors
+    kinds = record.get("vocabularies", [None, None])  # older files have none
+    tokens = [_tokens(record[name], kind) for name, kind in zip(("query_tokens", "key_tokens"), kinds, strict=True)]
+    tensors = contents.tensors
     if "weights" in record:
         stored = AttentionMatrix.from_weights(named_tensor(record["weights"], tensors), *tokens)
         stored._source.before_use(contents.verify)
@@ -162,8 +166,8 @@ def _read_matrix(record: Mapping[str, Any], contents: Contents) -> AttentionMatr
     return AttentionMatrix(whole._source, maps, *tokens, query_start=spec.get("query_start"))
 
 
-def _tokens(record: Any) -> Tokens:
-    """A list of strings, or None."""
+def _tokens(record: Any, kind: str | None) -> Tokens:
+    """A list of strings of a kind of vocabulary, if that is known, or None."""
     if record is not None and not (isinstance(record, list) and all(isinstance(token, str) for token in record)):
         raise ValueError("tokens are not strings")
-    return record
+    return record if record is None else TokenList(record, kind)

@@ -35,13 +35,13 @@ _FREQUENT = frozenset(
 
 
 class TokenList(tuple[str, ...]):
-    """Tokens of a known kind of vocabulary, one of `VOCABULARIES`; the kind of other sequences is found from them."""
+    """Tokens of a known kind of vocabulary, one of `VOCABULARIES`; if it is None, the tokens tell, as elsewhere."""
 
-    vocabulary: str
+    vocabulary: str | None
 
-    def __new__(cls, tokens: Iterable[str] = (), vocabulary: str = PLAIN) -> Self:
+    def __new__(cls, tokens: Iterable[str] = (), vocabulary: str | None = PLAIN) -> Self:
         """The tokens as they are."""
-        if vocabulary not in VOCABULARIES:
+        if vocabulary is not None and vocabulary not in VOCABULARIES:
             raise ValueError(f"vocabulary must be one of {', '.join(VOCABULARIES)}, got {vocabulary!r}")
         made = super().__new__(cls, tokens)
         made.vocabulary = vocabulary
@@ -53,6 +53,17 @@ class _Piece(NamedTuple):
 
     text: str
     goes_on: bool = False
+
+
+def known_vocabulary(tokens: Sequence[str] | None) -> str | None:
+    """The kind of vocabulary that was stated for the tokens."""
+    return tokens.vocabulary if isinstance(tokens, TokenList) else None
+
+
+def listed(tokens: Sequence[str]) -> tuple[str, ...]:
+    """The tokens as a tuple, of the same kind of vocabulary if that is known."""
+    kind = known_vocabulary(tokens)
+    return tuple(map(str, tokens)) if kind is None else TokenList(map(str, tokens), kind)
 
 
 def token_labels(tokens: Sequence[str]) -> list[str]:
@@ -97,7 +108,7 @@ def ascii_label(label: str) -> str:
 
 def vocabulary_of(tokens: Sequence[str]) -> str:
     """The kind of vocabulary that a list of tokens is from; "plain" for text that was split some other way."""
-    if isinstance(tokens, TokenList):
+    if isinstance(tokens, TokenList) and tokens.vocabulary is not None:
         return tokens.vocabulary
     return next((kind for kind, fits in _FITS.items() if fits(tokens)), PLAIN)
 

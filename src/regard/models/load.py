@@ -36,7 +36,17 @@ def load(model: str | Path) -> TextEncoder | TextGenerator:
 
     A hub id that is no folder here is fetched by huggingface_hub into its own cache, once.
     """
-    at = _located(model)
+    loaded = _loaded(_located(model))
+    loaded.name = name_of_path(model)
+    return loaded
+
+
+def name_of_path(model: str | Path) -> str:
+    """A name or hub id as it is, a folder by its last part."""
+    return model if isinstance(model, str) and not Path(model).is_dir() else Path(model).resolve().name
+
+
+def _loaded(at: Path) -> TextEncoder | TextGenerator:
     built, config = build(at), Folder.open(at).config
     with _understood(at):
         words = tokenizer(at)

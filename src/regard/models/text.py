@@ -1,4 +1,4 @@
-"""Models with their tokenizer: text in, vectors or text out; labels for tokens, and a long sample text."""
+"""Models with their tokenizer: text in, vectors or text out; and a long sample text."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.checks import whole
+from regard.inspection.capture.text import TextInput, check_length, encoded, labels, name_of, padded
 from regard.models.families.bert import POOLINGS, Bert
 from regard.models.optional import need
 from regard.nn import LanguageModel, stream
@@ -77,6 +78,7 @@ class TextEncoder(nn.Module):
         super().__init__()
         if pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        self.name = ""  # what it was loaded as
         tokenizer.enable_truncation(longest)
         self.model, self.tokenizer, self.longest, self.pad, self.pooling = model, tokenizer, longest, pad, pooling
         self.reach: int | None = len(model.places.weight)  # tokens for which it has positions
@@ -89,11 +91,18 @@ class TextEncoder(nn.Module):
         padded = [row + [self.pad] * (longest - len(row)) for row in rows]
         return torch.tensor(padded, dtype=torch.long, device="cpu").view(len(rows), longest), lengths
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Vectors (text, d_model) of ids and lengths."""
+    def text_input(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> TextInput:
+        """What `capture` calls the model with to read texts, or pairs of them; a text that is too long is refused."""
+        rows = encoded(self.tokenizer, texts, seconds)
+        check_length(self, rows, self.reach)
+        ids, seen, types = padded(rows, self.pad, self.model.tokens.weight.device)
+        return TextInput((ids, seen.sum(-1)), {} if seconds is None else {"types": types}, labels(rows))
+
+    def forward(self, tokens: Tensor, lengths: Tensor, types: Tensor | None = None) -> Tensor:
+        """Vectors (text, d_model) of ids and lengths; `types` says which of two texts a token belongs to."""
         if lengths.shape != tokens.shape[:1]:
             raise ValueError(f"lengths must be one for each of the {len(tokens)} texts, got {tuple(lengths.shape)}")
-        return POOLINGS[self.pooling](self.model(tokens, mask=Lengths(lengths)), lengths)
+        return POOLINGS[self.pooling](self.model(tokens, types=types, mask=Lengths(lengths)), lengths)
 
     @torch.no_grad()
     def encode(self, texts: Sequence[str], batch: int = 32) -> Tensor:
@@ -125,11 +134,21 @@ class TextGenerator(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.tokenizer, self.stop = model, tokenizer, stop
+        self.name = ""  # what it was loaded as
         self.reach = reach  # tokens for which it was made, if that is known
 
     def tokens(self, text: str) -> Tensor:
         """Ids (1, length)."""
         return torch.tensor([self.tokenizer.encode(text).ids], dtype=torch.long, device="cpu")
+
+    def text_input(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> TextInput:
+        """What `capture` calls the model with to read texts; shorter ones are padded on the right, which none sees."""
+        if seconds is not None:
+            raise ValueError(f"{name_of(self)} is a language model, which reads one text, not pairs; join them")
+        rows = encoded(self.tokenizer, texts)
+        check_length(self, rows, self.reach)
+        ids, seen, _ = padded(rows, 0, self.model.head.weight.device)
+        return TextInput((ids,), {} if bool(seen.all()) else {"mask": Lengths(seen.sum(-1))}, labels(rows))
 
     def text(self, ids: Sequence[int] | Tensor) -> str:
         """The text of ids; special tokens are left out."""
@@ -161,26 +180,6 @@ class TextGenerator(nn.Module):
     def generate(self, text: str, count: int, **options: Any) -> str:
         """The text that follows, all at once."""
         return "".join(self.stream(text, count, **options))
-
-
-SPACE = "Ġ"  # how byte-level vocabularies write a blank before a word
-HALF = "\ufffd"  # how a decoder writes half a character
-
-
-def token_labels(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
-    """The tokens as their vocabulary writes them; bytes that make up characters as the characters, where they do."""
-    from tokenizers.decoders import ByteLevel
-
-    bytewise = isinstance(tokenizer.decoder, ByteLevel)
-    return [_read(tokenizer, each) if bytewise else str(tokenizer.id_to_token(each)) for each in ids]
-
-
-def _read(tokenizer: "Tokenizer", each: int) -> str:
-    piece = str(tokenizer.id_to_token(each))
-    text = str(tokenizer.decode([each], skip_special_tokens=False))
-    if HALF in text or not text:
-        return piece
-    return SPACE + text.removeprefix(" ") if piece.startswith(SPACE) else text
 
 
 def sample() -> str:

@@ -69,7 +69,7 @@ def test_a_model_without_attention() -> None:
 
 def test_what_is_no_model() -> None:
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got function; .* with capture\(model\)"):
-        capture(taken, torch.randn(2, 3))  # type: ignore[arg-type]
+        capture(taken, torch.randn(2, 3))
 
 
 def test_a_compiled_model() -> None:

@@ -26,12 +26,21 @@ def write(
     layers: Sequence[CapturedLayer | RefusedLayer],
     labels: TokenLabels,
     missed: Sequence[Missed] = (),
+    name: str = "",
 ) -> None:
     """Write all of a capture but the model's output."""
     tensors = Gathered()
     records = [_written(number, layer, tensors) for number, layer in enumerate(layers)]
     not_captured = [[each.layer, each.reason, each.calls] for each in missed]
-    save(path, "capture", {"model": model, "tokens": labels.rows, "layers": records, "missed": not_captured}, tensors)
+    record = {
+        "model": model,
+        "name": name or model,
+        "tokens": labels.rows,
+        "vocabularies": labels.vocabularies,
+        "layers": records,
+        "missed": not_captured,
+    }
+    save(path, "capture", record, tensors)
 
 
 def layers_in(path: str | os.PathLike[str]) -> list[CapturedLayer | RefusedLayer]:
@@ -50,10 +59,12 @@ def read(record: Mapping[str, Any], contents: Contents) -> "Capture":
     if len(set(names)) != len(names) or not names:
         raise ValueError("the names of its layers are missing or not all different")
     tokens = dict(record["tokens"])
-    labels = TokenLabels.of(tokens.get("", tokens or None))
+    # older files have neither vocabularies nor a name nor what was missed
+    labels = TokenLabels.of(tokens.get("", tokens or None)).of_vocabularies(record.get("vocabularies", {}))
     labels.check(layers)
-    missed = [_missed(each) for each in record.get("missed", [])]  # older files have none
-    return Capture(_text(record["model"]), layers, labels, missed=missed)
+    missed = [_missed(each) for each in record.get("missed", [])]
+    model = _text(record["model"])
+    return Capture(model, layers, labels, missed=missed, name=_text(record.get("name", model)))
 
 
 def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from regard.engine.request import Spec
 from regard.inspection.hooks.call import sampled_rows
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.inspection.matrix.source import Computed
+from regard.inspection.tokens import TokenList, known_vocabulary, listed
 from regard.spec.masks import Causal, Full
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import Dot, ScaledDot
@@ -229,6 +230,21 @@ class TokenLabels:
             )
         return cls({side: _rows(f"tokens[{side!r}]", listed) for side, listed in tokens.items()})
 
+    @property
+    def vocabularies(self) -> dict[str, str]:
+        """The kinds of vocabularies that are known, by sequence."""
+        kinds = {side: known_vocabulary(rows[0]) for side, rows in self.rows.items()}
+        return {side: kind for side, kind in kinds.items() if kind is not None}
+
+    def of_vocabularies(self, kinds: Mapping[str, str]) -> "TokenLabels":
+        """The same tokens, of these kinds of vocabularies."""
+        return TokenLabels(
+            {
+                side: tuple(TokenList(row, kinds[side]) for row in rows) if side in kinds else rows
+                for side, rows in self.rows.items()
+            }
+        )
+
     def check(self, captured: Iterable[CapturedLayer | RefusedLayer]) -> None:
         """Refuse tokens that fit no layer."""
         layers = [layer for layer in captured if isinstance(layer, CapturedLayer)]
@@ -306,7 +322,7 @@ def _rows(name: str, tokens: Any) -> Rows:
             "this name, write: with capture(model) as c: model(tokens=...)"
         )
     nested = bool(tokens) and all(isinstance(row, list | tuple) for row in tokens)
-    rows = tuple(tuple(map(str, row)) for row in tokens) if nested else (tuple(map(str, tokens)),)
+    rows = tuple(listed(row) for row in tokens) if nested else (listed(tokens),)
     if len({len(row) for row in rows}) > 1:
         sizes = ", ".join(str(len(row)) for row in rows)
         raise ValueError(f"{name} must have lists of one length, padding included, got {sizes}")

@@ -6,9 +6,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from regard.inspection.capture import file
-from regard.inspection.capture.layer import CapturedLayer, PatchGrid, RefusedLayer, TokenLabels, Tokens
+from regard.inspection.capture.layer import CROSS, CapturedLayer, PatchGrid, RefusedLayer, TokenLabels, Tokens
 from regard.inspection.hooks.missed import Missed, listed
 from regard.inspection.matrix import AttentionMatrix
+from regard.inspection.matrix.indexing import Origin
 from regard.inspection.records import Table
 
 if TYPE_CHECKING:
@@ -27,9 +28,12 @@ class Capture:
         labels: TokenLabels,
         session: "CaptureSession | None" = None,
         missed: Sequence[Missed] = (),
+        name: str = "",
     ) -> None:
         self.output: Any = None  # what the model returned, if it was called by `capture`
+        self.name = name or model  # of the model, as views write it
         self._model, self._captured, self._labels, self._session = model, list(layers), labels, session
+        self._whole: Capture | None = None  # the capture that this is a part of
         self._missed, self._matrices = tuple(missed), dict[str, AttentionMatrix]()
 
     def __enter__(self) -> Self:
@@ -138,7 +142,7 @@ class Capture:
         if str(path).lower().endswith(".safetensors"):
             if options:
                 raise TypeError(f"a safetensors file takes no options, got {', '.join(options)}")
-            file.write(path, self._model, self._layers, self._labels, self.missed)
+            file.write(path, self._model, self._layers, self._labels, self.missed, self.name)
             return
         from regard.plot.capture import save_capture
 
@@ -165,6 +169,7 @@ class Capture:
         layer = self._layer(index)
         if layer.name not in self._matrices or self._session is not None:  # it may have grown
             self._matrices[layer.name] = self._labels.labeled(layer)
+            self._matrices[layer.name].origin = (self._whole or self)._origin(layer)
         return self._matrices[layer.name]
 
     def __iter__(self) -> Iterator[AttentionMatrix]:
@@ -178,11 +183,23 @@ class Capture:
         """As they are now, while the model runs."""
         return self._captured if self._session is None else self._session.layers
 
+    def _origin(self, layer: CapturedLayer) -> Origin:
+        """Where the weights of a layer come from; of models with an encoder and a decoder, its kind too."""
+        two = any(CROSS.search(part) for name in self.layers for part in name.lower().split("."))
+        kinds = {each.kind for each in self._layers if isinstance(each, CapturedLayer)} if two else set()
+        whole = layer.matrix._whole.source.heads
+        heads = list(layer.heads)
+        if layer.shown is not None:  # of stored heads, those that are not shown have no number
+            stored = dict(zip(layer.shown, layer.heads, strict=True))
+            heads = [stored.get(place, -1) for place in range(whole)]
+        return Origin(self.name, self.layers.index(layer.name), layer.kind if len(kinds) > 1 else "", tuple(heads))
+
     def _part(self, kind: str, words: str) -> "Capture":
         layers = [layer for layer in self._layers if isinstance(layer, CapturedLayer) and layer.kind == kind]
         if not layers:
             raise ValueError(f"no layer of {self._model} is {words}; there are {', '.join(self.layers) or 'none'}")
-        part = Capture(self._model, layers, self._labels, missed=self.missed)
+        part = Capture(self._model, layers, self._labels, missed=self.missed, name=self.name)
+        part._whole = self if self._whole is None else self._whole
         part._matrices = self._matrices
         return part
 

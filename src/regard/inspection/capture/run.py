@@ -25,6 +25,7 @@ from regard.inspection.capture.layer import (
 from regard.inspection.capture.result import Capture
 from regard.inspection.capture.spill import AppendedTensor, SpillFile
 from regard.inspection.capture.steps import LayerSteps, chosen, grouped, without_empty_slots
+from regard.inspection.capture.text import is_text, name_of, text_input
 from regard.inspection.files import form_of
 from regard.inspection.hooks.call import (
     AttentionCall,
@@ -48,9 +49,10 @@ HINT = "; if the model takes an argument of this name, write: with capture(model
 
 
 def capture(
-    model: nn.Module,
+    model: Any,
     *inputs: Any,
     tokens: Tokens | None = None,
+    tokenizer: Any = None,
     layers: Layers = None,
     heads: Heads = None,
     dtype: torch.dtype | None = None,
@@ -58,6 +60,9 @@ def capture(
     **kw: Any,
 ) -> Capture:
     """The attention of `model(*inputs, **kw)`; without inputs, of all it computes in a `with` block.
+
+    A text, or a list of texts, is read by the model's tokenizer, or by `tokenizer`, and gives the tokens; a second text
+    is the other of a pair, or what a decoder reads. `model` may be a pipeline of transformers.
 
     The model's output is not changed by a bit. `tokens` label the queries and keys of layers that have as many: a list,
     one for each batch row, or two by "encoder" and "decoder". `layers` (numbers, names or patterns of names) and
@@ -74,6 +79,10 @@ def capture(
     >>> c[2, 0].shape
     (1, 10, 10)
     """
+    reader = tokenizer
+    if not isinstance(model, nn.Module) and isinstance(getattr(model, "model", None), nn.Module):  # a pipeline
+        reader = getattr(model, "tokenizer", None) if tokenizer is None else tokenizer
+        model = model.model
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"model must be a torch.nn.Module, got {type(model).__name__}; "
@@ -99,8 +108,13 @@ def capture(
                 f"heads count from 0, got {numbers[0]}; how many there are is not known before the model ran"
             )
         selection = replace(selection, heads=numbers)
+    if is_text(inputs):
+        inputs, keywords, read = text_input(model, inputs, reader)
+        kw, tokens = {**keywords, **kw}, read if tokens is None else tokens
+    elif tokenizer is not None:
+        raise TypeError(f"a tokenizer reads texts, and there is none among the inputs{HINT}")
     session = CaptureSession(model, selection, dtype, spill)
-    result = Capture(type(model).__name__, [], TokenLabels.of(tokens), session)
+    result = Capture(type(model).__name__, [], TokenLabels.of(tokens), session, name=name_of(model))
     if inputs or kw:
         given = (*inputs, *kw.values())
         images = [each for each in given if isinstance(each, Tensor) and each.ndim == 4 and each.is_floating_point()]
@@ -124,7 +138,7 @@ class CaptureSession:
         dtype: torch.dtype | None,
         spill: str | os.PathLike[str] | int | None,
     ) -> None:
-        self._model, self._selection, self._dtype = type(model).__name__, selection, dtype
+        self._model, self._name, self._selection, self._dtype = type(model).__name__, name_of(model), selection, dtype
         self._path = Path(os.path.realpath(spill)) if isinstance(spill, str | os.PathLike) else None
         if self._path is not None:
             form_of(self._path, ("safetensors",))
@@ -199,7 +213,7 @@ class CaptureSession:
             warn(PARTLY.format(self._model, listed(self.missed)))
         if self._path is None:
             return layers
-        file.write(self._path, self._model, layers, labels, self.missed)
+        file.write(self._path, self._model, layers, labels, self.missed, self._name)
         return file.layers_in(self._path)
 
     def _record(self, read: Callable[[], AttentionCall]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard import checks
 from regard.inspection.matrix.reductions import ReductionCall
 from regard.inspection.matrix.source import Computed, Source, Stored, taken
+from regard.inspection.tokens import listed
 from regard.spec.normalizers import Softmax
 from regard.spec.plane import CannotSliceError, Selection
 
@@ -142,6 +143,18 @@ class CachedSource:
         return self.parts[key]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where weights come from: a layer of a model, by its number; what kind of layer, if the model has several; the
+    numbers that the heads have in the model, if they differ from their indices; and what a view should add."""
+
+    model: str = ""
+    layer: int | None = None
+    kind: str = ""
+    heads: tuple[int, ...] = ()
+    remark: str = ""
+
+
 class WeightArray:
     """Weights by index, computed when they are indexed."""
 
@@ -162,6 +175,7 @@ class WeightArray:
         self._own = self._whole if part is None else part
         self._maps = lead if part is None else torch.arange(lead.numel(), device="cpu").view(lead.shape)
         self._source = self._own.source
+        self.origin = Origin()
         self.query_tokens = None if query_tokens is None else _tokens("query_tokens", query_tokens, source.queries)
         self.key_tokens = None if key_tokens is None else _tokens("key_tokens", key_tokens, source.keys)
 
@@ -184,6 +198,13 @@ class WeightArray:
     def device(self) -> torch.device:
         """Where weights are computed."""
         return self._source.device
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The batch row of each map of this handle, and the number of its head in the model."""
+        heads = self._whole.source.heads
+        numbers = self.origin.heads or range(heads)
+        return [(place // heads, numbers[place % heads]) for place in self._lead.reshape(-1).tolist()]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -237,9 +258,11 @@ class WeightArray:
 
     def _part(self, lead: Tensor) -> Self:
         start = self._query_start
-        return type(self)(
+        part = type(self)(
             self._whole.source, lead, self.query_tokens, self.key_tokens, query_start=start, whole=self._whole
         )
+        part.origin = self.origin
+        return part
 
     def _numbers(self, lead: tuple[Any, ...], rows: Any, columns: Any, limit: int | None) -> Tensor:
         maps = self._maps
@@ -286,7 +309,7 @@ def _tokens(name: str, tokens: Sequence[str], count: int) -> tuple[str, ...]:
         raise TypeError(f"{name} must be a sequence of {count} strings, got one string; split it first")
     if len(tokens) != count:
         raise ValueError(f"{name} must be {count} strings, one for each, got {len(tokens)}")
-    return tuple(map(str, tokens))
+    return listed(tokens)
 
 
 def _bytes(count: int) -> str:
