@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 from torch.testing import assert_close
 
 import regard
 from regard import AttentionMatrix, biases, masks, normalizers, scores
+from regard.inspection import tensor_file
 from regard.inspection.load import load
 from regard.spec.part import Part
 from regard.spec.serialize import REGISTERED, storable
@@ -188,3 +190,24 @@ def test_a_sink_that_is_a_large_integer(tmp_path: Path) -> None:
     assert isinstance(found, regard.AttentionMatrix)
     assert torch.equal(found.lse(), made.lse())
     assert torch.equal(found.lse(), torch.full((1, 2, 5), float(2**70)))
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Header and numbers are of one file, whichever it is."""
+    path, replacements = tmp_path / "a.safetensors", [2.0, 3.0]
+
+    def save(value: float) -> None:
+        rows = torch.full((1, 2, 5, 4), value)
+        regard.matrix(rows, rows).save(path)
+
+    def opened(*args: Any) -> Any:
+        file = safe_open(*args)
+        if replacements:
+            save(replacements.pop(0))
+        return file
+
+    save(1.0)
+    monkeypatch.setattr(tensor_file, "safe_open", opened)
+    assert regard.load(path)._source.request.query.unique().tolist() == [3.0]  # type: ignore[union-attr]

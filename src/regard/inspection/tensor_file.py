@@ -2,10 +2,12 @@
 
 import json
 import mmap
+import os
 import struct
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -164,13 +166,8 @@ def _pieces(tensor: Tensor) -> Iterator[Tensor]:
 def mapped(path: Path) -> Contents:
     """What is in a file of safetensors. Its header is checked; tensors are read where and when they are used, and
     checked by `verify`. A file without checksums, such as one of somebody else, is taken as it is."""
-    try:
-        with safe_open(str(path), "numpy") as file:
-            texts = file.metadata() or {}
-            names = list(file.keys())
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no safetensors file, or a damaged one ({error})") from error
-    with path.open("rb") as file:
+    file, texts, names = _opened(path)
+    with file:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -185,6 +182,21 @@ def mapped(path: Path) -> Contents:
         if entry["dtype"] in DTYPES:  # tensors of other types are left out
             tensors[name] = view(data, 8 + size + first, DTYPES[entry["dtype"]], tuple(entry["shape"]))
     return Contents(path, texts, tensors, data, places)
+
+
+def _opened(path: Path) -> tuple[BinaryIO, dict[str, str], list[str]]:
+    """The open file, and what safetensors says of the same one: another process may replace it between the two."""
+    while True:
+        with ExitStack() as stack:
+            file = stack.enter_context(path.open("rb"))
+            try:
+                with safe_open(str(path), "numpy") as checked:
+                    texts, names = checked.metadata() or {}, list(checked.keys())
+            except SafetensorError as error:
+                raise ValueError(f"{path} is no safetensors file, or a damaged one ({error})") from error
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                stack.pop_all()  # the caller closes it
+                return file, texts, names
 
 
 def _sums(path: Path, texts: dict[str, str], header: dict[str, Any]) -> dict[str, str]:
