@@ -109,6 +109,7 @@ def test_a_text_and_a_file_that_a_model_reads(
         (["./own"], "./own cannot be read: No such file or directory"),
         (["own.h5"], "own.h5 cannot be read: No such file or directory"),
         (["a text", "--array", "b"], "leave --array b out"),
+        (["--demo", "64", "--new-token"], "--new-token replaces the stored token of a port; it needs --port"),
         (["--file", "nosuch"], "nosuch cannot be read"),
         (["/"], "/ is a folder; name a file of text"),
     ],
@@ -163,3 +164,23 @@ def test_a_browser_is_opened_only_if_asked_or_someone_is_there(monkeypatch: pyte
     (entry,) = opened
     assert entry.startswith(addresses[-1].partition("?")[0] + "?once=")
     assert addresses[-1].partition("token=")[2] not in entry  # others can read a browser's command line
+
+
+def test_addresses_of_a_chosen_port_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.map import server
+    from regard.map.demo import view
+    from regard.map.serve import listening, serve
+
+    monkeypatch.setattr(server.MapServer, "run", lambda self: None)
+    with listening(0) as sock:
+        port = sock.getsockname()[1]
+    addresses: list[str] = []
+    for options in ({}, {}, {"new_token": True}, {}):
+        serve(view(16), port, False, announce=addresses.append, **options)  # type: ignore[arg-type]
+    first, again, fresh, last = addresses
+    assert first == again
+    assert fresh not in (first, again)
+    assert last == fresh
+    serve(view(16), 0, False, announce=addresses.append)
+    serve(view(16), 0, False, announce=addresses.append)
+    assert len({address.partition("token=")[2] for address in addresses[3:]}) == 3

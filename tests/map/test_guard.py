@@ -134,6 +134,22 @@ def test_without_the_token_nothing_is_told(client: Client) -> None:
             assert token.encode() not in answer.content
 
 
+def test_a_person_is_refused_in_words(client: Client) -> None:
+    """A browser that opens an address gets a page, a program JSON; both with every header."""
+    accept = {"host": HOST, "accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path, status in (("/", 401), ("/?token=<b>", 401), ("/nothing", 404), ("/main.js", 401)):
+        (answer,) = client.send([("GET", path, accept, b"")])
+        assert (answer.status, answer["content-type"]) == (status, "text/html; charset=utf-8")
+        assert b"<p>" in answer.content
+        assert not any(sign in answer.content for sign in (b"{", b"<b>", b"<script"))
+        has_every_header(answer)
+    (answer,) = client.send([("GET", "/", {"host": "evil.example", "accept": "text/html"}, b"")])
+    assert answer.status == 403
+    assert b"use the address that regard printed" in answer.content
+    (answer,) = client.send([("POST", "/api/info", accept, b"{}")])
+    assert answer["content-type"] == "application/json"
+
+
 def test_the_cookie_opens_the_page_but_asks_no_question(client: Client) -> None:
     own = {"host": HOST, "cookie": client.cookie, "content-type": "application/json"}
     page, question = client.send([("GET", "/", own, b""), ("POST", "/api/info", own, b"{}")])

@@ -111,12 +111,16 @@ def test_a_column(viewer: Viewer, capture_view: CaptureView) -> None:
 
 
 def test_tokens_and_where_they_are(viewer: Viewer) -> None:
-    assert ask(viewer, "tokens", layer=0, axis="query", **{"from": 298, "to": 300}) == {"tokens": ["w298", "w299"]}
-    assert ask(viewer, "tokens", layer=0, axis="key", **{"from": 5, "to": 5}) == {"tokens": []}
-    assert ask(viewer, "tokens", layer=1, axis="key", **{"from": 0, "to": 5}) == {"tokens": None}
+    found = ask(viewer, "tokens", layer=0, axis="query", **{"from": 298, "to": 300})
+    assert found == {"tokens": ["w298", "w299"], "texts": [" w298", " w299"]}
+    assert ask(viewer, "tokens", layer=0, axis="key", **{"from": 5, "to": 5}) == {"tokens": [], "texts": []}
+    assert ask(viewer, "tokens", layer=1, axis="key", **{"from": 0, "to": 5}) == {"tokens": None, "texts": None}
     found = ask(viewer, "find", layer=0, axis="key", text="W29", limit=3)
-    assert found == {"positions": [29, 290, 291], "total": 11}
-    assert ask(viewer, "find", layer=1, axis="key", text="a", limit=3) == {"positions": [], "total": 0}
+    assert found == {"positions": [29, 290, 291], "counts": [1, 1, 1], "total": 11}
+    found = ask(viewer, "find", layer=0, axis="key", text="4 w25 w", limit=3)
+    assert found == {"positions": [24], "counts": [3], "total": 1}
+    nothing = {"positions": [], "counts": [], "total": 0}
+    assert ask(viewer, "find", layer=1, axis="key", text="a", limit=3) == nothing
 
 
 def test_the_strongest_cells(viewer: Viewer, capture_view: CaptureView) -> None:
@@ -248,7 +252,7 @@ def test_batch_rows_may_have_words_of_their_own_and_heads_their_numbers() -> Non
     info = ask(viewer, "info")["layers"][0]
     assert (info["head_names"], info["key_tokens"]) == (["head 1", "head 3"], True)
     for batch, words in ((0, ["a", "b", "c"]), (1, ["d", "e", "f"])):
-        assert ask(viewer, "tokens", layer=0, batch=batch, axis="key", **{"from": 0, "to": 3}) == {"tokens": words}
+        assert ask(viewer, "tokens", layer=0, batch=batch, axis="key", **{"from": 0, "to": 3})["tokens"] == words
         cell = ask(viewer, "cell", layer=0, batch=batch, head=1, q=2, k=0)
         assert (cell["query_token"], cell["key_token"]) == (words[2], words[0])
         assert cell["weight"] == pytest.approx(float(found[0, 3][batch, 2, 0]), rel=1e-5)

@@ -61,5 +61,6 @@ def test_templates_and_assets_are_inside_the_package() -> None:
         "attention.html",
         "frame.html",
         "map.html",
+        "refusal.html",
     ]
     assert {"page.css", "main.js", "lines.js"} <= {path.name for path in (folder / "static").iterdir()}

@@ -26,7 +26,16 @@ def run(args: argparse.Namespace) -> int:
     def announce(address: str) -> None:
         print(f"the map is at {address}\n(Ctrl-C stops it)", flush=True)
 
-    serve(view, args.port, False if args.no_browser else None, first=first, announce=announce)
+    if args.new_token and not args.port:
+        raise ValueError("--new-token replaces the stored token of a port; it needs --port")
+    serve(
+        view,
+        args.port,
+        False if args.no_browser else None,
+        first=first,
+        announce=announce,
+        new_token=args.new_token,
+    )
     return 0
 
 

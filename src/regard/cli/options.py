@@ -115,7 +115,10 @@ def map_(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--demo", type=int, metavar="N", help="no model: heads of known structure over N tokens")
     parser.add_argument("--layer", type=int, default=0, metavar="N", help="which layer is shown first (0)")
     parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")
-    parser.add_argument("--port", type=int, default=0, help="where the page is (any port that is free)")
+    parser.add_argument(
+        "--port", type=int, default=0, help="where the page is, with the same address after a restart (any)"
+    )
+    parser.add_argument("--new-token", action="store_true", help="make the earlier addresses of the port invalid")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
 

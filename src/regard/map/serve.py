@@ -12,6 +12,8 @@ from regard import checks
 from regard.inspection.capture import Capture
 from regard.inspection.matrix import AttentionMatrix
 from regard.map.views import CaptureView
+from regard.pages.guard import AccessToken
+from regard.pages.stored_token import stored_token
 
 HOST = "127.0.0.1"
 
@@ -23,11 +25,13 @@ def serve(
     *,
     first: tuple[int, int] = (0, 0),
     announce: Callable[[str], object] = print,
+    new_token: bool = False,
 ) -> None:
     """Serve a map on this machine until Ctrl-C; `announce` gets the address once.
 
-    `port` 0 is any that is free. `open_browser` None opens one if someone sits at the terminal. `first` are the layer
-    and the head that are shown first.
+    `port` 0 is any that is free, with a token that is valid until the end. The token of any other port is stored, so
+    that its addresses are valid again after a restart, unless there is to be a new one. `open_browser` None opens one
+    if someone sits at the terminal. `first` are the layer and the head that are shown first.
     """
     view = CaptureView.of(shown)
     if not 0 <= checks.whole("port", port) < 1 << 16:
@@ -39,7 +43,7 @@ def serve(
             raise
         raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
     with listening(port) as sock:
-        running = MapServer(view, sock)
+        running = MapServer(view, sock, _token(port, new=new_token))
         named = (f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number)
         place = "".join(f"#{text}" for text in ["&".join(named)] if text)
         with ended_by_signals(running.stop):  # from when the address is printed
@@ -47,6 +51,16 @@ def serve(
             if open_browser or (open_browser is None and sys.stdout.isatty()):
                 webbrowser.open(running.entry + place)
             running.run()
+
+
+def _token(port: int, *, new: bool) -> AccessToken:
+    """The stored one of a port that was chosen; another one if it cannot be stored."""
+    if port == 0:
+        return AccessToken()
+    try:
+        return AccessToken(stored_token(f"map-{port}", new=new))
+    except OSError:
+        return AccessToken()
 
 
 @contextmanager

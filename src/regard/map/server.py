@@ -213,9 +213,10 @@ class Connection(H11Protocol):
 class MapServer:
     """A server on an open socket: `run` serves until Ctrl-C, `stop` from another thread."""
 
-    def __init__(self, view: CaptureView, sock: socket.socket) -> None:
+    def __init__(self, view: CaptureView, sock: socket.socket, token: AccessToken | None = None) -> None:
         self.port: int = sock.getsockname()[1]
-        self.token, self.entry_token, self.pool, self.viewer = AccessToken(), OneTimeToken(), WorkerPool(), Viewer(view)
+        self.token = AccessToken() if token is None else token
+        self.entry_token, self.pool, self.viewer = OneTimeToken(), WorkerPool(), Viewer(view)
         self._sock = sock
         config = uvicorn.Config(
             application(self.viewer, self.token, self.port, self.pool, self.entry_token),

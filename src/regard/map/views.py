@@ -14,6 +14,7 @@ from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.weights_file import WeightsFile
 from regard.map.levels import Levels
 from regard.map.stored_view import stored_causal
+from regard.map.words import AxisWords, words_of
 from regard.spec.masks import And, Causal, Mask
 
 
@@ -91,20 +92,25 @@ class LayerView:
         """Of an axis, "query" or "key"."""
         return self.queries if axis == "query" else self.keys
 
+    def words(self, axis: str, batch: int = 0) -> AxisWords | None:
+        """The words at an axis, "query" or "key", of a batch row."""
+        tokens = self.tokens(axis, batch)
+        return None if tokens is None else words_of(tokens)
+
     def word(self, axis: str, place: int, batch: int = 0) -> str | None:
-        """One of the words at an axis."""
-        words = self.tokens(axis, batch)
-        return None if words is None else words[place]
+        """The label of a token."""
+        words = self.words(axis, batch)
+        return None if words is None else words.labels[place]
 
     def tokens(self, axis: str, batch: int = 0) -> tuple[str, ...] | None:
-        """The words at an axis, "query" or "key", of a batch row."""
-        if batch not in self._words:
+        """The tokens at an axis, "query" or "key", of a batch row."""
+        if batch not in self._tokens:
             one = self.head(batch, 0)  # batch rows may have words of their own
-            self._words[batch] = (one.query_tokens, one.key_tokens)
-        return self._words[batch][axis == "key"]
+            self._tokens[batch] = (one.query_tokens, one.key_tokens)
+        return self._tokens[batch][axis == "key"]
 
     @cached_property
-    def _words(self) -> dict[int, tuple[tuple[str, ...] | None, tuple[str, ...] | None]]:
+    def _tokens(self) -> dict[int, tuple[tuple[str, ...] | None, tuple[str, ...] | None]]:
         return {}
 
 

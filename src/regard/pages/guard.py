@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from regard.pages.document import from_template
+
 LONGEST_URL, LONGEST_HEADERS = 8 << 10, 16 << 10  # bytes
 ENTRY_SECONDS = 60.0  # in which the address that a browser is started with opens the page
 
@@ -79,10 +81,15 @@ class Refusal:
     text: str
     allow: str = ""
 
-    async def __call__(self, send: Send) -> None:
-        """Send it."""
-        body = json.dumps({"error": self.text}).encode()
-        headers = [*RAW_HEADERS, (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    async def __call__(self, send: Send, *, page: bool = False) -> None:
+        """Send it: JSON for a program, a page for a person."""
+        if page:
+            sentence = self.text[:1].upper() + self.text[1:] + "."
+            body = from_template("refusal.html", title="regard", text=sentence).encode()
+        else:
+            body = json.dumps({"error": self.text}).encode()
+        kind = b"text/html; charset=utf-8" if page else b"application/json"
+        headers = [*RAW_HEADERS, (b"content-type", kind), (b"content-length", str(len(body)).encode())]
         if self.allow:
             headers.append((b"allow", self.allow.encode()))
         if self.status == 429:
@@ -116,7 +123,7 @@ class Guard:
             return
         refusal = self.refusal(scope)
         if refusal is not None:
-            await refusal(send)
+            await refusal(send, page=_wants_page(scope))
             return
         if scope["path"] == "/" and scope["query_string"]:
             await self._enter(send)
@@ -186,6 +193,12 @@ class Guard:
         headers = [*RAW_HEADERS, (b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _wants_page(scope: Scope) -> bool:
+    """Whether a person waits for the answer: a browser opens the address itself."""
+    kinds = [value for name, value in scope["headers"] if name.lower() == b"accept"]
+    return scope["method"] == "GET" and any(b"text/html" in kind.lower() for kind in kinds)
 
 
 def _no_token() -> Refusal:

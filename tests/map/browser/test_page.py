@@ -193,7 +193,7 @@ def test_the_keyboard_reaches_everything(open_map: "Opener", small: "Served") ->
     assert view()["head"] == BAND + 1
     press("Escape")
     press("?")
-    assert "find a token" in seen.page.locator(".menu.help").inner_text()
+    assert "find words" in seen.page.locator(".menu.help").inner_text()
     press("Escape")
     press("0")
     seen.settle()
@@ -247,7 +247,7 @@ def test_saved_pictures_hold_the_map_its_axes_and_its_scale(
     waiting.value.save_as(tmp_path / "view.svg")
     root = xml.etree.ElementTree.parse(tmp_path / "view.svg").getroot()
     words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"15,000", "uniform", "1 square = 1 weight, 20 pixels wide"} <= words
+    assert {"15,000", "1×", "1 square = 1 weight, 20 pixels wide"} <= words
     assert demo.tokens(20_000)[15_000] in words
     assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 1
     with seen.page.expect_download() as waiting:
@@ -277,7 +277,7 @@ def test_tokens_with_markup_are_text(open_map: "Opener", hostile: "Served") -> N
     seen.page.wait_for_timeout(150)
     seen.settle()
     words = seen.page.locator(".tip").inner_text()
-    assert "a␊b" in words
+    assert "a↵b" in words
     assert "\\u202eabc" in words
     assert seen.page.locator(".regard-map img, .regard-map b, .regard-map i, .regard-map script").count() == 0
 

@@ -135,7 +135,7 @@ def test_the_labels_of_the_scale_are_several_and_apart(open_map: "Opener", few: 
         seen.page.evaluate("head => window.regardMap.set({ head })", head)
         seen.settle()
         words = seen.page.locator(".ticks span").all_inner_texts()
-        assert (len(words) >= 3, "uniform" in words) == (True, True), words
+        assert (len(words) >= 3, "1×" in words) == (True, True), words
         boxes: list[Any] = [each.bounding_box() for each in seen.page.locator(".ticks span").all()]
         assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes)), words
 

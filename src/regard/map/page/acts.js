@@ -31,7 +31,7 @@ export class Acts {
     state.set({ threshold: next <= low ? null : next });
   }
 
-  home() { this.app.trail.jump(() => this.app.view.goHome()); }
+  home() { const { look, range, trail, view } = this.app; range.forget(); look.forget(); trail.jump(() => view.goHome()); }
   onePixel() { const { view, plot, trail } = this.app; trail.jump(() => view.glide({ ...view.place(), scale: 1 / plot.ratio })); }
 
   pin(row, column) { this.app.state.set({ row, column }); }
@@ -82,6 +82,19 @@ export class Acts {
     this.app.plot.canvas.focus();
   }
 
+  // The address holds no token: it opens where the printed one was opened before.
+  async copyLink() {
+    const { app } = this;
+    if (!app.route.link) return;
+    app.trail.keep();
+    try {
+      await navigator.clipboard.writeText(app.route.link());
+      app.toast("The address of this view is in the clipboard.");
+    } catch {
+      app.toast(`The clipboard is closed to this page; the address is ${app.route.link()}`);
+    }
+  }
+
   async save(kind) {
     const { app } = this, { layer: number, head } = app.place(), layer = app.layer(), frame = app.frame(), map = app.plot.canvas;
     app.screen.draw();
@@ -91,6 +104,6 @@ export class Acts {
     const picture = { parts, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
     const name = `${[app.title(), app.layerName(number), app.shortName(number, head)].map(plain).filter(Boolean).join("-") || "attention"}.${kind}`;
     download(kind === "png" ? await png(picture, map, app.plot.ratio) : svg(picture, map, app.plot.ratio), name);
-    app.announce(`saved ${name}`);
+    app.toast(`saved ${name}`);
   }
 }

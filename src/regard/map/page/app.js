@@ -4,6 +4,7 @@ import * as address from "./address.js";
 import { Acts } from "./acts.js";
 import { Card } from "./card.js";
 import { listenToClicks } from "./clicks.js";
+import { Connection } from "./connection.js";
 import { icon, iconButton, make } from "./dom.js";
 import { shorten, tokenLabel } from "./format.js";
 import { Heads } from "./heads.js";
@@ -25,16 +26,18 @@ import { Strongest } from "./strongest.js";
 import { TileStore } from "./tiles.js";
 import { Tokens } from "./tokens.js";
 import { Trail } from "./trail.js";
-import { patient } from "./transport.js";
+import { patient, watched } from "./transport.js";
 import { View } from "./view.js";
 import { Walk } from "./walk.js";
 
 export class App {
   constructor(root, transport, info, route) {
-    Object.assign(this, { root, transport: patient(transport), info, route });
+    this.connection = new Connection(this);
+    const heard = watched(transport, (error) => this.connection.told(error));
+    Object.assign(this, { root, transport: patient(heard), info, route });
     const first = address.read(route.read(), info);
     this.state = new State({ ...first.state, theme: "auto" });
-    this.build(transport);
+    this.build(heard);
     this.wire();
     this.screen.resize();
     this.view.show(this.layer());
@@ -92,9 +95,12 @@ export class App {
         button.addEventListener("click", () => { menu.toggle(false); this.acts.save(kind); });
       }
     });
+    if (this.route.link) iconButton("link", tools, "Copy the address of this view", "y").addEventListener("click", () => this.acts.copyLink());
     iconButton("theme", tools, "Light or dark", "t").addEventListener("click", () => this.acts.switchTheme());
     this.help = new Menu(this, tools, "help", "Keys and pointer", "?", help);
     this.legend = new Legend(this, root);
+    this.told = make("p", this.stage, { name: "toast", "aria-hidden": "true" });
+    this.told.hidden = true;
     this.live = make("div", root, { name: "live", role: "status", "aria-live": "polite" });
   }
 
@@ -137,8 +143,17 @@ export class App {
   word(axis, at) { return this.tokens.label(this.place(), axis, at); }
   frame() { return this.layout.frame(this.view); }
   menus() { return [this.strongest.menu, this.saving, this.help, this.heads]; }
-  invalidate() { this.screen.invalidate(); }
+  invalidate() { this.screen?.invalidate(); }
   announce(text) { this.live.textContent = text; }
+
+  // The same where it can be seen, for a moment.
+  toast(text) {
+    this.announce(text);
+    this.told.textContent = text;
+    this.told.hidden = false;
+    clearTimeout(this.toasting);
+    this.toasting = setTimeout(() => { this.told.hidden = true; }, 4000);
+  }
 
   // Where an event is on the map's canvas.
   pointer({ clientX, clientY }) {
@@ -178,7 +193,7 @@ export class App {
     this.chipText.head.textContent = short;
     this.route.title(`${name} · ${this.title()}`);
     this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${layer.queries} queries by ${layer.keys} keys. Press ? for keys.`);
-    this.range.view = null;
+    this.range.forget();
     this.changedPins(["row", "column"]);
     this.search.forget();
     this.strongest.forget();

@@ -1,5 +1,6 @@
 // The card of what is pinned: the exact cell, what its query reads from, and who reads its key.
 
+import { DEFINITIONS } from "./definitions.js";
 import { iconButton, make } from "./dom.js";
 import { brief, count, multiple, position, weight } from "./format.js";
 
@@ -74,9 +75,9 @@ export class Card {
     else if (cell.error) make("p", box, { name: "soft", text: cell.error });
     else if (cell.hidden) make("p", box, { name: "soft", text: "Hidden: this query does not see this key." });
     else {
-      make("p", box, { name: "big", text: weight(cell.weight) });
-      make("p", box, { text: `${multiple(cell.weight * cell.visible)} uniform` });
-      make("p", box, { name: "soft", text: `rank ${position(cell.rank)} of ${count(cell.visible, "key")}` });
+      make("p", box, { name: "big", text: weight(cell.weight), title: DEFINITIONS.weight });
+      make("p", box, { text: `${multiple(cell.weight * cell.visible)} uniform`, title: DEFINITIONS.uniform });
+      make("p", box, { name: "soft", text: `rank ${position(cell.rank)} of ${count(cell.visible, "key")}`, title: DEFINITIONS.rank });
     }
   }
 
@@ -90,7 +91,7 @@ export class Card {
     if (profile.failed) make("p", box, { name: "soft", text: profile.failed });
     const found = profile.found;
     if (!found) return;
-    for (const text of this.summary(axis, found)) make("p", box, { name: "soft", text });
+    for (const [name, text] of this.summary(axis, found)) make("p", box, { name: "soft defined", text, title: DEFINITIONS[name] });
     if (!found.top?.length) return;
     make("h3", box, { text: verb });
     const list = make("ol", box), most = found.top[0].weight || 1;
@@ -108,7 +109,8 @@ export class Card {
 
   summary(axis, found) {
     const { visible } = found;
-    if (axis === "key") return [`seen by ${count(visible, "query", "queries")}`, `receives ${Number(found.sum.toPrecision(4))} in all`];
-    return [`sees ${count(visible, "key")}`, `entropy ${found.entropy.toFixed(2)} nats, like ${count(Math.round(Math.exp(found.entropy)), "equal key")}`];
+    if (axis === "key") return [["seen by", `seen by ${count(visible, "query", "queries")}`], ["receives", `receives ${Number(found.sum.toPrecision(4))} in all`]];
+    const alike = `entropy ${found.entropy.toFixed(2)} nats, like ${count(Math.round(Math.exp(found.entropy)), "equal key")}`;
+    return [["sees", `sees ${count(visible, "key")}`], ["entropy", alike]];
   }
 }

@@ -1,6 +1,7 @@
 // Layers × heads as small maps, with one statistic of each head in words.
 
 import { decodeThumbs } from "./codec.js";
+import { DEFINITIONS } from "./definitions.js";
 import { iconButton, make } from "./dom.js";
 import { Thumb, sizeFor } from "./thumb.js";
 
@@ -145,8 +146,9 @@ export class Heads {
     const tables = [...this.statistics.values()].filter(Boolean);
     if (tables.length && !this.column.options.length) {
       make("option", this.column, { text: "heads", value: "" });
-      for (const name of tables[0].columns) make("option", this.column, { text: name, value: name });
+      for (const name of tables[0].columns) make("option", this.column, { text: name, value: name, title: DEFINITIONS[name] ?? "" });
     }
+    this.column.title = DEFINITIONS[this.column.value] ?? "The statistic that is written under each head";
     this.column.parentElement.hidden = !tables.length;
     this.rows?.forEach((heads, layer) => heads.forEach(({ caption }, head) => {
       const value = this.read(layer, head).find(([name]) => name === this.column.value)?.[1];
@@ -162,7 +164,13 @@ export class Heads {
 
   tell(layer, head) {
     this.told = [layer, head];
-    const words = this.read(layer, head).map(([name, value]) => `${name} ${value}`).join(" · ");
-    this.detail.textContent = `${this.app.headName(layer, head)}${words ? `: ${words}` : ""}`;
+    const words = this.read(layer, head), { sampled } = this.statistics.get(`${layer}.${this.app.state.get("batch")}`) ?? {};
+    this.detail.replaceChildren();
+    make("span", this.detail, { text: `${this.app.headName(layer, head)}${words.length ? ": " : ""}` });
+    words.forEach(([name, value], n) => {
+      if (n) make("span", this.detail, { text: " · " });
+      make("span", this.detail, { name: "defined", text: `${name} ${value}`, title: DEFINITIONS[name] ?? "" });
+    });
+    if (words.length && sampled) make("span", this.detail, { text: ` (of ${sampled} sampled queries)` });
   }
 }

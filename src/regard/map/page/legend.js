@@ -6,6 +6,7 @@ import { RAMPS } from "./colors.js";
 import { sideOf } from "./geometry.js";
 import { widthOf } from "./scene.js";
 
+const MULTIPLE = "Colors are multiples of uniform: a weight times the number of keys that its query sees. 1× is what every key would get if all got the same.";
 const BAR = 260; // CSS pixels
 const DECADE = Math.log2(10);
 
@@ -13,7 +14,12 @@ export class Legend {
   constructor(app, parent) {
     this.app = app;
     this.root = make("footer", parent, { name: "legend" });
-    this.meaning = make("p", this.root, { name: "meaning" });
+    const words = make("div", this.root, { name: "words" });
+    this.meaning = make("p", words, { name: "meaning" });
+    const key = make("p", words, { name: "soft key" });
+    make("span", key, { text: "1× = uniform over the visible keys", title: MULTIPLE });
+    this.entry(key, "swatch hidden-pair", "hidden", "Gray: the query does not see the key, for example because it comes later in the text");
+    this.estimated = this.entry(key, "swatch hatch", "estimate", "Hatched: estimated from a sample of rows; exact values follow");
     const scale = make("div", this.root, { name: "scale" });
     this.bar = make("canvas", scale, { role: "img" });
     this.slider = make("input", scale, { type: "range", min: "0", max: "1", step: "0.005", "aria-label": "Hide weights below" });
@@ -39,6 +45,13 @@ export class Legend {
     this.drawn = null;
   }
 
+  entry(parent, name, text, title) {
+    const entry = make("span", parent, { title });
+    make("span", entry, { name, "aria-hidden": "true" });
+    make("span", entry, { text });
+    return entry;
+  }
+
   // "each dot = the largest of 16 × 16 weights"
   says() {
     const { app } = this, layer = app.layer(), side = sideOf(layer, app.plot.level(layer));
@@ -50,7 +63,8 @@ export class Legend {
   draw(palette, theme) {
     const { app } = this, text = this.says(), { state } = app;
     if (this.meaning.textContent !== text) this.meaning.textContent = text;
-    const of = [palette, theme, app.plot.ratio, app.layout.width];
+    this.estimated.hidden = !app.notice.estimate;
+    const of = [palette, theme, app.plot.ratio, app.layout.width, app.range.exceeded];
     if (this.drawn && of.every((each, n) => each === this.drawn[n])) return;
     this.drawn = of;
     this.pressStatistic(state.get("statistic"));
@@ -78,6 +92,9 @@ export class Legend {
     this.bar.setAttribute("aria-label", `Colors from ${marks[0].text} to ${marks[marks.length - 1].text} uniform`);
     this.ticks.replaceChildren();
     for (const { part, text } of marks) make("span", this.ticks, { text }).style.left = `${100 * part}%`;
+    const beyond = this.app.range.exceeded;
+    this.bar.parentElement.classList.toggle("beyond", beyond);
+    this.ticks.title = `${MULTIPLE}${beyond ? " Some weights are beyond the end of the colors and have the last one; press 0 for colors that reach them." : ""}`;
   }
 }
 
@@ -94,22 +111,23 @@ const STEPS = [1, 2, DECADE, 2 * DECADE, 3 * DECADE, 6 * DECADE]; // between lab
 const BETWEEN = 9; // CSS pixels
 
 // Labels of the bar, in the finest steps that keep them apart: doubles for a nearly even head, thousands for others.
-export function ticks({ scale: { low, high, linear } }, width = BAR) {
-  if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high) }));
+// `height`: of a label, where they stand one above the other.
+export function ticks({ scale: { low, high, linear } }, width = BAR, height = null) {
+  if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high), value: Math.log2(Math.max(part, 1e-9)) + high }));
   const found = STEPS.map((step) => inSteps(step, low, high));
-  return found.find((marks) => apart(marks, width)) ?? found[found.length - 1];
+  return found.find((marks) => apart(marks, width, height)) ?? found[found.length - 1];
 }
 
 function inSteps(step, low, high) {
   const found = [];
   for (let n = Math.ceil(low / step - 1e-9); n <= high / step + 1e-9; n++) {
-    found.push({ part: (n * step - low) / (high - low), text: n === 0 ? "uniform" : times(n * step) });
+    found.push({ part: (n * step - low) / (high - low), text: times(n * step), value: n * step });
   }
   return found;
 }
 
-function apart(marks, width) {
-  const half = ({ text }) => widthOf(text, 11) / 2;
+function apart(marks, width, height) {
+  const half = ({ text }) => (height === null ? widthOf(text, 11) : height - BETWEEN) / 2;
   return marks.every((mark, n) => !n || (mark.part - marks[n - 1].part) * width >= half(mark) + half(marks[n - 1]) + BETWEEN);
 }
 

@@ -10,6 +10,8 @@ const route = {
   read: () => location.hash,
   replace: (hash) => history.replaceState(null, "", addressOf(hash)),
   push: (hash) => history.pushState(null, "", addressOf(hash)),
+  link: () => location.href,
+  reload: () => location.reload(),
   title: (text) => { document.title = text; },
   listen(call) {
     window.addEventListener("popstate", call);

@@ -1,6 +1,8 @@
-// What has to be said about what is on screen: estimates and how far the exact levels are, or that nobody answers.
+// What has to be said about what is on screen: estimates and how far the exact levels are, that nobody answers, and what is
+// unusual about the weights.
 
-import { make } from "./dom.js";
+import { STRANGE } from "./connection.js";
+import { iconButton, make } from "./dom.js";
 
 const EVERY = 700, SLOW = 4000; // milliseconds
 
@@ -12,8 +14,11 @@ export class Notice {
     this.hatch = make("span", this.root, { name: "hatch", "aria-hidden": "true" });
     this.text = make("span", this.root);
     this.bar = make("progress", this.root, { max: "1", "aria-label": "Exact levels" });
+    this.button = make("button", this.root, { name: "again", text: "Reconnect" });
+    this.button.addEventListener("click", () => app.connection.reconnect());
     this.corner = make("div", stage, { name: "estimate-corner", "aria-hidden": "true" });
     this.corner.hidden = true;
+    for (const text of app.info.notes ?? []) this.note(text);
     this.estimate = false;
     this.state = this.failed = "";
     this.part = 0;
@@ -55,15 +60,24 @@ export class Notice {
     if (!this.exact && !this.failed) this.timer = setTimeout(() => this.poll(turn), wait);
   }
 
+  note(text) {
+    const note = make("p", null, { name: "note", role: "note" });
+    this.app.stage.before(note);
+    make("span", note, { text: this.app.label(text) });
+    iconButton("close", note, "Close this note").addEventListener("click", () => note.remove());
+  }
+
   draw({ estimate }) {
-    const { store } = this.app, trouble = store.trouble;
+    const { store, connection } = this.app, trouble = connection.lost || store.trouble;
     this.estimate = estimate;
     this.root.hidden = !estimate && !trouble;
     this.corner.hidden = !estimate;
     this.root.classList.toggle("trouble", Boolean(trouble));
     this.hatch.hidden = this.bar.hidden = Boolean(trouble);
     const part = this.part > 0 ? `, ${Math.floor(100 * this.part)} % exact` : "", percent = this.failed ? `; exact: ${this.failed}` : part;
-    const text = trouble ? `No answer, trying again: ${trouble}` : `Estimate${percent}`;
+    const told = connection.lost ? (connection.trying ? "Reconnecting…" : connection.lost) : `No answer, trying again: ${trouble}`;
+    const text = trouble ? told : `Estimate${percent}`;
+    this.button.hidden = !connection.lost || connection.lost === STRANGE || connection.trying;
     if (this.text.textContent !== text) this.text.textContent = text;
     this.bar.value = this.part;
   }

@@ -1,9 +1,10 @@
 // The profile of a pinned row or column along the edge of the map, on the scale of the colors.
 
 import { fraction } from "./colors.js";
+import { ticks } from "./legend.js";
 import { debounce } from "./state.js";
 
-const BIN = 2; // CSS pixels
+const BIN = 2, APART = 14; // CSS pixels
 
 export class Profile {
   constructor(app, axis, told) {
@@ -66,9 +67,8 @@ export class Profile {
   // the matrix goes on.
   scene(frame, theme) {
     if (this.pinned === null) return [];
-    const { view, layout } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
-    const [start, end, base] = this.row ? [frame.left, frame.right, frame.bottom + 1] : [frame.top, frame.bottom, frame.right + 1];
-    const high = layout.strip - 6, turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a])), scene = [];
+    const { view } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
+    const { start, end, base, high } = this.room(frame), turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a])), scene = [];
     if (this.found) {
       const { from, to, bins } = this.found, values = this.found[this.app.state.get("statistic")];
       const scale = this.app.look.palette().scale, size = (to - from) / bins, points = [];
@@ -84,6 +84,31 @@ export class Profile {
     }
     const [[x1, y1], [x2, y2]] = turned([[start, base], [end, base]]);
     return [...scene, { kind: "line", x1, y1, x2, y2, stroke: theme.mark, opacity: 0.5 }];
+  }
+
+  // Where it starts and ends along the matrix, where it stands beside it, and how high it is.
+  room(frame) {
+    const [start, end, base] = this.row ? [frame.left, frame.right, frame.bottom + 1] : [frame.top, frame.bottom, frame.right + 1];
+    return { start, end, base, high: this.app.layout.strip - 6 };
+  }
+
+  // Its scale, that of the colors: a line at the multiples that have room, from the matrix outward.
+  scale(frame, theme) {
+    if (this.pinned === null) return [];
+    const { start, end, base, high } = this.room(frame);
+    const palette = this.app.look.palette(), marks = ticks(palette, high, APART), scene = [];
+    for (const { part, text, value } of marks) {
+      const at = base + fraction(value, palette.scale) * high;
+      if (part <= 0.02) continue;
+      if (this.row) {
+        scene.push({ kind: "line", x1: start, y1: at, x2: end, y2: at, stroke: theme.soft, opacity: 0.4, dash: [2, 3] });
+        scene.push({ kind: "text", x: start - 6, y: at, text, fill: theme.soft, size: 9, anchor: "end" });
+      } else {
+        scene.push({ kind: "line", x1: at, y1: start, x2: at, y2: end, stroke: theme.soft, opacity: 0.4, dash: [2, 3] });
+        scene.push({ kind: "text", x: at, y: start - 6, text, fill: theme.soft, size: 9, turn: -90 });
+      }
+    }
+    return scene;
   }
 
   // Lines along both sides of the pinned row or column, off it where it is thin.

@@ -1,7 +1,9 @@
-// The ends of the color scale. Logarithmic: from what is weak in the head's overview to its largest weight. Linear: from
-// nothing to the largest in view, taken again whenever the view has come to rest.
+// The ends of the color scale. Logarithmic: from what is weak in the head's overview to its largest weight, taken once for
+// each visit of a head, so that colors stay when exact levels replace an estimate. Linear: from nothing to the largest in
+// view, taken again whenever the view has come to rest.
 
 import { tilesIn } from "./geometry.js";
+import { Thumb } from "./thumb.js";
 
 const LOWEST = -12, HIGHEST_LOW = -3, WEAK = 0.05; // log2 of a multiple of uniform; the share of cells below "weak"
 
@@ -19,7 +21,23 @@ function weak(bytes) {
 export class Range {
   constructor(app) {
     this.app = app;
-    this.view = null;
+    this.view = this.first = null;
+  }
+
+  // Another head is shown, or the whole of this one again.
+  forget() {
+    this.view = this.first = null;
+  }
+
+  overview() {
+    const { app } = this;
+    return app.store.get(app.place(), { z: 0, y: 0, x: 0 }) ?? app.heads.thumb(app.place());
+  }
+
+  // Whether there are weights beyond the end of the colors.
+  get exceeded() {
+    const tile = this.overview(), { hi, step } = this.app.coding();
+    return Boolean(tile && this.first && this.app.state.get("scale") === "log" && hi - (255 - this.top(tile, "max")) * step > this.first.high + step / 2);
   }
 
   // Of a tile or a thumbnail, found once: its largest byte by statistic, and its weak one.
@@ -35,10 +53,16 @@ export class Range {
   ends() {
     const { app } = this, { hi, step } = app.coding(), linear = app.state.get("scale") === "linear";
     const value = (byte) => hi - (255 - byte) * step;
-    const tile = app.store.get(app.place(), { z: 0, y: 0, x: 0 }) ?? app.heads.thumb(app.place());
-    if (!tile || !this.top(tile, "max")) return { low: -8, high: hi, linear };
-    const low = Math.min(Math.max(Math.floor(value(this.bottom(tile))), LOWEST), HIGHEST_LOW);
-    return { low, high: Math.max(value(linear && this.view ? this.view : this.top(tile, "max")), low + 4), linear };
+    if (!this.first) {
+      const tile = this.overview();
+      if (!tile || !this.top(tile, "max")) return { low: -8, high: hi, linear };
+      const low = Math.min(Math.max(Math.floor(value(this.bottom(tile))), LOWEST), HIGHEST_LOW);
+      const ends = { low, high: Math.max(value(this.top(tile, "max")), low + 4) };
+      if (tile instanceof Thumb) return { ...ends, linear }; // until the tile comes
+      this.first = ends;
+    }
+    const { low, high } = this.first;
+    return { low, high: linear && this.view ? Math.max(value(this.view), low + 4) : high, linear };
   }
 
   // Whether the range of the view has changed since it was last asked.

@@ -54,6 +54,7 @@ export class Screen {
       ...app.row.scene(frame, theme), ...app.column.scene(frame, theme),
       ...app.row.marks(frame, theme), ...app.column.marks(frame, theme),
       ...axes(app.view, app.layer(), frame, theme, (axis, at) => app.word(axis, at)),
+      ...app.row.scale(frame, theme), ...app.column.scale(frame, theme),
       ...(pointer ? app.hover.scene(frame, theme) : []),
     ];
   }

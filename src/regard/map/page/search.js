@@ -1,10 +1,25 @@
-// One box for "where": two numbers are a query and a key, one number either, anything else is looked for among the tokens.
+// One box for "where": two numbers are a query and a key, one number either, anything else is looked for in the text that the
+// tokens make.
 
 import { icon, make } from "./dom.js";
 import { count, position } from "./format.js";
 import { debounce } from "./state.js";
 
 const LIMIT = 50, AROUND = 3;
+
+const NUMBER = /^(\d+|\d{1,3}(?:[,._'’\u00a0\u202f]\d{3})+)$/; // 12345, or 12,345
+
+const numberOf = (text) => (NUMBER.test(text.trim()) ? Number(text.replace(/\D/g, "")) : null);
+
+// Every way to read a text as two numbers; "12,345" is also one.
+function pairsOf(text) {
+  const found = [];
+  for (const { 0: sign, index } of text.trim().matchAll(/\s*[,;:→×]\s*|\s+/g)) {
+    const whole = text.trim(), q = numberOf(whole.slice(0, index)), k = numberOf(whole.slice(index + sign.length));
+    if (q !== null && k !== null) found.push({ q, k });
+  }
+  return found;
+}
 
 const line = (axis, at) => (axis === "query" ? { q: at, k: null } : { q: null, k: at });
 
@@ -14,8 +29,8 @@ export class Search {
     this.form = make("form", parent, { name: "search", role: "search" });
     icon("search", this.form);
     this.input = make("input", this.form, {
-      type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder: "Find a token, or go to query, key",
-      "aria-label": "Find a token, or go to a query and a key", "aria-expanded": "false", "aria-controls": "regard-found",
+      type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder: "Find words, or go to query, key",
+      "aria-label": "Find words, or go to a query and a key", "aria-expanded": "false", "aria-controls": "regard-found",
     });
     this.list = make("div", this.form, { name: "found", role: "listbox", "aria-label": "Places found" });
     this.list.id = "regard-found";
@@ -102,10 +117,10 @@ export class Search {
 
   async looked(text, turn) {
     if (!text.trim()) return this.show(false);
-    const pair = /^\s*(\d+)\s*[,;:\s]\s*(\d+)\s*$/.exec(text), single = /^\s*(\d+)\s*$/.exec(text);
-    if (pair) this.offerCell(Number(pair[1]), Number(pair[2]));
-    else if (single) { this.offerPosition("query", Number(single[1])); this.offerPosition("key", Number(single[1])); }
-    if (!pair) await this.find(text);
+    const single = numberOf(text), pairs = pairsOf(text);
+    if (single !== null) for (const axis of ["query", "key"]) this.offerPosition(axis, single, pairs.length === 0);
+    for (const { q, k } of pairs) this.offerCell(q, k, single === null);
+    if (!pairs.length || single !== null) await this.find(text);
     if (turn !== this.turn) return;
     this.refresh();
     if (!this.options.length && !this.list.childElementCount) make("p", this.list, { name: "soft", text: "Nothing found." });
@@ -123,21 +138,22 @@ export class Search {
     return element;
   }
 
-  within(axis, at) {
+  // `told`: whether a place outside is worth a word, or there is another way to read the number.
+  within(axis, at, told) {
     const layer = this.app.layer(), length = axis === "query" ? layer.queries : layer.keys;
     if (at < length) return true;
-    make("p", this.list, { name: "soft", text: `There is no ${axis} ${position(at)}: the last is ${position(length - 1)}.` });
+    if (told) make("p", this.list, { name: "soft", text: `There is no ${axis} ${position(at)}: the last is ${position(length - 1)}.` });
     return false;
   }
 
-  offerCell(q, k) {
-    if (!this.within("query", q) || !this.within("key", k)) return;
-    this.offer([["", "Go to query "], ["number", position(q)], ["", ", key "], ["number", position(k)]], () => this.app.acts.goTo({ q, k }));
+  offerCell(q, k, told) {
+    if (!this.within("query", q, told) || !this.within("key", k, told)) return;
+    this.offer([["", `Go to query ${position(q)}, key ${position(k)}`]], () => this.app.acts.goTo({ q, k }));
   }
 
-  offerPosition(axis, at) {
-    if (!this.within(axis, at)) return;
-    this.offer([["", `Go to ${axis} `], ["number", position(at)]], () => this.app.acts.goTo(line(axis, at)));
+  offerPosition(axis, at, told) {
+    if (!this.within(axis, at, told)) return;
+    this.offer([["", `Go to ${axis} ${position(at)}`]], () => this.app.acts.goTo(line(axis, at)));
   }
 
   async find(text) {
@@ -148,14 +164,14 @@ export class Search {
     try {
       const found = await Promise.all(axes.map((axis) => app.transport.call("find", { layer, batch, axis, text, limit: LIMIT }, abort.signal)));
       const places = [];
-      found.forEach(({ positions, total }, n) => {
+      found.forEach(({ positions, counts, total }, n) => {
         if (!positions.length) return;
         const more = total > positions.length ? `, the first ${positions.length}` : "";
-        make("p", this.list, { name: "soft", text: `${count(total, axes[n], axes[n] === "key" ? "keys" : "queries")}${more}` });
-        for (const at of positions) {
+        make("p", this.list, { name: "soft", text: `${count(total, "place", "places")} among the ${axes[n] === "key" ? "keys" : "queries"}${more}` });
+        for (const [nth, at] of positions.entries()) {
           const place = places.push(line(axes[n], at)) - 1;
           const element = this.offer([["number", position(at)]], () => { app.walk.set(places); app.walk.goTo(place); });
-          this.contexts.push({ parent: make("span", element, { name: "context" }), axis: axes[n], at });
+          this.contexts.push({ parent: make("span", element, { name: "context" }), axis: axes[n], at, count: counts[nth] });
         }
       });
       app.walk.set(places);
@@ -165,14 +181,14 @@ export class Search {
     if (this.abort === abort) this.abort = null;
   }
 
-  // Each token found, between its neighbors; again when more of them have come.
+  // The tokens found, between their neighbors; again when more of them have come.
   refresh() {
     const layer = this.app.layer();
-    for (const { parent, axis, at } of this.contexts) {
+    for (const { parent, axis, at, count: found } of this.contexts) {
       parent.replaceChildren();
       const last = (axis === "query" ? layer.queries : layer.keys) - 1;
-      for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + AROUND, last); near++) {
-        make("span", parent, { name: near === at ? "token hit" : "token", text: this.app.word(axis, near) ?? "" });
+      for (let near = Math.max(at - AROUND, 0); near <= Math.min(at + found - 1 + AROUND, last); near++) {
+        make("span", parent, { name: near >= at && near < at + found ? "token hit" : "token", text: this.app.word(axis, near) ?? "" });
       }
     }
   }

@@ -114,6 +114,12 @@ export class TileStore {
     this.pump();
   }
 
+  // Ask for what is still wanted at once.
+  again() {
+    this.failures = 0;
+    this.pause(0);
+  }
+
   pause(wait) {
     clearTimeout(this.retry);
     this.retry = setTimeout(() => { this.retry = 0; this.pump(); }, wait);

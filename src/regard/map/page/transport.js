@@ -1,6 +1,8 @@
 // How the page asks: over HTTP from the local server, or over a notebook's comm. Both answer call(name, body, signal)
 // with an object or an ArrayBuffer, and throw Failure, or the signal's AbortError.
 
+export const GONE = 0, STRANGER = 401; // no answer at all; the server has another token now
+
 export class Failure extends Error {
   constructor(message, status) {
     super(message);
@@ -13,7 +15,9 @@ export function httpTransport(token) {
   return {
     async call(name, body, signal) {
       const options = { method: "POST", headers, body: JSON.stringify(body), signal, credentials: "same-origin" };
-      const answer = await fetch(`api/${name}`, options);
+      const answer = await fetch(`api/${name}`, options).catch((error) => {
+        throw signal?.aborted ? error : new Failure("the server does not answer", GONE);
+      });
       if (!answer.ok) {
         const told = await answer.json().catch(() => ({}));
         throw new Failure(told.error || `${name}: the server answered ${answer.status}`, answer.status);
@@ -53,6 +57,23 @@ export function commTransport(model) {
     close() {
       model.off("msg:custom", hear);
     },
+  };
+}
+
+// The same transport; `told(error)` is called after each answer, with null if it was one.
+export function watched(transport, told) {
+  return {
+    async call(name, body, signal) {
+      try {
+        const answer = await transport.call(name, body, signal);
+        told(null);
+        return answer;
+      } catch (error) {
+        if (!signal?.aborted) told(error);
+        throw error;
+      }
+    },
+    close: () => transport.close(),
   };
 }
 

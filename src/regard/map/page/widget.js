@@ -7,7 +7,7 @@ import { commTransport } from "./transport.js";
 function memory() {
   let hash = "";
   const keep = (now) => { hash = now; };
-  return { read: () => hash, replace: keep, push: keep, title() {}, listen: () => () => {} };
+  return { read: () => hash, replace: keep, push: keep, title() {}, reload() {}, listen: () => () => {} };
 }
 
 async function render({ model, el }) {
