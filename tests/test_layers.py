@@ -29,6 +29,7 @@ RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 CONVENIENT = {"show", "save", "_repr_html_"}
 CONVENIENCES = {
     ("spec/masks/base.py", "show"),
+    *(("inspection/matrix/difference.py", method) for method in CONVENIENT),
     *(("inspection/matrix/handle.py", method) for method in CONVENIENT),
     *(("inspection/capture/result.py", method) for method in CONVENIENT),
 }

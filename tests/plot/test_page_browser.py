@@ -347,3 +347,21 @@ def test_a_capture_in_a_notebook_is_the_page(tmp_path: Path, see: Callable[..., 
     frame.get_by_role("button", name="map", exact=True).click()
     assert frame.locator(".map canvas").is_visible()
     assert [trouble for trouble in seen.troubles if "about:srcdoc" not in trouble] == []
+
+
+def test_a_difference_has_signed_numbers_and_colors(tmp_path: Path, see: Callable[..., Seen]) -> None:
+    difference = causal(list("abcdef")) - causal(list("abXdef"), heads=6)[:, 3:]
+    difference.save(tmp_path / "page.html")
+    seen = see(tmp_path / "page.html")
+    assert seen.page.get_by_role("button", name="lines", exact=True).count() == 0
+    seen.page.locator("select[name=head]").select_option("1")
+    query, key, value = seen.point(4, 2)
+    assert (query, key) == ("query 4: e", "key 2: c / X")
+    assert value.startswith("difference ")
+    assert weight(value) == pytest.approx(float(difference[0, 1, 4, 2]), rel=1e-5)
+    low, high = (float(each) for each in seen.page.locator(".scale > span").all_inner_texts()[:2])
+    assert low == -high
+    assert seen.point(1, 4)[2] == "hidden"
+    seen.page.locator(".map canvas").click()
+    assert "a difference has no queries and keys of its own" in seen.page.locator(".pair").inner_text()
+    assert seen.troubles == []

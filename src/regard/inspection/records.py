@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from regard.inspection.table import Cell, Estimate, Table
 
-__all__ = ["Bars", "Cell", "Estimate", "Grid", "Line", "Lines", "Panel", "Picture", "Row", "Table"]
+__all__ = ["Bars", "Cell", "Estimate", "Grid", "Line", "Lines", "Panel", "Picture", "Row", "SignedGrid", "Table"]
 
 Row = Sequence[float]
 
@@ -24,6 +24,11 @@ class Grid:
     title: str = ""
     note: str = ""
     limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class SignedGrid(Grid):
+    """A Grid of differences: its colors diverge from zero, to the same size on both sides."""
 
 
 @dataclass(frozen=True)

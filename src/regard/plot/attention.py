@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.inspection.files import form_of, replace
-from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.records import Grid, Panel
+from regard.inspection.matrix.difference import MatrixDifference
+from regard.inspection.records import Grid, Panel, SignedGrid
 from regard.plot import grids
 from regard.plot.alignment import alignment
 from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
@@ -24,7 +24,7 @@ from regard.plot.heatmap_figure import draw_heads
 from regard.plot.lines import draw_links, links_of
 from regard.plot.overview import draw_overview, stacked
 from regard.plot.page import page
-from regard.plot.pooling import FIGURE_SIDE, picture, pool
+from regard.plot.pooling import FIGURE_SIDE, Matrix, picture, pool
 from regard.plot.render import draw
 from regard.plot.terminal import Block, Line, Span, beside, check_window, padded, paragraph, window, written
 from regard.plot.theme import Depth, color_depth
@@ -43,14 +43,14 @@ _SMALLEST_HEAD = (8, 4)  # columns and lines
 _TALLEST_HEAD = 16
 
 
-def print_attention(matrix: AttentionMatrix, *, how: str = "max", color: str = "auto", title: str = "") -> None:
+def print_attention(matrix: Matrix, *, how: str = "max", color: str = "auto", title: str = "") -> None:
     """Print `attention_text` at the size of the terminal."""
     width, height = window()
     print(attention_text(matrix, width=width, height=height, how=how, color=color, title=title))
 
 
 def attention_text(
-    matrix: AttentionMatrix,
+    matrix: Matrix,
     *,
     width: int,
     height: int | None = None,
@@ -65,7 +65,7 @@ def attention_text(
     return written(text(matrix, width, height, how, title, depth), depth)
 
 
-def _one_head(matrix: AttentionMatrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
+def _one_head(matrix: Matrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
     lines = TALLEST + 16 if height is None else height
     queries, keys = matrix.shape[-2:]
     if queries <= TALLEST and keys <= width:
@@ -115,7 +115,7 @@ class _HeadTiles:
         return Layout(0, 1, stacked=2 if depth.colored else 1)
 
 
-def _many_heads(matrix: AttentionMatrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
+def _many_heads(matrix: Matrix, width: int, height: int | None, how: str, title: str, depth: Depth) -> Block:
     *lead, queries, keys = matrix.shape
     longest = len(",".join(str(size - 1) for size in lead))
     around = 3
@@ -138,7 +138,7 @@ def _many_heads(matrix: AttentionMatrix, width: int, height: int | None, how: st
 
 def _heads(heads: Sequence[Grid], tiles: _HeadTiles, layout: Layout, width: int, depth: Depth) -> list[Line]:
     values = [row for grid in heads for row in grid.values]
-    limits = grids.limits(values)
+    limits = grids.limits(values, signed=isinstance(heads[0], SignedGrid))
     blocks: list[Block] = []
     for grid in heads[: tiles.shown]:
         starts = range(0, len(grid.values), layout.stacked)
@@ -180,7 +180,7 @@ def _arranged(
 
 
 def save_attention(
-    matrix: AttentionMatrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "", kind: str = "map"
+    matrix: Matrix, path: str | os.PathLike[str], *, how: str = "max", title: str = "", kind: str = "map"
 ) -> None:
     """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv; `kind` is that of a figure."""
     form = form_of(path, FORMATS)
@@ -199,13 +199,16 @@ def save_attention(
     replace(path, content)
 
 
-def figure_of(matrix: AttentionMatrix, *, how: str = "max", title: str = "", kind: str = "map") -> "Figure":
+def figure_of(matrix: Matrix, *, how: str = "max", title: str = "", kind: str = "map") -> "Figure":
     """The matplotlib figure: a map of one head with its tokens, or small ones of all heads under one scale; lines
     between tokens; or an alignment of two texts."""
     need_matplotlib()
-    if kind == "lines":
+    if isinstance(matrix, MatrixDifference):
+        if kind != "map":
+            raise ValueError(f"kind={kind!r} is drawn of weights; a difference is drawn as a map")
+    elif kind == "lines":
         return draw_links(links_of(matrix, title=title))
-    if kind == "alignment":
+    elif kind == "alignment":
         two_texts = alignment(matrix, how=how, title=title)
         return draw(_spelled(two_texts.grid), two_texts.marks)
     heads = math.prod(matrix.shape[:-2])
@@ -231,9 +234,13 @@ def _spelled(grid: Grid) -> Grid:
     return replace_fields(grid, row_labels=sides[0], column_labels=sides[1])
 
 
-def as_npz(matrix: AttentionMatrix) -> bytes:
-    """`weights`, and `query_tokens` and `key_tokens` where there are any; hidden pairs are 0, as in `dense`."""
-    arrays: dict[str, Any] = {"weights": matrix.dense().detach().cpu().numpy()}
+def _number_name(matrix: Matrix, ending: str = "") -> str:
+    return f"{'difference' if isinstance(matrix, MatrixDifference) else 'weight'}{ending}"
+
+
+def as_npz(matrix: Matrix) -> bytes:
+    """`weights` or `differences`, and `query_tokens` and `key_tokens`, if any; hidden pairs are 0, as in `dense`."""
+    arrays: dict[str, Any] = {_number_name(matrix, "s"): matrix.dense().detach().cpu().numpy()}
     for name in ("query_tokens", "key_tokens"):
         tokens = getattr(matrix, name)
         if tokens is None:
@@ -246,7 +253,7 @@ def as_npz(matrix: AttentionMatrix) -> bytes:
     return content.getvalue()
 
 
-def as_csv(matrix: AttentionMatrix) -> bytes:
+def as_csv(matrix: Matrix) -> bytes:
     """One line for each visible pair: its leading indices, query, key, their tokens, weight."""
     count = math.prod(matrix.shape)
     if count > MOST_LINES:
@@ -259,9 +266,9 @@ def as_csv(matrix: AttentionMatrix) -> bytes:
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 
-def _lines(matrix: AttentionMatrix) -> Iterator[list[object]]:
+def _lines(matrix: Matrix) -> Iterator[list[object]]:
     *lead, queries, keys = matrix.shape
-    yield [*(f"axis_{n}" for n in range(len(lead))), "query", "key", "query_token", "key_token", "weight"]
+    yield [*(f"axis_{n}" for n in range(len(lead))), "query", "key", "query_token", "key_token", _number_name(matrix)]
     if not math.prod(matrix.shape):
         return
     pooled = pool(matrix, queries, keys)

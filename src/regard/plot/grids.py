@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.inspection.records import Grid
+from regard.inspection.records import Grid, SignedGrid
 
 Cells = Sequence[Sequence[float | None]]
 
@@ -66,6 +66,7 @@ class Limits:
     low: float
     high: float
     power: float = 1.0
+    signed: bool = False  # colors diverge from the middle
 
     @property
     def label(self) -> str:
@@ -83,8 +84,13 @@ class Limits:
         return min(max((value / 2 - self.low / 2) / span, 0.0), 1.0) ** self.power if span > 0 else 0.0
 
 
-def limits(values: Cells, fixed: tuple[float, float] | None = None) -> Limits:
-    """The `fixed` limits of a Grid, or those of the finite values.
+def limits_of(grid: Grid, values: Cells) -> Limits:
+    """The limits of a Grid, for these values of it."""
+    return limits(values, grid.limits, signed=isinstance(grid, SignedGrid))
+
+
+def limits(values: Cells, fixed: tuple[float, float] | None = None, *, signed: bool = False) -> Limits:
+    """The `fixed` limits of a Grid, or those of the finite values; `signed`, as far below zero as above.
 
     Colors start at zero, as weights do, unless values are negative or all lie in the upper half of their range.
     Where most weights are tiny beside the largest, as in long rows, they follow the square root: on a straight
@@ -94,17 +100,20 @@ def limits(values: Cells, fixed: tuple[float, float] | None = None) -> Limits:
         low, high = fixed
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"a Grid's limits are two finite numbers, the lower first; got {low} and {high}")
-        return Limits(low, high)
-    return array_limits([np.fromiter(shown(values), dtype=np.float64)])
+        return Limits(low, high, signed=signed)
+    return array_limits([np.fromiter(shown(values), dtype=np.float64)], signed=signed)
 
 
-def array_limits(arrays: "Iterable[np.ndarray[Any, Any]]") -> Limits:
+def array_limits(arrays: "Iterable[np.ndarray[Any, Any]]", *, signed: bool = False) -> Limits:
     """The same of the finite numbers of arrays."""
     parts = [np.asarray(array[np.isfinite(array)], dtype=np.float64) for array in arrays]
     finite = np.concatenate(parts) if parts else np.zeros(0)
     low, high = float(finite.min(initial=np.inf)), float(finite.max(initial=-np.inf))
     if not finite.size:
         low, high = 0.0, 1.0
+    if signed:
+        most = max(-low, high) or 1.0
+        return Limits(-most, most, signed=True)
     if 0 <= low <= high / 2 or low == high > 0:
         low = 0.0
     if not finite.size or high <= low:

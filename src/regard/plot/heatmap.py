@@ -22,6 +22,7 @@ _WIDEST_CELL = 12
 _TIGHTEST_CELL = 2  # a digit and a space
 _SHADES = "·░▒▓█"  # the weakest is a dot, so that a weight of zero differs from a hidden pair
 _PLAIN_SHADES = ".:+*#"
+_SIGNED_SHADES, _PLAIN_SIGNED_SHADES = "≡=~-·░▒▓█", "%=~-.:+*#"  # from negative over zero to positive
 _SIGNS = {"nan": "?", "inf": "+", "-inf": "-"}
 _TALLEST_LABEL = 10
 _GRADIENT = 16
@@ -158,7 +159,7 @@ def heatmap_in(layout: Layout, grid: Grid, width: int, depth: Depth) -> list[Lin
         return [*title, *paragraph(f"(empty: {height} rows, {columns} columns)", width, depth), *note]
     pool = grids.shares if is_pattern(everything) else grids.pooled
     values = pool(everything, layout.rows, layout.columns)
-    limits = grids.limits(values, grid.limits)
+    limits = grids.limits_of(grid, values)
     edges = _row_edges(grid, layout, depth)
     starts = range(0, len(values), layout.stacked)
     body = [
@@ -233,17 +234,19 @@ def _cell(value: float | None, layout: Layout, limits: Limits, depth: Depth) -> 
     if math.isnan(fraction) or (depth is Depth.PLAIN and layout.format):
         return Span(center(text, layout.cell))
     if depth.colored:
-        paper = ramp(fraction, depth)
+        paper = ramp(fraction, depth, signed=limits.signed)
         return Span(center(text, layout.cell), readable_on(paper), paper)
-    shades = _shades(depth)
+    shades = _shades(depth, limits)
     shade = shades[min(int(fraction * len(shades)), len(shades) - 1)]
-    if layout.format and shade == shades[0]:
+    if layout.format and shade == shades[len(shades) // 2 if limits.signed else 0]:
         shade = " "
     space = layout.cell - display_width(text)
     return Span(shade * (space - space // 2) + text + shade * (space // 2))
 
 
-def _shades(depth: Depth) -> str:
+def _shades(depth: Depth, limits: Limits) -> str:
+    if limits.signed:
+        return _PLAIN_SIGNED_SHADES if depth is Depth.PLAIN else _SIGNED_SHADES
     return _PLAIN_SHADES if depth is Depth.PLAIN else _SHADES
 
 
@@ -251,7 +254,9 @@ def _half_blocks(upper: float | None, lower: float | None, limits: Limits, depth
     for value in (upper, lower):
         if value is not None and not math.isfinite(value):
             return Span(_SIGNS[nonfinite(value)])
-    above, below = (None if v is None else ramp(limits.fraction(v), depth) for v in (upper, lower))
+    above, below = (
+        None if v is None else ramp(limits.fraction(v), depth, signed=limits.signed) for v in (upper, lower)
+    )
     if above is None:
         return Span(" ") if below is None else Span("▄", below)
     return Span("▀", above, below)
@@ -267,9 +272,9 @@ def color_scale(values: Cells, layout: Layout, limits: Limits, width: int, depth
     room = width - len(low) - len(high) - 2
     if depth.colored:
         count = max(min(_GRADIENT, room), 1)
-        bar = [Span(" ", paper=ramp(step / max(count - 1, 1), depth)) for step in range(count)]
+        bar = [Span(" ", paper=ramp(step / max(count - 1, 1), depth, signed=limits.signed)) for step in range(count)]
     else:
-        bar = [Span(_shades(depth))]
+        bar = [Span(_shades(depth, limits))]
     if line_width(bar) > room:
         return paragraph(f"{low} to {high} {remark}", width, depth)
     scale = [Span(f"{low} "), *bar, Span(f" {high}")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.inspection.number import nonfinite, uniform
-from regard.inspection.records import Grid, Panel
+from regard.inspection.records import Grid, Panel, SignedGrid
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
 from regard.plot.figure import LONGEST_LABEL, POINTS, WIDEST, constrained, finish_texts, grid_layout
@@ -48,11 +48,11 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
         axes.set_axis_off()
         axes.text(0.5, 0.5, f"empty: {height} rows, {width} columns", ha="center", va="center")
         return
-    limits = grids.limits(values, grid.limits)
+    limits = grids.limits_of(grid, values)
     image = axes.imshow(
         # infinities take the color at their end; only hidden pairs and not-a-number show the paper
         np.ma.masked_invalid(np.clip(np.array(values, dtype=float), limits.low, limits.high)),
-        cmap=colormap(),
+        cmap=colormap(limits.signed),
         norm=PowerNorm(limits.power, limits.low, limits.high),
         aspect="equal" if max(height, width) <= 4 * min(height, width) else "auto",
         interpolation="nearest",
@@ -113,7 +113,7 @@ def _write_numbers(axes: "Axes", values: grids.Cells, limits: grids.Limits) -> N
             if value is None or (math.isfinite(value) and not small):
                 continue
             fraction = limits.fraction(value)
-            ink = "black" if math.isnan(fraction) else hex_color(readable_on(ramp(fraction)))
+            ink = "black" if math.isnan(fraction) else hex_color(readable_on(ramp(fraction, signed=limits.signed)))
             text = form.text(value) if math.isfinite(value) else nonfinite(value)
             label = axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=8 if small else 4)
             if math.isnan(value):
@@ -125,7 +125,7 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     from matplotlib.colors import PowerNorm
 
     heads = [part for part in panel.pictures if isinstance(part, Grid)]
-    limits = grids.limits([row for grid in heads for row in grid.values])
+    limits = grids.limits([row for grid in heads for row in grid.values], signed=isinstance(heads[0], SignedGrid))
     side = next(
         side for most, side in ((4, 3.0), (16, 2.2), (48, 1.5), (96, 1.05), (1 << 30, 0.8)) if len(heads) <= most
     )
@@ -155,7 +155,7 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
             axes.set_axis_off()
             continue
         values = np.ma.masked_invalid(np.array(heads[number].values, dtype=float))
-        image = axes.imshow(values, cmap=colormap(), norm=norm, aspect="auto", interpolation="nearest")
+        image = axes.imshow(values, cmap=colormap(limits.signed), norm=norm, aspect="auto", interpolation="nearest")
         axes.set_box_aspect(tall / wide)
         first_row, first_column = labeled and number < abreast, labeled and number % abreast == 0
         _finish(axes, heads[number], fonts, first_row=first_row, first_column=first_column)

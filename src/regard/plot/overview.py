@@ -73,6 +73,11 @@ class Overview:
     axes: tuple[str, str] = ("layers", "heads")
 
     @property
+    def signed(self) -> bool:
+        """Whether cells are differences."""
+        return any(layer.pooled is not None and layer.pooled.signed for layer in self.layers)
+
+    @property
     def heads(self) -> list[int]:
         """The numbers of all heads that some layer has: the columns."""
         return sorted({head for layer in self.layers for head in layer.heads})
@@ -211,7 +216,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    limits = grids.limits([pooled.by(maps.how)[pooled.visible].tolist() for pooled in shown])
+    limits = grids.array_limits((pooled.by(maps.how)[pooled.visible] for pooled in shown), signed=maps.signed)
     norm = PowerNorm(limits.power, limits.low, limits.high)
     for layer in range(len(maps.layers)):
         _draw_layer(axes, maps, layer, places, norm if scale == "shared" else None)
@@ -225,7 +230,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
         high = min(places.rows * places.step, 2.6)
         left, bottom = places.size[0] + 0.05, height - places.above - high
         beside = figure.add_axes((left / width, bottom / height, 0.12 / width, high / height))
-        bar = figure.colorbar(ScalarMappable(norm, colormap()), cax=beside)
+        bar = figure.colorbar(ScalarMappable(norm, colormap(maps.signed)), cax=beside)
         bar.outline.set_visible(False)
         bar.set_label(limits.label, fontsize=7)
         beside.tick_params(labelsize=7, length=2)
@@ -269,11 +274,11 @@ def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm
         x, y = x + (places.side - wide) / 2, y + (places.side - high) / 2
         axes.add_patch(Rectangle((x, y), wide, high, facecolor=HIDDEN, linewidth=0))
         if norm is None:
-            limits = grids.limits([values[~np.isnan(values)].tolist()])
+            limits = grids.array_limits([values], signed=maps.signed)
         own = norm or PowerNorm(limits.power, limits.low, limits.high)
         axes.imshow(
             np.ma.masked_invalid(values),
-            cmap=colormap(),
+            cmap=colormap(maps.signed),
             norm=own,
             extent=(x, x + wide, y + high, y),
             aspect="auto",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from regard.inspection.heads.tokens import is_punctuation
-from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.matrix.difference import MatrixDifference
 from regard.inspection.matrix.products import NoProductsError, Products, products
 from regard.inspection.number import short
 from regard.inspection.text import fit
@@ -23,7 +23,7 @@ from regard.inspection.tokens import SPECIAL, token_label, token_labels
 from regard.pages.document import attention_document, framed
 from regard.plot import grids
 from regard.plot.overview import MOST_MAPS, Layers, matrices
-from regard.plot.pooling import PooledHeads, pool
+from regard.plot.pooling import Matrix, PooledHeads, pool
 from regard.plot.theme import DIVERGING, HEADS, RAMP
 from regard.plot.words import words_of
 
@@ -78,7 +78,7 @@ class PageLayer:
         return self.query_tokens == self.key_tokens and self.pooled.sizes[0] <= self.pooled.sizes[1]
 
 
-def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", limits: PageLimits = FILE) -> str:
+def page(matrix: Matrix, *, how: str = "max", title: str = "", limits: PageLimits = FILE) -> str:
     """The page of a matrix: a heatmap with tokens, lines, and a choice of heads."""
     side = limits.side([matrix.shape])
     pooled = pool(matrix, side, side, how=how)
@@ -87,7 +87,7 @@ def page(matrix: AttentionMatrix, *, how: str = "max", title: str = "", limits: 
     return _document([layer], how, title)
 
 
-def notebook(matrix: AttentionMatrix) -> str:
+def notebook(matrix: Matrix) -> str:
     """The page in a frame; for a matrix too long to be gone through unasked, its name."""
     pairs = math.prod(matrix.shape)
     if not pairs or pairs > NOTEBOOK_PAIRS:
@@ -120,7 +120,7 @@ def capture_page(
         pooled = pool(matrix, side, side, how=how)
         own = _products(matrix, pooled, vectors)
         layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens, products=own))
-    return _document(layers, how, title, getattr(capture, "model", ""))
+    return _document(layers, how, title, getattr(capture, "name", getattr(capture, "model", "")))
 
 
 def capture_notebook(capture: Layers) -> str:
@@ -132,10 +132,12 @@ def capture_notebook(capture: Layers) -> str:
     return framed(capture_page(capture, limits=NOTEBOOK))
 
 
-def _products(matrix: AttentionMatrix, pooled: PooledHeads, most: int) -> Products | str:
+def _products(matrix: Matrix, pooled: PooledHeads, most: int) -> Products | str:
     """Queries and keys of a layer, or why the page has none."""
     if not pooled.exact:
         return "Queries and keys are left out where cells are pooled: save fewer heads or a part of the text."
+    if isinstance(matrix, MatrixDifference):
+        return "There is no view of this pair: a difference has no queries and keys of its own."
     try:
         own = products(matrix)
     except NoProductsError as error:
@@ -168,7 +170,6 @@ def _document(layers: Sequence[PageLayer], how: str, title: str, model: str = ""
         "about": _about(layers, model),
         "start": start,
         "opened": opened,
-        "signed": any(pooled.signed for pooled in shown),
         "texts": [_text(tokens) for tokens in texts],
         "views": [_view(shown, each) for each in hows],
         "layers": [_layer(layer, hows, texts, numbers > _SINGLE, vectors > _SINGLE) for layer in layers],
@@ -299,12 +300,11 @@ def second_text(tokens: Sequence[str]) -> int | None:
 
 
 def _view(shown: Sequence[PooledHeads], how: str) -> dict[str, Any]:
-    """What cells show, and the scale that all heads share."""
-    limits = grids.array_limits(pooled.by(how)[pooled.visible] for pooled in shown)
-    what = "difference" if any(pooled.signed for pooled in shown) else "weight"
+    """What cells show, and the scale that all heads share; differences have scales of their own."""
+    limits = grids.array_limits(pooled.by(how)[pooled.visible] for pooled in shown if not pooled.signed)
     exact = all(pooled.exact for pooled in shown)
     return {
-        "name": what if exact else f"largest {what}" if how == "max" else f"mean {what}",
+        "name": "weight" if exact else "largest weight" if how == "max" else "mean weight",
         "limits": [limits.low, limits.high, limits.power],
     }
 
@@ -323,6 +323,7 @@ def _layer(
         "name": token_label(layer.name) if layer.name else "",
         "heads": list(layer.heads),
         "refused": "",
+        "signed": pooled.signed,
         "exact": pooled.exact,
         "rows": [*rows, pooled.sizes[0]],
         "columns": [*columns, pooled.sizes[1]],

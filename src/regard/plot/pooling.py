@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from regard.inspection.matrix.difference import MatrixDifference
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
-from regard.inspection.records import Grid, Panel
+from regard.inspection.records import Grid, Panel, SignedGrid
 from regard.inspection.tokens import token_labels
 from regard.plot import grids
 
 HOWS = ("max", "mean")
 MOST_HEADS = 1024
+Matrix = AttentionMatrix | MatrixDifference
 FIGURE_SIDE = 256  # cells of one head in a figure: about four dots each
 
 
@@ -57,15 +59,17 @@ class PooledHeads:
         queries, keys = self.sizes
         rows, columns = "query" if queries == 1 else "queries", "key" if keys == 1 else "keys"
         text = f"{queries:,} {rows} (rows) × {keys:,} {columns} (columns)"
+        if self.signed:
+            text += "; first less second: above zero where the first gives more"
         if self.exact:
             return text
-        pairs = f"up to {self.down:,} × {self.right:,} weights"
+        pairs = f"up to {self.down:,} × {self.right:,} {'differences' if self.signed else 'weights'}"
         if how == "max":
             return f"{text}; each cell: the largest of {pairs}; the mean of all is {short(self.average)}"
-        largest = float(self.max[self.visible].max(initial=0.0))
+        largest = max(self.max[self.visible].tolist(), key=abs, default=0.0)
         return f"{text}; each cell: the mean of {pairs}; the largest of all is {short(largest)}"
 
-    def labels(self, matrix: AttentionMatrix) -> tuple[list[str], list[str]]:
+    def labels(self, matrix: Matrix) -> tuple[list[str], list[str]]:
         """Of rows and columns: tokens where a cell is one of them, else the number of the first."""
         rows, columns = (
             [str(start) for start in starts] if tokens is None or each > 1 else token_labels(tokens)
@@ -82,7 +86,7 @@ def check_how(how: str) -> None:
         raise ValueError(f"how says what a cell of several weights shows, max or mean; got {how!r}")
 
 
-def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") -> PooledHeads:
+def pool(matrix: Matrix, rows: int, columns: int, *, how: str = "max") -> PooledHeads:
     """Every head in at most `rows` × `columns` cells, in one pass over the pairs."""
     check_how(how)
     *lead, queries, keys = matrix.shape
@@ -93,11 +97,12 @@ def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") 
         raise ValueError(
             f"a picture holds at most {MOST_HEADS:,} heads, this matrix has {heads:,}; choose some, as in A[0].show()"
         )
+    signed = isinstance(matrix, MatrixDifference)
     names = [f"[{', '.join(map(str, index))}]" for index in np.ndindex(*lead)]  # write it behind the matrix
     if not queries or not keys:
         empty = np.zeros((heads, queries, keys))
         starts = (list(range(queries)), list(range(keys)))
-        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan, starts)
+        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan, starts, signed)
     down, right = math.ceil(queries / rows), math.ceil(keys / columns)
     if down > 1 and right > 1:
         down = right = max(down, right)  # both axes alike, so that a diagonal stays one
@@ -109,19 +114,20 @@ def pool(matrix: AttentionMatrix, rows: int, columns: int, *, how: str = "max") 
     average = float(total.sum(dtype=np.float64) / max(pairs.sum(dtype=np.float64), 1.0))
     mean = total / np.maximum(pairs, 1)
     starts = ([row * queries // high for row in range(high)], [column * keys // wide for column in range(wide)])
-    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average, starts)
+    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average, starts, signed)
 
 
 def picture(
-    matrix: AttentionMatrix, rows: int = FIGURE_SIDE, columns: int = FIGURE_SIDE, *, how: str = "max", title: str = ""
+    matrix: Matrix, rows: int = FIGURE_SIDE, columns: int = FIGURE_SIDE, *, how: str = "max", title: str = ""
 ) -> Grid | Panel:
     """The picture of one head, or of several, each in at most `rows` × `columns` cells."""
     pooled = pool(matrix, rows, columns, how=how)
     labels, cells, note = pooled.labels(matrix), pooled.cells(how), pooled.note(how)
+    kind = SignedGrid if pooled.signed else Grid
     if len(cells) == 1:
-        return Grid(cells[0], *labels, title=title, note=note)
-    scale = grids.limits([row for head in cells for row in head])
+        return kind(cells[0], *labels, title=title, note=note)
+    scale = grids.limits([row for head in cells for row in head], signed=pooled.signed)
     heads = zip(cells, pooled.names, strict=True)
     return Panel(
-        [Grid(head, *labels, title=name, note=note, limits=(scale.low, scale.high)) for head, name in heads], title
+        [kind(head, *labels, title=name, note=note, limits=(scale.low, scale.high)) for head, name in heads], title
     )

@@ -69,6 +69,18 @@ DIVERGING: tuple[RGB, ...] = (
     (130, 54, 6),
 )
 
+_PALETTE_DIVERGING: tuple[RGB, ...] = (
+    (0, 0, 135),
+    (0, 95, 175),
+    (95, 135, 215),
+    (175, 215, 255),
+    (238, 238, 238),
+    (255, 215, 175),
+    (215, 135, 95),
+    (175, 95, 0),
+    (135, 0, 0),
+)
+
 # What a reader should see first: apart from every color of RAMP in hue and, at both ends, in lightness.
 MARK: RGB = (213, 94, 0)
 _MARKERS = "●▲■◆○△□"
@@ -121,15 +133,20 @@ def _encodes_shades(stream: TextIO) -> bool:
     return True
 
 
-def ramp(fraction: float, depth: Depth = Depth.TRUECOLOR) -> RGB:
-    """The color at `fraction` of the way from weak (0) to strong (1), one of a few where colors are few."""
+def ramp(fraction: float, depth: Depth = Depth.TRUECOLOR, *, signed: bool = False) -> RGB:
+    """The color at `fraction` of the way from weak (0) to strong (1), one of a few where colors are few.
+
+    `signed`: from negative (0) over zero (1/2) to positive (1).
+    """
     fraction = min(max(fraction, 0.0), 1.0)
     if depth is Depth.PALETTE:
-        return _PALETTE_RAMP[round(fraction * (len(_PALETTE_RAMP) - 1))]
-    place = fraction * (len(RAMP) - 1)
-    step = min(int(place), len(RAMP) - 2)
+        few = _PALETTE_DIVERGING if signed else _PALETTE_RAMP
+        return few[round(fraction * (len(few) - 1))]
+    colors = DIVERGING if signed else RAMP
+    place = fraction * (len(colors) - 1)
+    step = min(int(place), len(colors) - 2)
     part = place - step
-    r, g, b = (round(low + (high - low) * part) for low, high in zip(RAMP[step], RAMP[step + 1], strict=True))
+    r, g, b = (round(low + (high - low) * part) for low, high in zip(colors[step], colors[step + 1], strict=True))
     return r, g, b
 
 
@@ -139,11 +156,12 @@ def hex_color(color: RGB) -> str:
 
 
 @cache
-def colormap() -> "LinearSegmentedColormap":
-    """`RAMP` for matplotlib."""
+def colormap(signed: bool = False) -> "LinearSegmentedColormap":
+    """`RAMP` for matplotlib, or `DIVERGING`."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("regard", [hex_color(color) for color in RAMP])
+    name, colors = ("regard-signed", DIVERGING) if signed else ("regard", RAMP)
+    return LinearSegmentedColormap.from_list(name, [hex_color(color) for color in colors])
 
 
 def readable_on(paper: RGB) -> RGB:

@@ -21,6 +21,7 @@ from regard.spec.scores import ScaledDot
 
 if TYPE_CHECKING:
     from regard.engine.ring import Ring
+    from regard.inspection.matrix.difference import MatrixDifference
     from regard.inspection.matrix.sharded import ShardedMatrix
 
 DEFAULTS: dict[str, Any] = {
@@ -111,6 +112,12 @@ class AttentionMatrix(WeightArray):
             raise ValueError(f"weights must end in (query, key), got shape {tuple(tensor.shape)}")
         lead = torch.arange(tensor.shape[:-2].numel(), device="cpu").view(tensor.shape[:-2])
         return cls(Stored(tensor), lead, query_tokens, key_tokens)
+
+    def __sub__(self, other: object) -> "MatrixDifference":
+        """The signed difference from another matrix of the same shape, as a handle."""
+        from regard.inspection.matrix.difference import MatrixDifference
+
+        return MatrixDifference(self, other) if isinstance(other, AttentionMatrix) else NotImplemented
 
     def lse(self) -> Tensor:
         """log Σ e^x of each row, the sink included; differentiable."""

@@ -53,6 +53,9 @@ class Source(Protocol):
     def tile(self, rows: slice, columns: slice) -> Tensor:
         """The weights of one rectangle, (map, row, column)."""
 
+    def visible_tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
+        """The same with what is visible of it, None if all pairs are."""
+
     def before_use(self, check: Callable[[], None]) -> None:
         """Call `check` once, before the tensors are used for the first time."""
 
@@ -170,22 +173,32 @@ class Computed(_Checked):
                 yield self._block(rows, column_span(tiles), full_row_weights(kernel, x)[0], x)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
+        return self._marked_tile(rows, columns).clamp(min=0.0)
+
+    def visible_tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
+        tile = self._marked_tile(rows, columns)
+        return tile.clamp(min=0.0), ~(tile < 0.0)  # not-a-number is visible
+
+    def _marked_tile(self, rows: slice, columns: slice) -> Tensor:
+        """The weights of one rectangle, −1 where a pair is hidden."""
         self.unchanged()
         with torch.no_grad():
             plane = self.request.plane
             # the second pass uses the kernels that gave the rows' state, so that both round alike
             second = self.known().kernel if self.softmax and not self._few(rows) else None
             if second is not None:
-                return second.tile(rows, columns).flatten(0, 1).clamp_(min=0.0)
+                marked: Tensor = second.tile(rows, columns).flatten(0, 1)
+                return marked
             if self.softmax:
                 x = self._logits(Tile(plane, rows, columns, mixed=True))
-                return self._flat(self._weights(x, rows), rows, columns)
+                return self._flat(torch.where(x == -torch.inf, -1.0, self._weights(x, rows)), rows, columns)
             kernel, _ = self._kernel
             everything = slice(0, plane.keys)
             parts = []
             for first in range(rows.start, rows.stop, kernel.schedule.height):
                 some = slice(first, min(rows.stop, first + kernel.schedule.height))
-                whole = full_row_weights(kernel, self._logits(Tile(plane, some, everything, mixed=True)))[0]
+                x = self._logits(Tile(plane, some, everything, mixed=True))
+                whole = torch.where(x == -torch.inf, -1.0, full_row_weights(kernel, x)[0])
                 parts.append(self._flat(whole, some, everything)[..., columns])
             return torch.cat(parts, 1)
 
@@ -276,6 +289,9 @@ class Stored(_Checked):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         return self._given[:, rows, columns].to(self.dtype)
+
+    def visible_tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
+        return self.tile(rows, columns), None
 
     def one_map(self, number: int) -> Tensor:
         """The weights of one map as they were given, (query, key)."""

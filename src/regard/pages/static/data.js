@@ -50,9 +50,9 @@ const asTokens = data.layers.map((layer) => layer.refused ? layer : {
 });
 
 const hasWords = (text) => text !== null && data.texts[text].words !== null;
-const canMerge = (layer) => !layer.refused && layer.exact && !data.signed && (hasWords(layer.queries) || hasWords(layer.keys));
+const canMerge = (layer) => !layer.refused && layer.exact && !layer.signed && (hasWords(layer.queries) || hasWords(layer.keys));
 export const mergeable = asTokens.some(canMerge);
-export const wordy = data.texts.some((text) => text.words !== null) && !data.signed;
+export const wordy = data.texts.some((text) => text.words !== null) && data.layers.some((layer) => !layer.refused && !layer.signed);
 
 function wordAxis(text, count) {
   if (!hasWords(text)) return { starts: Array.from({ length: count + 1 }, (_, n) => n), axis: null };

@@ -98,7 +98,7 @@ export function heatmap(page, parent) {
       context.fillStyle = inkOn(color);
       const size = Math.abs(value);
       const text = !Number.isFinite(value) ? String(value) : size < 1000 ? value.toFixed(size < 10 ? 2 : 0) : value.toPrecision(2);
-      context.fillText(text.replace("-", "−"), x + (column + 0.5) * side, y + (row + 0.5) * side);
+      context.fillText(text.replace(/^-(0\.00)$/, "$1").replace("-", "−"), x + (column + 0.5) * side, y + (row + 0.5) * side);
     }
   }
 
@@ -152,7 +152,7 @@ export function heatmap(page, parent) {
       const text = axis.text(n);
       return [`${what} ${axis.place(n)}${text ? ": " : ""}`, text];
     });
-    const name = layer.words ? "weight between words" : data.views[page.state.view].name;
+    const name = layer.words ? "weight between words" : data.views[page.state.view].name.replace("weight", layer.signed ? "difference" : "weight");
     page.tip.show(x, y, lines, value === -Infinity ? "hidden" : `${name} ${exact(layer, value)}`);
   }
 

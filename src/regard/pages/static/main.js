@@ -1,6 +1,6 @@
 // The page: a head of a layer as a map or as lines, and the pictures of all heads to choose from.
 
-import { css, range, table } from "./colors.js";
+import { css, range, tableFor } from "./colors.js";
 import { data, layersOf, mergeable, shown, wordy } from "./data.js";
 import { checkbox, chooser, clamp, download, fill, label, make, number, segmented, tooltip } from "./dom.js";
 import { heatmap } from "./heatmap.js";
@@ -16,11 +16,18 @@ const layers = () => layersOf(state.words), current = () => layers()[state.layer
 const tip = tooltip();
 
 let ofWords = {};
+const ofHeads = new Map(); // limits that belong to one layer or head, which every step of the pointer needs
+function ownLimits(layer, head, power) {
+  const all = !state.own, of = [layer.name, all ? "" : head, state.view, state.words, layer.signed].join();
+  const size = layer.down.count * layer.across.count, cells = layer.cells[state.view];
+  if (!ofHeads.has(of)) ofHeads.set(of, range(cells, all ? 0 : head * size, all ? cells.length : (head + 1) * size, power, layer.signed));
+  return ofHeads.get(of);
+}
 function limits(layer, head) {
-  const [low, high, power] = data.views[state.view].limits, size = layer.down.count * layer.across.count;
-  if (state.own) return range(layer.cells[state.view], head * size, (head + 1) * size, power);
+  const [low, high, power] = data.views[state.view].limits;
+  if (state.own || layer.signed) return ownLimits(layer, head, power);
   if (!state.words) return { low, high, power };
-  return ofWords[state.view] = ofWords[state.view] || shown.map((n) => layers()[n])
+  return ofWords[state.view] = ofWords[state.view] || shown.map((n) => layers()[n]).filter((each) => !each.signed)
     .map((each) => range(each.cells[state.view], 0, each.cells[state.view].length, power))
     .reduce((one, other) => ({ low: Math.min(one.low, other.low), high: Math.max(one.high, other.high), power }));
 }
@@ -32,7 +39,8 @@ make("h1", header, data.title || data.sentence || "Attention");
 if (data.about) make("p", header, data.about, "about");
 const bar = make("div", document.body, undefined, "bar");
 const layered = data.layers.length > 1, several = layered || data.layers.some((layer) => layer.heads.length > 1);
-const kinds = data.signed || !shown.some((n) => layers()[n].exact) ? null : segmented(bar, "view", [["map", "map"], ["lines", "lines"]], (kind) => { state.kind = kind; state.at = null; draw(); });
+const drawable = (layer) => !layer.refused && layer.exact && !layer.signed;
+const kinds = !data.layers.some(drawable) ? null : segmented(bar, "view", [["map", "map"], ["lines", "lines"]], (kind) => { state.kind = kind; state.at = null; draw(); });
 const layerChoice = layered ? chooser(bar, "layer", data.layers.map((layer, n) => [n, layer.name, layer.refused]), (value) => choose(Number(value), state.head)) : null;
 const headChoice = several ? chooser(bar, "head", [], (value) => choose(state.layer, Number(value))) : null;
 if (data.views.length > 1) chooser(bar, "cells", data.views.map((view, n) => [n, view.name]), (value) => { state.view = Number(value); redraw(); });
@@ -65,11 +73,6 @@ const low = make("span", scale), ramp = make("canvas", scale), high = make("span
 const key = make("span", scale, undefined, "hidden-key"), word = make("span", scale, "hidden");
 ramp.width = 180;
 ramp.height = 12;
-for (let n = 0; n < 180; n++) {
-  const strokes = ramp.getContext("2d");
-  strokes.fillStyle = css(table[Math.round((n / 179) * 255)]);
-  strokes.fillRect(n, 0, 1, 12);
-}
 
 const lined = make("div", main), chips = label(make("div", lined, undefined, "chips"), "heads whose lines are drawn");
 chips.setAttribute("role", "group");
@@ -198,7 +201,7 @@ function draw(focused = false) {
   if (layerChoice) layerChoice.value = state.layer;
   if (headChoice) { fill(headChoice, layer.heads.map((name, n) => [n, name])); headChoice.value = state.head; }
   if (picker) picker.mark(focused);
-  const asLines = state.kind === "lines" && layer.exact;
+  const asLines = state.kind === "lines" && drawable(layer);
   mapped.hidden = asLines;
   lined.hidden = !asLines;
   if (asLines) drawLines(); else drawMap(layer);
@@ -211,13 +214,15 @@ function draw(focused = false) {
 function drawMap(layer) {
   map.draw();
   const colors = limits(layer, state.head);
+  const strokes = ramp.getContext("2d");
+  tableFor(colors).forEach((color, n) => { strokes.fillStyle = css(color); strokes.fillRect(n * 180 / 256, 0, 1, 12); });
   low.textContent = number(colors.low);
   high.textContent = number(colors.high);
   bend.textContent = colors.power === 1 ? "" : "square root scale";
   key.hidden = word.hidden = !layer.cells[state.view].includes(-Infinity);
   const as = layer.words ? " Between words: the sum over the tokens of a key, the mean over those of a query." : "";
   const digits = layer.half ? " Weights are stored in half precision (3 digits)." : "";
-  note.textContent = `${layer.notes[state.view]}.${as}${digits} Hover or use the arrow keys for ${layer.half ? "" : "exact "}numbers${data.signed ? "" : "; click, or press Enter, for the vectors of a pair"}.`;
+  note.textContent = `${layer.notes[state.view]}.${as}${digits} Hover or use the arrow keys for ${layer.half ? "" : "exact "}numbers${layer.signed ? "" : "; click, or press Enter, for the vectors of a pair"}.`;
 }
 
 window.addEventListener("resize", () => { if (picker) picker.redraw(); draw(); });
