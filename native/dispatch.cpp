@@ -46,6 +46,36 @@ struct Kernels {
             isa::run_workspace, isa::run_workspace_peak, isa::fma_peak, isa::read_bandwidth                \
     }
 
+#if defined(REGARD_X86)
+// What the processor and the operating system support. Not __builtin_cpu_supports: its table belongs to a library that
+// clang-cl does not link and zig does not have.
+struct Registers {
+    uint32_t a, b, c, d;
+};
+Registers cpuid(uint32_t leaf) {
+    Registers found;
+    __asm__ volatile("cpuid" : "=a"(found.a), "=b"(found.b), "=c"(found.c), "=d"(found.d) : "a"(leaf), "c"(0));
+    return found;
+}
+// The registers that the operating system saves for a thread: XCR0.
+uint32_t saved_registers() {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+bool all(uint32_t bits, uint32_t wanted) { return (bits & wanted) == wanted; }
+bool supports(uint32_t basic, uint32_t extended, uint32_t saved) {
+    constexpr uint32_t OSXSAVE = 1u << 27;
+    if (cpuid(0).a < 7 || !all(cpuid(1).c, basic | OSXSAVE)) return false;
+    return all(cpuid(7).b, extended) && all(saved_registers(), saved);
+}
+constexpr uint32_t FMA = 1u << 12, AVX = 1u << 28, F16C = 1u << 29;                                   // leaf 1, ECX
+constexpr uint32_t AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VL = 1u << 31;         // leaf 7, EBX
+constexpr uint32_t XMM = 1u << 1, YMM = 1u << 2, MASKS = 1u << 5, ZMM = 1u << 6, HIGH_ZMM = 1u << 7;  // XCR0
+bool has_avx2() { return supports(FMA | AVX | F16C, AVX2, XMM | YMM); }
+bool has_avx512() { return supports(FMA | AVX | F16C, AVX2 | F | DQ | BW | VL, XMM | YMM | MASKS | ZMM | HIGH_ZMM); }
+#endif
+
 // The widest instruction set of the processor, or the one that the environment variable REGARD_ISA names if the
 // processor has it.
 Kernels choose() {
@@ -55,12 +85,8 @@ Kernels choose() {
     };
     (void)allowed;
 #if defined(REGARD_X86)
-    __builtin_cpu_init();
-    if (allowed("avx512") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-        return REGARD_KERNELS(avx512);
-    if (allowed("avx2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))  // implies F16C
-        return REGARD_KERNELS(avx2);
+    if (allowed("avx512") && has_avx512()) return REGARD_KERNELS(avx512);
+    if (allowed("avx2") && has_avx2()) return REGARD_KERNELS(avx2);
 #endif
     return REGARD_KERNELS(portable);
 }

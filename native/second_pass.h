@@ -19,11 +19,11 @@
 namespace regard {
 namespace REGARD_ISA {
 
-// One axis of the grid: cell a starts at a · count / cells.
+// One axis of the grid: cell a starts at a · count / cells. The products fit: both are lengths of arrays in memory.
 struct Axis {
     int64_t count, cells;
-    int64_t first(int64_t cell) const { return int64_t(__int128(cell) * count / cells); }
-    int64_t cell(int64_t number) const { return int64_t((__int128(number + 1) * cells - 1) / count); }
+    int64_t first(int64_t cell) const { return cell * count / cells; }
+    int64_t cell(int64_t number) const { return ((number + 1) * cells - 1) / count; }
 };
 struct Cell {
     double sum = 0, largest = 0;
