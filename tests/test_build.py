@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -16,13 +15,20 @@ RUN = """
 import sys
 sys.path[:0] = sys.argv[1:]
 import torch, regard
-from regard.engine.native.library import library
 q = torch.ones(1, 1, 3, 2)
 assert regard.__file__.startswith(sys.argv[1]), regard.__file__
-print(library())
-print(regard.plan(q, q, q))
 print(regard.attend(q, q, q).sum())
+print(regard.matrix(q, q).entropy().shape)
+try:
+    regard.attend(q, q, q, engine="native")
+except ValueError as error:
+    print(error)
+print(regard.plan(q, q, q))
 """
+GET_IT = (
+    "to get it, install GCC 12 or Clang 14, or newer, and then regard again, with pip's options --force-reinstall "
+    "--no-deps --no-cache-dir"
+)
 
 DATA = [
     file
@@ -45,14 +51,27 @@ def test_without_a_compiler_the_package_is_built_and_runs_on_tiled(tmp_path: Pat
         assert not [name for name in names if name.endswith(LIBRARIES)]
         assert {file.relative_to(ROOT / "src").as_posix() for file in DATA} <= names
         archive.extractall(copy)
-    command = [sys.executable, "-S", "-c", RUN, str(copy), sysconfig.get_path("purelib")]
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    runs_on_tiled_and_says_once(copy, f"this installation has no native core; {GET_IT}")
+    foreign = copy / "regard" / "engine" / "native" / "libregard.so"
+    foreign.write_bytes(b"of another system")
+    why = f"{foreign}: file too short" if sys.platform.startswith("linux") else "libregard"
+    runs_on_tiled_and_says_once(copy, f"this installation has no native core that works here ({why}); {GET_IT}")
+
+
+def runs_on_tiled_and_says_once(copy: Path, why: str) -> None:
+    """In a process of its own: the first call warns in one sentence, and nothing warns again."""
+    installed = [folder for folder in sys.path if folder.endswith("site-packages")]
+    command = [sys.executable, "-S", "-c", RUN, str(copy), *installed]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=copy.parent)
     assert ran.returncode == 0, ran.stderr
-    library, engine, *rest = ran.stdout.splitlines()
-    assert library == "None"
+    warning = f"regard runs this on 'tiled', which is slower: 'native' cannot do it, because {why} (said once; "
+    assert ran.stderr.count("UserWarning") == 1
+    assert warning in ran.stderr
+    out, entropy, refusal, engine, *plan = ran.stdout.splitlines()
+    assert (out, entropy) == ("tensor(6.)", "torch.Size([1, 1, 3])")
+    assert refusal == f"engine 'native' cannot do this: {why}"
     assert engine.split() == ["engine", "tiled"]
-    assert any(line.startswith("not native") for line in rest)
-    assert rest[-1] == "tensor(6.)"
+    assert any(line.startswith("not native") for line in plan)
 
 
 def test_the_source_archive_holds_all_that_a_build_needs(tmp_path: Path) -> None:

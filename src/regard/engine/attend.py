@@ -205,8 +205,8 @@ def choose(checked: Request, engine: str = "auto") -> str:
         _told.add(name)
         fast = [other for other in reasons if other not in SLOWER][-1]
         warnings.warn(
-            f"regard runs this on {name!r}, which is slower: {fast!r} cannot do it, because {reasons[fast]}. "
-            "This is said once; regard.plan(...) tells it for any call.",
+            f"regard runs this on {name!r}, which is slower: {fast!r} cannot do it, because {reasons[fast]} "
+            "(said once; regard.plan(...) tells it for any call)",
             stacklevel=3,
         )
     return name

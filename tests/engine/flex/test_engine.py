@@ -148,7 +148,7 @@ def test_auto_on_a_gpu(spec: dict[str, Any], chosen: str) -> None:
 def test_auto_on_a_gpu_takes_tiled_for_double_precision_and_tells() -> None:
     message = (
         "regard runs this on 'tiled', which is slower: 'flex' cannot do it, because "
-        "FlexAttention's kernels take float32, bfloat16 and float16, not float64."
+        "FlexAttention's kernels take float32, bfloat16 and float16, not float64 (said once"
     )
     inputs = on_cuda(torch.float64)
     with pytest.warns(UserWarning, match=re.escape(message)):

@@ -11,7 +11,7 @@ from regard.engine.context import transform_unsupported
 from regard.engine.memory import MemoryCounter
 from regard.engine.native.autograd import attention, forward_rows
 from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
-from regard.engine.native.library import library
+from regard.engine.native.library import absence, library
 from regard.engine.native.lowering import Biases, LoweredScore, kernel_step, lower_score, unknown_bias
 from regard.engine.native.row_blocks import LOOK, by_row_blocks, height_of
 from regard.engine.native.second_pass import NativeSecondPass
@@ -106,8 +106,8 @@ def supports(request: Request) -> str | None:
     """None, or why the C++ kernels cannot do this."""
     if request.query.device.type != "cpu":
         return f"it runs on the CPU, the inputs are on {request.query.device}"
-    if library() is None:
-        return "the package was installed without its C++ core; install it where a compiler is found"
+    if (why_absent := absence()) is not None:
+        return why_absent
     if kernel_step(request.score) is None:
         return f"its kernels compute q′·k′ and v·φ(a + b), and {request.score!r} does not lower to these"
     if not isinstance(request.normalizer, Softmax):

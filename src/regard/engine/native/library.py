@@ -144,24 +144,42 @@ def _not_a_build(asked: str, why: object) -> ValueError:
     )
 
 
+GET_IT = (
+    "to get it, install GCC 12 or Clang 14, or newer, and then regard again, with pip's options --force-reinstall "
+    "--no-deps --no-cache-dir"
+)
+
+
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, or None where the package was built without a compiler."""
+    """The library, or None where the package was built without a compiler, or its library does not load."""
+    found = _found()
+    return None if isinstance(found, str) else found
+
+
+def absence() -> str | None:
+    """None, or why there is no library, and how to get it."""
+    found = _found()
+    return found if isinstance(found, str) else None
+
+
+@cache
+def _found() -> ctypes.CDLL | str:
     path = _path()
     if path is None:
-        return None
+        return f"this installation has no native core; {GET_IT}"
     with LOADING:
         return _loaded(path)
 
 
-def _loaded(path: Path) -> ctypes.CDLL:
+def _loaded(path: Path) -> ctypes.CDLL | str:
     try:
         found = ctypes.CDLL(os.fspath(path))
         found.regard_forward  # noqa: B018  (looked up, not called)
     except (OSError, AttributeError) as error:
         if asked := os.environ.get("REGARD_LIBRARY"):
             raise _not_a_build(asked, error) from None
-        raise
+        return f"this installation has no native core that works here ({error}); {GET_IT}"
     for name in ("regard_forward", "regard_backward", "regard_second_pass"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
