@@ -6,7 +6,7 @@ lowering is right, tables and sinks included. That the kernels are right only a 
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ from torch.nn.attention import flex_attention as torchs
 from regard import attend, scores
 from regard.engine import flex
 from regard.engine.flex import call
-from regard.spec.part import Part
 from regard.testing import PRODUCTS, SOFTMAXES, Case, Sizes, error, mechanisms
+from tests.placed import placed
 
 EPS = torch.finfo(torch.float64).eps
 SERVED = [case for case in mechanisms() if case.score in [*PRODUCTS, "modified"] and case.normalizer in SOFTMAXES]
@@ -78,29 +78,6 @@ def test_every_mechanism_gets_its_gradients(case: Case) -> None:
     agree(case)
 
 
-def moved(value: Any, leaves: dict[int, Tensor]) -> Any:
-    """A part of a spec with its leaves replaced, and its other tensors on the GPU."""
-    if isinstance(value, Tensor):
-        return leaves.get(id(value), value.cuda())
-    if isinstance(value, tuple):
-        return tuple(moved(each, leaves) for each in value)
-    if not isinstance(value, Part):
-        return value
-    part: Any = value
-    held = {field.name: getattr(part, field.name) for field in fields(part)}
-    if not any(isinstance(each, Tensor | Part | tuple) for each in held.values()):
-        return value
-    return replace(part, **{name: moved(each, leaves) for name, each in held.items()})
-
-
-def on_gpu(case: Case, dtype: torch.dtype) -> tuple[list[Tensor], dict[str, Any], dict[str, Tensor]]:
-    inputs, spec, leaves = case.build(dtype, through=torch.float32)
-    there = {name: leaf.detach().cuda().requires_grad_() for name, leaf in leaves.items()}
-    known = {id(leaf): there[name] for name, leaf in leaves.items()}
-    spec = {name: value if name in ("mask", "query_start") else moved(value, known) for name, value in spec.items()}
-    return [known[id(tensor)] for tensor in inputs], spec, there
-
-
 SIZES = [Sizes(), Sizes(queries=150, keys=290, d_key=24, d_value=40, query_start=140, group=2)]
 
 
@@ -109,9 +86,9 @@ SIZES = [Sizes(), Sizes(queries=150, keys=290, d_key=24, d_value=40, query_start
 @pytest.mark.parametrize("case", [case for case in SERVED if case.score != "modified"], ids=str)
 def test_a_gpu_agrees_forward_and_backward(case: Case, size: Sizes) -> None:
     case = replace(case, sizes=size)
-    found = outcome(*on_gpu(case, torch.float32), "flex")
-    plain = outcome(*on_gpu(case, torch.float32), "reference")
-    truth = outcome(*on_gpu(case, torch.float64), "reference")
+    found = outcome(*placed(case, torch.float32, "cuda"), "flex")
+    plain = outcome(*placed(case, torch.float32, "cuda"), "reference")
+    truth = outcome(*placed(case, torch.float64, "cuda"), "reference")
     for name, right in truth.items():
         finite = right.detach()[right.isfinite()]
         size_of = 1.0 + float(finite.abs().max() if finite.numel() else 0.0)
