@@ -23,7 +23,7 @@ QUICK := tests/spec tests/nn tests/inspection/matrix tests/test_layers.py tests/
 FUZZ := PYTHONHASHSEED=random $(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not slow" --hypothesis-profile fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-transformers slow fuzz check lint types format bench native-test asan ubsan tsan clean distclean asan-python ubsan-python
+.PHONY: help demo quick test test-transformers slow fuzz check lint types format bench cuda wheel native-test asan ubsan tsan clean distclean asan-python ubsan-python
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,39 @@ format: $(VENV)/.dev  ## format, and fix what can be fixed
 
 bench: $(VENV)/.dev  ## time and memory of the engines
 	$(BIN)/regard bench $(ARGS)
+
+cuda: SHELL := bash
+cuda: $(VENV)/.dev  ## on a machine with a GPU: the tests that need one and the benchmark; the report is build/cuda.txt
+	@$(BIN)/python -c 'import torch; from regard.bench.device import device; device("cuda")' 2>/dev/null || \
+	  { $(BIN)/regard bench tiny --device cuda; echo "make cuda: there is no GPU here, so nothing was run and no report was written" >&2; exit 1; }
+	@mkdir -p build; set -o pipefail; failed=0; \
+	{ echo "regard $$(git describe --always --dirty 2>/dev/null)"; $(BIN)/python -m torch.utils.collect_env; } 2>&1 | tee build/cuda.txt; \
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -m cuda --durations 5 2>&1 | tee -a build/cuda.txt || failed=1; \
+	$(BIN)/regard bench --device cuda $(ARGS) 2>&1 | tee -a build/cuda.txt || failed=1; \
+	$(BIN)/regard bench --device cuda --dtype bfloat16 $(ARGS) 2>&1 | tee -a build/cuda.txt || failed=1; \
+	if [ $$failed = 0 ]; then echo "all of it passed"; else echo "something failed"; fi | tee -a build/cuda.txt; \
+	echo "the report is build/cuda.txt"; exit $$failed
+
+# zig is a Clang that brings the symbols of older C libraries: the wheel runs on any Linux that torch runs on (glibc 2.28).
+WHEEL := build/wheel
+ZIG := $(CURDIR)/$(WHEEL)/tools/bin/python -m ziglang c++ -target $(shell uname -m)-linux-gnu.2.28
+# As on a machine with nothing but Python: no compiler, no other packages.
+ALONE = cd $(WHEEL) && env -u PYTHONPATH -u REGARD_LIBRARY -u REGARD_ISA PATH=$(CURDIR)/$(WHEEL)/env/bin
+wheel: $(WHEEL)/.tools  ## a wheel for Linux and the source archive in dist/, checked, installed and tried in an empty environment
+	rm -rf dist $(WHEEL)/raw $(WHEEL)/env
+	CXX="$(ZIG)" PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(WHEEL)/tools/bin/python -m build --outdir $(WHEEL)/raw
+	PATH="$(CURDIR)/$(WHEEL)/tools/bin:$$PATH" $(WHEEL)/tools/bin/auditwheel repair --wheel-dir dist $(WHEEL)/raw/*.whl
+	mv $(WHEEL)/raw/*.tar.gz dist
+	$(WHEEL)/tools/bin/twine check --strict dist/*
+	$(WHEEL)/tools/bin/check-wheel-contents dist/*.whl
+	$(PYTHON) -m venv $(WHEEL)/env
+	$(WHEEL)/env/bin/python -m pip install --constraint constraints.txt --upgrade pip
+	$(WHEEL)/env/bin/python -m pip install --constraint constraints.txt dist/*.whl
+	$(ALONE) env/bin/python ../../.github/installed.py
+	$(WHEEL)/tools/bin/mypy --config-file= --strict --python-executable $(WHEEL)/env/bin/python .github/typed.py
+	$(WHEEL)/env/bin/python -m pip install --constraint constraints.txt "$$(ls dist/*.whl)[all]"
+	$(ALONE) env/bin/python ../../.github/installed.py all
+	@ls -l dist
 
 native-test:  ## the tests of the native core, for each instruction set of this machine
 	$(call ctest,native,)
@@ -138,6 +171,13 @@ $(VENV)/.made: constraints.txt
 	@test -n "$(PYTHON)" || { echo "regard needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --constraint constraints.txt --upgrade pip
+	touch $@
+
+$(WHEEL)/.tools: pyproject.toml constraints.txt
+	@test "$$(uname -s)" = Linux || { echo "make wheel is for Linux: on other systems, python -m cibuildwheel" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(WHEEL)/tools
+	$(WHEEL)/tools/bin/python -m pip install --constraint constraints.txt --upgrade pip
+	$(WHEEL)/tools/bin/python -m pip install --constraint constraints.txt --group wheel
 	touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(NATIVE) $(VENV)/.made
