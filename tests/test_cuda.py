@@ -11,7 +11,7 @@ import regard
 from regard import masks
 from regard.nn import KVCache, LanguageModel, Rotary
 from regard.testing import Case, error, mechanisms
-from tests.placed import placed
+from tests.device_cases import on_device
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -29,7 +29,7 @@ def agree(found: Tensor, right: Tensor, what: str = "") -> None:
 
 def outcome(case: Case, device: str, engine: str) -> dict[str, Tensor]:
     """Output and gradients in float64, for which `auto` takes `sdpa` or `tiled`; `flex` has tests of its own."""
-    inputs, spec, leaves = placed(case, torch.float64, device)
+    inputs, spec, leaves = on_device(case, torch.float64, device)
     out = regard.attend(*inputs, **spec, engine=engine)
     assert out.device.type == device
     weight = torch.linspace(-1.0, 2.0, out.numel(), dtype=out.dtype, device=device).view_as(out)

@@ -18,7 +18,7 @@ from regard import attend, scores
 from regard.engine import flex
 from regard.engine.flex import call
 from regard.testing import PRODUCTS, SOFTMAXES, Case, Sizes, error, mechanisms
-from tests.placed import placed
+from tests.device_cases import on_device
 
 EPS = torch.finfo(torch.float64).eps
 SERVED = [case for case in mechanisms() if case.score in [*PRODUCTS, "modified"] and case.normalizer in SOFTMAXES]
@@ -86,9 +86,9 @@ SIZES = [Sizes(), Sizes(queries=150, keys=290, d_key=24, d_value=40, query_start
 @pytest.mark.parametrize("case", [case for case in SERVED if case.score != "modified"], ids=str)
 def test_a_gpu_agrees_forward_and_backward(case: Case, size: Sizes) -> None:
     case = replace(case, sizes=size)
-    found = outcome(*placed(case, torch.float32, "cuda"), "flex")
-    plain = outcome(*placed(case, torch.float32, "cuda"), "reference")
-    truth = outcome(*placed(case, torch.float64, "cuda"), "reference")
+    found = outcome(*on_device(case, torch.float32, "cuda"), "flex")
+    plain = outcome(*on_device(case, torch.float32, "cuda"), "reference")
+    truth = outcome(*on_device(case, torch.float64, "cuda"), "reference")
     for name, right in truth.items():
         finite = right.detach()[right.isfinite()]
         size_of = 1.0 + float(finite.abs().max() if finite.numel() else 0.0)

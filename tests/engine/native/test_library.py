@@ -16,7 +16,7 @@ def test_another_build_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert own is not None
     other = shutil.copy(own, tmp_path / "other.so")
     monkeypatch.setenv("REGARD_LIBRARY", str(other))
-    found = module._found.__wrapped__()
+    found = module._load.__wrapped__()
     assert not isinstance(found, str)
     assert found._name == str(other)
     assert found.regard_isa().decode() == module.isa()
@@ -36,6 +36,6 @@ def test_anything_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     path = {"foreign": str(_ctypes.__file__)}.get(kind, str(tmp_path / kind))
     monkeypatch.setenv("REGARD_LIBRARY", path)
     with pytest.raises(ValueError, match="REGARD_LIBRARY must name a build of regard's shared library, got") as caught:
-        module._found.__wrapped__()
+        module._load.__wrapped__()
     assert repr(path) in str(caught.value)
     assert "unset it, and the package's own is loaded" in str(caught.value)

@@ -153,18 +153,18 @@ GET_IT = (
 @cache
 def library() -> ctypes.CDLL | None:
     """The library, or None where the package was built without a compiler, or its library does not load."""
-    found = _found()
+    found = _load()
     return None if isinstance(found, str) else found
 
 
 def absence() -> str | None:
     """None, or why there is no library, and how to get it."""
-    found = _found()
+    found = _load()
     return found if isinstance(found, str) else None
 
 
 @cache
-def _found() -> ctypes.CDLL | str:
+def _load() -> ctypes.CDLL | str:
     path = _path()
     if path is None:
         return f"this installation has no native core; {GET_IT}"

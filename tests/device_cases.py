@@ -10,7 +10,7 @@ from regard.spec.part import Part
 from regard.testing import Case
 
 
-def placed(case: Case, dtype: torch.dtype, device: str) -> tuple[list[Tensor], dict[str, Any], dict[str, Tensor]]:
+def on_device(case: Case, dtype: torch.dtype, device: str) -> tuple[list[Tensor], dict[str, Any], dict[str, Tensor]]:
     """`case.build(dtype)` from numbers of float32, on the device; masks stay where they are."""
     inputs, spec, leaves = case.build(dtype, through=torch.float32)
     there = {name: leaf.detach().to(device).requires_grad_() for name, leaf in leaves.items()}
