@@ -43,6 +43,7 @@ def test_info_tells_the_sizes(viewer: Viewer) -> None:
         "causal": True,
         "query_tokens": True,
         "key_tokens": True,
+        "same_text": True,
         "query_start": 0,
         "head_names": None,
     }

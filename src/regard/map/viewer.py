@@ -128,6 +128,7 @@ class Viewer:
                 "causal": layer.causal,
                 "query_tokens": layer.tokens("query") is not None,
                 "key_tokens": layer.tokens("key") is not None,
+                "same_text": layer.same_text,
                 "query_start": layer.query_start(),
                 "head_names": None if layer.head_names is None else list(layer.head_names),
             }

@@ -88,6 +88,12 @@ class LayerView:
         row = int(self.matrix._lead.reshape(-1)[int(self._lead[batch, 0])]) // source.heads
         return int(starts[0] if starts.numel() == 1 else starts[row])
 
+    @property
+    def same_text(self) -> bool:
+        """Whether queries and keys are the same tokens, at the same places."""
+        tokens = self.tokens("query")
+        return tokens is not None and tokens == self.tokens("key") and self.query_start() == 0
+
     def length(self, axis: str) -> int:
         """Of an axis, "query" or "key"."""
         return self.queries if axis == "query" else self.keys

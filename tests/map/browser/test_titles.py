@@ -54,7 +54,7 @@ def test_the_scale_is_whole_at_every_width(open_map: "Opener", few: "Served", wi
         "() => { const e = document.querySelector('.meaning'); return [e.scrollWidth, e.clientWidth]; }"
     )
     assert meaning[0] <= meaning[1]
-    for name in (".segmented", ".switches select", ".scale"):
+    for name in (".legend .segmented", ".switches select", ".scale"):
         for each in seen.page.locator(name).all():
             box = each.bounding_box()
             assert box is not None

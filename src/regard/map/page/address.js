@@ -1,7 +1,7 @@
 // What is shown, as the part of the address after #: it can be sent to someone, and back and forward work.
 // at=query,key,pixels-per-weight is the middle of the view; without it the whole matrix is shown.
 
-const WORDS = { statistic: ["max", "mean"], scale: ["log", "linear"], ramp: ["tide", "ember", "gray", "balance"] };
+const WORDS = { statistic: ["max", "mean"], scale: ["log", "linear"], ramp: ["tide", "ember", "gray", "balance"], text: ["reads", "read"] };
 const PLACES = ["layer", "batch", "head"];
 
 export function write({ state, at }) {

@@ -23,6 +23,7 @@ import { Screen } from "./screen.js";
 import { Search } from "./search.js";
 import { State, debounce } from "./state.js";
 import { Strongest } from "./strongest.js";
+import { TextPanel } from "./textpanel.js";
 import { TileStore } from "./tiles.js";
 import { Tokens } from "./tokens.js";
 import { Trail } from "./trail.js";
@@ -39,6 +40,7 @@ export class App {
     this.state = new State({ ...first.state, theme: "auto" });
     this.build(heard);
     this.wire();
+    this.text.adapt();
     this.screen.resize();
     this.view.show(this.layer());
     if (first.at) this.view.moveTo(first.at, { fly: false });
@@ -61,13 +63,15 @@ export class App {
     icon("down", this.chip);
     this.search = new Search(this, top);
     const tools = make("div", top, { name: "tools" });
-    this.stage = make("main", root, { name: "stage" });
+    const middle = make("div", root, { name: "middle" });
+    this.text = new TextPanel(this, middle);
+    this.stage = make("main", middle, { name: "stage" });
     const canvas = make("canvas", this.stage, { name: "plot", tabindex: "0", role: "application" });
     const over = make("canvas", this.stage, { name: "over", "aria-hidden": "true" });
     this.screen = new Screen(this, over);
     this.store = new TileStore(transport, info, () => this.invalidate());
     this.tokens = new Tokens(this.transport, info, () => {
-      for (const part of [this.search, this.card, this.strongest]) part.refresh();
+      for (const part of [this.search, this.card, this.strongest, this.text]) part.refresh();
       this.invalidate();
     });
     this.view = new View(canvas, this.layout, () => this.moved());
@@ -87,6 +91,10 @@ export class App {
     iconButton("minus", buttons, "Zoom out", "-").addEventListener("click", () => this.view.zoomBy(0.5));
     iconButton("fit", buttons, "The whole matrix", "0").addEventListener("click", () => this.acts.home());
     this.heads = new Heads(this, this.stage);
+    this.textButton = iconButton("text", tools, "The text beside the map", "x");
+    this.textButton.setAttribute("aria-controls", "regard-text");
+    this.textButton.setAttribute("aria-expanded", "false");
+    this.textButton.addEventListener("click", () => this.text.toggle());
     this.strongest = new Strongest(this, tools);
     this.saving = new Menu(this, tools, "save", "Save the view", "e", (panel, menu) => {
       make("h2", panel, { text: "Save the view" });
@@ -107,23 +115,25 @@ export class App {
   wire() {
     const { state, acts, stage, plot } = this;
     state.on("layer batch head", () => this.changedPlace());
-    state.on("statistic scale ramp threshold theme", () => { this.look.forget(); this.range.view = null; this.invalidate(); this.trail.keep(); });
+    state.on("statistic scale ramp threshold theme", () => { this.look.forget(); this.range.view = null; this.invalidate(); this.trail.keep(); this.text.refresh(); });
+    state.on("text", () => { this.text.change(); this.trail.keep(); });
     state.on("row column", (names) => this.changedPins(names));
     this.ask = debounce(40, () => {
       const layer = this.layer();
       this.store.want(this.place(), plot.wanted(layer, this.notice.exact ? 0 : layer.estimate_from));
     });
-    this.settle = debounce(250, () => this.trail.keep());
+    this.settle = debounce(250, () => { this.trail.keep(); this.text.moved(); });
     this.chip.addEventListener("click", () => this.heads.toggle());
     const onMap = ({ target, defaultPrevented }) => !defaultPrevented && (target === stage || target === plot.canvas);
     this.clicking = listenToClicks(stage, onMap, (event) => acts.click(event), (event) => acts.zoomAt(event));
     this.unlisten = listen(this, this.route.ear ?? this.root);
-    this.watch = new ResizeObserver(() => this.screen.resize());
+    this.watch = new ResizeObserver(() => { this.text.adapt(); this.screen.resize(); });
     this.watch.observe(stage);
   }
 
   end() {
     this.screen.end();
+    this.text.end();
     this.watch.disconnect();
     this.notice.end();
     this.look.end();
@@ -168,7 +178,7 @@ export class App {
   }
 
   get idle() {
-    const parts = [this.store, this.hover, this.row, this.column, this.card, this.search, this.strongest, this.heads];
+    const parts = [this.store, this.hover, this.row, this.column, this.card, this.search, this.strongest, this.heads, this.text];
     const due = this.screen.due || this.view.goal || this.ask.busy() || this.settle.busy() || this.clicking() || this.tokens.pending;
     return !due && !parts.some((part) => part.busy);
   }
@@ -210,6 +220,7 @@ export class App {
     }
     this.view.adapt();
     this.card.change();
+    this.text.change();
     this.trail.keep();
     this.invalidate();
   }

@@ -34,6 +34,15 @@ export function tokenLabel(token) {
     .replace(HIDDEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+// A token in running text: its spaces and line breaks stay, a line break can be seen and clicked.
+export function textLabel(text) {
+  return text
+    .replace(/[\u0000-\u0009\u000b-\u001f]/g, (sign) => (sign === "\t" ? "⇥\t" : String.fromCharCode(0x2400 + sign.charCodeAt(0))))
+    .replace(/\u007f/g, "␡")
+    .replace(/\n/g, "↵\n")
+    .replace(HIDDEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 export function shorten(text, most) {
   const letters = Array.from(text);
   return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;

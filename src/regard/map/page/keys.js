@@ -21,6 +21,7 @@ export function listen(app, ear) {
     l: () => app.acts.switch("scale", "log", "linear"),
     c: () => app.acts.nextColors(),
     "<": () => app.acts.moveThreshold(-0.5), ">": () => app.acts.moveThreshold(0.5),
+    x: () => app.text.toggle(),
     y: () => app.acts.copyLink(),
     t: () => app.acts.switchTheme(),
     e: () => app.acts.save("png"), E: () => app.acts.save("svg"),

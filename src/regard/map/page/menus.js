@@ -54,6 +54,7 @@ const KEYS = [
   ["l", "log or linear colors"],
   ["c", "next colors"],
   ["<  >", "lower and raise the threshold"],
+  ["x", "the text beside the map: click a word to pin it, ← → go on"],
   ["y", "copy the address of this view"],
   ["t", "light or dark"],
   ["e  E", "save as PNG, as SVG"],

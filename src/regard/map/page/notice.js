@@ -62,7 +62,7 @@ export class Notice {
 
   note(text) {
     const note = make("p", null, { name: "note", role: "note" });
-    this.app.stage.before(note);
+    this.app.stage.parentElement.before(note);
     make("span", note, { text: this.app.label(text) });
     iconButton("close", note, "Close this note").addEventListener("click", () => note.remove());
   }

@@ -118,8 +118,8 @@ export class Profile {
     const low = (this.row ? frame.y + offset.y : frame.x + offset.x) + this.pinned * scale, off = scale < 4 ? 2 : 0;
     const [start, end] = this.row ? [frame.top, frame.bottom] : [frame.left, frame.right];
     const line = (at) => (this.row
-      ? { kind: "line", x1: frame.left - 6, y1: at, x2: frame.right, y2: at, stroke: theme.mark, width: 1.25 }
-      : { kind: "line", x1: at, y1: frame.top - 6, x2: at, y2: frame.bottom, stroke: theme.mark, width: 1.25 });
-    return [low - off, low + scale + off].filter((at) => at >= start && at <= end).map(line);
+      ? { kind: "line", x1: frame.left - 6, y1: at, x2: frame.right, y2: at, stroke: theme.mark }
+      : { kind: "line", x1: at, y1: frame.top - 6, x2: at, y2: frame.bottom, stroke: theme.mark });
+    return [low - off, low + scale + off].filter((at) => at >= start && at <= end).map((at) => line(Math.floor(at) + 0.5)); // whole pixels
   }
 }

@@ -2,7 +2,8 @@
 
 import { tokenLabel } from "./format.js";
 
-const CHUNK = 256, KEPT = 400;
+export const CHUNK = 256;
+const KEPT = 400;
 
 export class Tokens {
   constructor(transport, info, changed) {
@@ -22,17 +23,24 @@ export class Tokens {
     if (!this.has(layer, axis)) return null;
     const start = Math.floor(at / CHUNK) * CHUNK, key = `${layer}.${batch}.${axis}.${start}`, chunk = this.chunks.get(key);
     if (!chunk) this.load({ layer, batch, axis, from: start }, key);
-    return chunk?.[at - start] ?? null;
+    return chunk?.labels[at - start] ?? null;
+  }
+
+  // The texts of the chunk that begins at a position, or null: not yet.
+  texts(place, axis, start) {
+    this.label(place, axis, start);
+    const { texts } = this.chunks.get(`${place.layer}.${place.batch}.${axis}.${start}`) ?? {};
+    return texts?.length ? texts : null;
   }
 
   async load(part, key) {
     const length = this.info.layers[part.layer][part.axis === "query" ? "queries" : "keys"];
-    this.chunks.set(key, []);
+    this.chunks.set(key, { labels: [], texts: [] });
     if (this.chunks.size > KEPT) this.chunks.delete(this.chunks.keys().next().value);
     this.pending++;
     try {
-      const { tokens } = await this.transport.call("tokens", { ...part, to: Math.min(part.from + CHUNK, length) });
-      this.chunks.set(key, tokens.map((token) => (token === null ? null : tokenLabel(token))));
+      const { tokens, texts } = await this.transport.call("tokens", { ...part, to: Math.min(part.from + CHUNK, length) });
+      this.chunks.set(key, { labels: tokens.map(tokenLabel), texts });
     } catch {
       setTimeout(() => this.chunks.delete(key), 2000);
     } finally {
