@@ -47,6 +47,11 @@ def see(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head", type=int, metavar="N", help="a head of the layer, counted from 0 (all)")
     parser.add_argument("--save", metavar="FILE", help="write it: png svg pdf html npz csv; safetensors keeps it all")
     parser.add_argument("--json", action="store_true", help="print the weights as JSON")
+    comparing = parser.add_argument_group("compare", "one less the other, where they have one shape")
+    comparing.add_argument("--compare", metavar="L[:H]", help="another layer, or head of it, as 3 or 3:1")
+    comparing.add_argument("--compare-model", metavar="NAME", help="another model, that reads the same text")
+    comparing.add_argument("--compare-text", metavar="TEXT", help="another text, or a saved capture")
+    comparing.add_argument("--side-by-side", action="store_true", help="both, instead of their difference")
     parser.add_argument("--array", metavar="NAME", help="which array of a file with several, such as weights.npz")
 
 

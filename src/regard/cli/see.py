@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli import text
+from regard.cli import compare, text
 from regard.inspection.text import json_shown, visible
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ MOST = 1 << 22  # weights in a JSON document
 
 def run(args: argparse.Namespace) -> int:
     """Show a layer or a head; without these, all heads and the most focused one."""
+    if compare.requested(args):
+        return compare.run(args)
+    if args.side_by_side:
+        raise ValueError("--side-by-side needs something to compare: --compare, --compare-model or --compare-text")
     if (path := text.weights_path(args)) is not None:
         from regard.inspection.weights_file import WeightsFile
 

@@ -123,6 +123,26 @@ def capture_page(
     return _document(layers, how, title, getattr(capture, "name", getattr(capture, "model", "")))
 
 
+def comparison_page(
+    first: Matrix, second: Matrix, difference: Matrix | None, names: tuple[str, str], title: str, limits: PageLimits
+) -> str:
+    """The page of two matrices, A and B, and of their difference if there is one, which is shown first."""
+    shown = {f"A {names[0]}": first, f"B {names[1]}": second}
+    if difference is not None:
+        shown["A−B difference"] = difference
+    side = limits.side([matrix.shape for matrix in shown.values()])
+    layers = []
+    for name, matrix in shown.items():
+        pooled = pool(matrix, side, side)
+        heads = [str(head) for head in range(len(pooled.names))]
+        own = _products(matrix, pooled, limits.vectors // 2)
+        layers.append(PageLayer(name, heads, pooled, matrix.query_tokens, matrix.key_tokens, products=own))
+    start = None
+    if (last := layers[-1].pooled) is not None and last.signed:  # the head that differs most
+        start = (2, int(np.abs(np.nan_to_num(last.mean)).sum((1, 2)).argmax()))
+    return _document(layers, "max", title or f"{names[0]} and {names[1]}", start=start)
+
+
 def capture_notebook(capture: Layers) -> str:
     """The page in a frame; for a capture too long to be gone through unasked, its table."""
     pairs = sum(math.prod(matrix.shape) for _, _, matrix, _ in matrices(capture) if matrix is not None)
@@ -150,7 +170,9 @@ def _products(matrix: Matrix, pooled: PooledHeads, most: int) -> Products | str:
     return own
 
 
-def _document(layers: Sequence[PageLayer], how: str, title: str, model: str = "") -> str:
+def _document(
+    layers: Sequence[PageLayer], how: str, title: str, model: str = "", start: tuple[int, int] | None = None
+) -> str:
     """The page of these layers. Weights are floats in base64, a hidden cell is −∞."""
     shown = [layer.pooled for layer in layers if layer.pooled is not None]
     hows = ["max"] if all(pooled.exact for pooled in shown) else [how, *({"max", "mean"} - {how})]
@@ -161,7 +183,7 @@ def _document(layers: Sequence[PageLayer], how: str, title: str, model: str = ""
                 texts.append(tuple(tokens))
     title = token_label(title) if title else ""
     sentence = fit(" · ".join(filter(None, map(_sentence, texts))), _LONGEST_TITLE)
-    start, opened = _opening(layers)
+    start, opened = _opening(layers) if start is None else (start, "")
     numbers = sum(pooled.max.size for pooled in shown) * len(hows)
     vectors = sum(layer.products.numbers for layer in layers if isinstance(layer.products, Products))
     data = {
@@ -200,7 +222,7 @@ def _about(layers: Sequence[PageLayer], model: str) -> str:
     sizes = sorted({layer.pooled.sizes for layer in shown if layer.pooled is not None})
     heads = "" if not counts else f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     parts = [f"{heads} head{'' if heads == '1' else 's'}"] if heads else []
-    if len(layers) > 1:
+    if len(layers) > 1 and not any(layer.pooled.signed for layer in shown if layer.pooled is not None):
         parts = [f"{len(layers)} layers × {parts[0]}" if parts else f"{len(layers)} layers"]
     if len(sizes) == 1:
         same = shown[0].within and sizes[0][0] == sizes[0][1]
