@@ -21,14 +21,14 @@ LAYERS = (
     ("lab", "bench"),
     ("cli",),
 )
-LEAVES = {"cached", "checks", "progress"}  # all may import them; they import no other part
+LEAVES = {"arrays", "cached", "checks", "progress"}  # all may import them; they import no other part
 RANK = {folder: rank for rank, layer in enumerate(LAYERS) for folder in layer}
 
-# `.show()`, `.save()` and what a notebook calls may import `regard.plot` inside the method. These (file, method) do,
-# and no others.
-CONVENIENT = {"show", "save", "_repr_html_"}
+# `.show()`, `.save()`, `.figure()` and what a notebook calls may import `regard.plot` inside the method. These
+# (file, method) do, and no others.
+CONVENIENT = {"figure", "show", "save", "_repr_html_"}
 CONVENIENCES = {
-    ("spec/masks/base.py", "show"),
+    *(("spec/masks/base.py", method) for method in ("show", "figure")),
     *(("inspection/matrix/difference.py", method) for method in CONVENIENT),
     *(("inspection/matrix/handle.py", method) for method in CONVENIENT),
     *(("inspection/capture/result.py", method) for method in CONVENIENT),

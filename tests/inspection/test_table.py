@@ -1,7 +1,10 @@
 """Tables sort, filter, print with digits that mean something, and convert to other formats."""
 
 import json
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,3 +116,65 @@ def test_any_cells_make_a_table(rows: list[tuple[str | int | float | Estimate, .
     lines = text_table(Table(["one", "two"], rows, title)).split("\n")
     assert len(lines) == len(rows) + 2 + bool(title)
     assert "".join(lines).isprintable()
+
+
+MIXED = Table(
+    ("n", "share", "what", "some", "change"),
+    [(1, 2, "a", True, Estimate(1.0, 0.5, 1.5)), (2, 0.5, 3, False, 4.0), (3, float("nan"), 0.5, True, 5.0)],
+)
+
+
+class Stream:
+    """A table of another library: its columns, and what a consumer of Arrow asks of it."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self.columns = columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.columns, requested_schema
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+def test_arrow_gets_columns_of_one_type(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType(library)
+    module.table = module.DataFrame = Stream
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, library, module)
+    stream: Any = MIXED.__arrow_c_stream__("schema")
+    columns, schema = stream
+    assert schema == "schema"
+    assert list(columns) == ["n", "share", "what", "some", "change", "change low", "change high"]
+    assert columns["n"] == [1, 2, 3]
+    assert columns["share"][:2] == [2.0, 0.5]
+    assert all(type(share) is float for share in columns["share"])
+    assert columns["what"] == ["a", "3", "0.5"]
+    assert columns["some"] == [True, False, True]
+    assert (columns["change"], columns["change low"]) == ([1.0, 4.0, 5.0], [0.5, None, None])
+    empty: Any = Table(("a", "b"), []).__arrow_c_stream__()
+    assert empty[0] == {"a": [], "b": []}
+
+
+def test_arrow_needs_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("pyarrow", "polars"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match="Arrow needs pyarrow: pip install pyarrow; or use to_pandas, to_csv or"):
+        SMALL.__arrow_c_stream__()
+
+
+def test_arrow() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(MIXED)
+    assert table.column_names[:4] == ["n", "share", "what", "some"]
+    assert list(map(str, table.schema.types[:4])) == ["int64", "double", "string", "bool"]
+    assert table.num_rows == 3
+
+
+def test_polars() -> None:
+    polars = pytest.importorskip("polars")
+    assert polars.DataFrame(MIXED)["n"].to_list() == [1, 2, 3]
+
+
+def test_save_returns_the_path(tmp_path: Path) -> None:
+    path = SMALL.save(str(tmp_path / "heads.csv"))
+    assert path == tmp_path / "heads.csv"
+    assert path.exists()

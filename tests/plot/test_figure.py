@@ -1,18 +1,24 @@
 """Figures: what the artists hold, not what the pixels look like."""
 
+import io
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+import regard
 from regard.inspection.records import Bars, Grid, Line, Lines, Panel, Table
 from regard.plot import draw
 from regard.plot.figure import fix_layout, rows_of
@@ -210,3 +216,48 @@ draw(Grid([[1.0]])).draw_without_rendering()
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def _encoder_capture() -> regard.Capture:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 16, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    return regard.capture(encoder, torch.randn(1, 6, 16))
+
+
+FIGURES_OF: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+    "head": lambda: (regard.matrix(*torch.randn(2, 1, 2, 6, 8), mask="causal")[0, 1], {}),
+    "heads": lambda: (regard.matrix(*torch.randn(2, 1, 2, 6, 8)), {"how": "mean", "title": "two heads"}),
+    "lines": lambda: (regard.matrix(*torch.randn(2, 1, 1, 6, 8)), {"kind": "lines"}),
+    "alignment": lambda: (regard.matrix(*torch.randn(2, 1, 1, 6, 8)), {"kind": "alignment"}),
+    "capture": lambda: (_encoder_capture(), {}),
+    "profiles": lambda: (_encoder_capture(), {"kind": "profiles"}),
+    "statistics": lambda: (_encoder_capture(), {"kind": "statistics"}),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES_OF)
+def test_a_figure_drawn_by_others_is_the_picture_of_the_file(name: str, tmp_path: Path) -> None:
+    shown, options = FIGURES_OF[name]()
+    figure = shown.figure(**options)
+    assert type(figure) is Figure
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")  # as loggers do, with no option
+    path = shown.save(str(tmp_path / "saved.png"), **options)
+    assert path == tmp_path / "saved.png"
+    saved, found = (plt.imread(source) for source in (path, io.BytesIO(drawn.getvalue())))
+    np.testing.assert_array_equal(found, saved)
+    assert plt.get_fignums() == []  # nothing that pyplot would show or hold
+
+
+def test_a_figure_of_a_mask() -> None:
+    figure = regard.masks.Causal().figure(8)
+    assert figure.axes[0].get_title() == "Causal()"
+    assert len(regard.masks.Causal().figure().axes[0].get_yticklabels()) == 16
+
+
+def test_a_figure_refuses_what_a_file_refuses() -> None:
+    with pytest.raises(ValueError, match="kind is one of map, lines, alignment; got 'bars'"):
+        regard.matrix(*torch.randn(2, 1, 1, 6, 8)).figure(kind="bars")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="kind is one of overview, profiles, statistics; got 'map'"):
+        _encoder_capture().figure(kind="map")

@@ -1,4 +1,4 @@
-"""Table: rows and named columns that print as aligned text, sort, filter, and convert to CSV, JSON and pandas."""
+"""Table: rows and named columns that print as text, sort, filter, and convert to CSV, JSON, pandas and Arrow."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from regard.checks import whole
@@ -103,8 +104,36 @@ class Table:
             raise ImportError("to_pandas needs pandas: pip install pandas; or use to_csv or to_json") from error
         return DataFrame([_flat(row) for row in self], columns=None if self.rows else list(self.columns))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table in the format that the suffix names: csv, json or txt."""
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table as an Arrow stream, for `pyarrow.table(t)`, `polars.DataFrame(t)` and others; an Estimate takes
+        three columns. It needs pyarrow or polars."""
+        columns = self._typed_columns()
+        try:
+            from pyarrow import table
+        except ImportError:
+            try:
+                from polars import DataFrame
+            except ImportError as error:
+                raise ImportError(
+                    "Arrow needs pyarrow: pip install pyarrow; or use to_pandas, to_csv or to_json"
+                ) from error
+            return DataFrame(columns).__arrow_c_stream__(requested_schema)
+        return table(columns).__arrow_c_stream__(requested_schema)
+
+    def _typed_columns(self) -> dict[str, list[Any]]:
+        """Columns whose cells have one type: numbers of which some are floats are floats, other mixtures are text."""
+        rows = [_flat(row) for row in self]
+        names = list(dict.fromkeys(name for row in rows for name in row)) if rows else list(self.columns)
+        columns = {}
+        for name in names:
+            cells: list[Any] = [row.get(name) for row in rows]
+            kinds = {type(cell) for cell in cells} - {type(None)}
+            convert = float if kinds == {int, float} else str if len(kinds) > 1 else None
+            columns[name] = cells if convert is None else [None if cell is None else convert(cell) for cell in cells]
+        return columns
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the table in the format that the suffix names: csv, json or txt. Returns the path."""
         form = files.form_of(path, ("csv", "json", "txt"))
         if form == "csv":
             self.to_csv(path)
@@ -112,6 +141,7 @@ class Table:
             self.to_json(path)
         else:
             files.replace(path, f"{self.text()}\n".encode())
+        return Path(path)
 
     def __repr__(self) -> str:
         if len(self) <= 2 * HALF + 1:

@@ -185,7 +185,7 @@ def save_attention(
     """Write the matrix in the format the suffix names: png, svg, pdf, html, npz or csv; `kind` is that of a figure."""
     form = form_of(path, FORMATS)
     if kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+        raise _wrong_kind(kind)
     if kind != "map" and form not in FIGURES:
         raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {Path(path).name!r}")
     if form == "html":
@@ -199,10 +199,16 @@ def save_attention(
     replace(path, content)
 
 
+def _wrong_kind(kind: str) -> ValueError:
+    return ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
+
+
 def figure_of(matrix: Matrix, *, how: str = "max", title: str = "", kind: str = "map") -> "Figure":
     """The matplotlib figure: a map of one head with its tokens, or small ones of all heads under one scale; lines
     between tokens; or an alignment of two texts."""
     need_matplotlib()
+    if kind not in KINDS:
+        raise _wrong_kind(kind)
     if isinstance(matrix, MatrixDifference):
         if kind != "map":
             raise ValueError(f"kind={kind!r} is drawn of weights; a difference is drawn as a map")

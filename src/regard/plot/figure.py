@@ -37,7 +37,7 @@ _AROUND_CHART = (0.9, 0.8)  # axis labels, tick labels and title
 _CHART, _CHART_OF_PANEL = 6.0, 4.4
 _CHART_ASPECT = 0.65
 _BARS = 3.1  # height
-_DOTS_PER_INCH = 150
+DOTS_PER_INCH = 150
 _STEPS, _STILL = 20, 0.5  # most steps of the layout solver; pixels that count as no move
 _DECIMALS = 6  # of a position, as a share of the figure
 
@@ -121,7 +121,8 @@ def constrained(size: tuple[float, float], width_pad: float, height_pad: float, 
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=width_pad, h_pad=height_pad, **space))
+    engine = ConstrainedLayoutEngine(w_pad=width_pad, h_pad=height_pad, **space)
+    return Figure(figsize=size, dpi=DOTS_PER_INCH, layout=engine)
 
 
 def need_matplotlib() -> None:
@@ -209,15 +210,31 @@ def figure_bytes(figure: "Figure", form: str) -> bytes:
     ):
         warnings.simplefilter("always")
         fix_layout(figure)
-        figure.savefig(content, format=form, dpi=_DOTS_PER_INCH, metadata=undated)
+        figure.savefig(content, format=form, dpi=DOTS_PER_INCH, metadata=undated)
+    if caught:
+        _warn_once(caught, form != "svg", 5)
+    return content.getvalue()
+
+
+def finished(figure: "Figure") -> "Figure":
+    """The figure in its final layout, for programs that draw it themselves."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fix_layout(figure)
+    if caught:
+        _warn_once(caught, True, 4)
+    return figure
+
+
+def _warn_once(caught: Sequence[warnings.WarningMessage], boxes: bool, level: int) -> None:
+    """Pass warnings on, those about missing glyphs as one, if the glyphs appear as boxes."""
     missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
     for each in caught:
         if str(each.message) not in missing:
-            warnings.warn(each.message, each.category, stacklevel=4)
-    if missing and form != "svg":
+            warnings.warn(each.message, each.category, stacklevel=level)
+    if missing and boxes:
         warnings.warn(
             f"{len(missing)} characters are in no installed font that matplotlib can use and appear as boxes; "
             "install a font for them (such as Noto Sans CJK) or save as svg",
-            stacklevel=4,
+            stacklevel=level,
         )
-    return content.getvalue()

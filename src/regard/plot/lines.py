@@ -13,7 +13,7 @@ import numpy as np
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
 from regard.inspection.text import display_width, fit, visible, wrap
-from regard.plot.figure import finish_texts
+from regard.plot.figure import DOTS_PER_INCH, finish_texts
 from regard.plot.pooling import pool
 from regard.plot.theme import SERIES, hex_color, series_color
 
@@ -111,7 +111,7 @@ def draw_links(links: Links) -> "Figure":
     per_line = max(int((width - 0.2) / 0.75), 1)
     above = 0.22 * len(title) + 0.34 + 0.24 * -(-len(legend) // per_line)
     height = above + rows * row + 0.17 * len(note) + 0.25
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()

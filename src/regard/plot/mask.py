@@ -4,17 +4,24 @@ import math
 import os
 import shutil
 from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from regard.inspection.records import Grid
 from regard.plot.heatmap import TALLEST, Layout, heatmap_in
+from regard.plot.render import draw
 from regard.plot.save import save
 from regard.plot.terminal import written
 from regard.plot.theme import color_depth
-from regard.spec.masks.base import Mask, plane_of
+from regard.spec.masks.base import Mask
 from regard.spec.masks.count import count_cells
+from regard.spec.masks.extent import picture_plane
 from regard.spec.plane import Plane
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _CELL = 2  # columns: about square
 _FIGURE = 128  # cells at a side of a figure
@@ -34,12 +41,18 @@ def save_mask(
     query_start: int | Tensor | None = None,
     batch_row: int = 0,
     head: int = 0,
-) -> None:
+) -> Path:
     """Write the picture in the format the suffix names (png svg pdf txt json csv); sizes as in `mask.show`."""
-    if queries is None and keys is None and not mask.extent.sized:
-        queries = 16
-    plane = plane_of(mask, queries, keys, None, None, query_start)
-    save(mask_grid(mask, plane, batch_row=batch_row, head=head, across=_FIGURE, down=_FIGURE), path)
+    return save(_figure_grid(mask, picture_plane(mask, queries, keys, query_start), batch_row, head), path)
+
+
+def figure_of(mask: Mask, plane: Plane, *, batch_row: int = 0, head: int = 0) -> "Figure":
+    """The matplotlib figure."""
+    return draw(_figure_grid(mask, plane, batch_row, head))
+
+
+def _figure_grid(mask: Mask, plane: Plane, batch_row: int, head: int) -> Grid:
+    return mask_grid(mask, plane, batch_row=batch_row, head=head, across=_FIGURE, down=_FIGURE)
 
 
 def mask_text(

@@ -11,7 +11,7 @@ import numpy as np
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
-from regard.plot.figure import finish_texts
+from regard.plot.figure import DOTS_PER_INCH, finish_texts
 from regard.plot.heatmap_figure import HIDDEN
 from regard.plot.pooling import PooledHeads, pool
 from regard.plot.theme import colormap
@@ -213,7 +213,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     said = "one scale for all maps" if scale == "shared" else "each map has a scale of its own, from 0 to its largest"
     note = wrap(visible(f"{maps.note}; {said}{hidden}{naming}"), int((width - 0.2) / 0.068))
     height = places.size[1] + 0.16 * len(note) + 0.2
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     limits = grids.array_limits((pooled.by(maps.how)[pooled.visible] for pooled in shown), signed=maps.signed)

@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from regard.inspection.files import form_of, replace
 from regard.inspection.number import nonfinite
@@ -23,13 +24,14 @@ from regard.plot.render import draw, render
 _TEXT_WIDTH = 100
 
 
-def save(picture: Picture | Table, path: str | os.PathLike[str]) -> None:
+def save(picture: Picture | Table, path: str | os.PathLike[str]) -> Path:
     """Write the picture in the format its suffix names: png, svg, pdf, txt, json or csv.
 
     The file appears under its name when it is complete and on the disk; until then an older one stays as it was.
-    The same picture gives the same bytes.
+    The same picture gives the same bytes. Returns the path.
     """
     replace(path, _content(picture, form_of(path, (*FIGURES, "txt", "json", "csv"))))
+    return Path(path)
 
 
 def save_as(picture: Picture, paths: Sequence[str | os.PathLike[str]]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,8 @@ from regard.inspection.matrix.indexing import Origin
 from regard.inspection.records import Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from regard.inspection.capture.run import CaptureSession
 
 
@@ -136,17 +139,25 @@ class Capture:
 
         print_capture(self, **options)
 
-    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+    def save(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write all but the output to a safetensors file, which `regard.load` opens; or with another suffix, such as
-        png, svg, pdf or html, a picture."""
+        png, svg, pdf or html, a picture. Returns the path."""
         if str(path).lower().endswith(".safetensors"):
             if options:
                 raise TypeError(f"a safetensors file takes no options, got {', '.join(options)}")
             file.write(path, self._model, self._layers, self._labels, self.missed, self.name)
-            return
+            return Path(path)
         from regard.plot.capture import save_capture
 
         save_capture(self, path, **options)
+        return Path(path)
+
+    def figure(self, **options: Any) -> "Figure":
+        """The picture that `save` writes as a matplotlib figure of its own, for a logger; options as in `save`."""
+        from regard.plot.capture import figure_of
+        from regard.plot.figure import finished
+
+        return finished(figure_of(self, **options))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import capture_notebook

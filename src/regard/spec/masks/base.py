@@ -3,17 +3,20 @@
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from regard.spec.masks.count import count_visible
-from regard.spec.masks.extent import Extent, plane_of
+from regard.spec.masks.extent import Extent, picture_plane, plane_of
 from regard.spec.masks.runs import MIXED, Runs, cut
 from regard.spec.part import Part
 from regard.spec.plane import SAME_FOR_ALL, Pairs, Plane, RowBlocks
 from regard.spec.serialize import register
 from regard.spec.steps import Combine, Function, MaskStep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["And", "Mask", "Not", "Or", "plane_of"]
 
@@ -112,9 +115,23 @@ class Mask(Part):
         """Print a picture of the mask in the terminal; sizes as in `pairs`, 16 queries for a mask that has none."""
         from regard.plot.mask import print_mask
 
-        if queries is None and keys is None and not self.extent.sized:
-            queries = 16
-        print_mask(self, plane_of(self, queries, keys, None, None, query_start), batch_row=batch_row, head=head)
+        print_mask(self, picture_plane(self, queries, keys, query_start), batch_row=batch_row, head=head)
+
+    def figure(
+        self,
+        queries: int | None = None,
+        keys: int | None = None,
+        *,
+        query_start: int | Tensor | None = None,
+        batch_row: int = 0,
+        head: int = 0,
+    ) -> "Figure":
+        """The same picture as a matplotlib figure of its own."""
+        from regard.plot.figure import finished
+        from regard.plot.mask import figure_of
+
+        plane = picture_plane(self, queries, keys, query_start)
+        return finished(figure_of(self, plane, batch_row=batch_row, head=head))
 
     def __and__(self, other: "Mask") -> "Mask":
         return And(self, _mask(other))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.arrays import tensor_of
 from regard.checks import dtype, is_tensor, shape, whole, written
 from regard.spec.plane import Plane
 
@@ -56,6 +57,13 @@ def plane_of(
     return plane
 
 
+def picture_plane(mask: "Mask", queries: int | None, keys: int | None, query_start: int | Tensor | None) -> Plane:
+    """The same for a picture: 16 queries for a mask that fits any number."""
+    if queries is None and keys is None and not mask.extent.sized:
+        queries = 16
+    return plane_of(mask, queries, keys, query_start=query_start)
+
+
 def query_span(plane: Plane) -> tuple[int, int]:
     """The first query position of any batch row, and one past the last; (0, 0) if there is no query at all."""
     if plane.queries == 0 or plane.starts.numel() == 0:
@@ -75,6 +83,7 @@ def starts_of(query_start: object, queries: int, keys: int, batch: int, mask: "M
                 "query stands at the first key, or the position of the first query (an int, or one per batch row)"
             )
         return torch.tensor([max(keys - queries, 0)], device="cpu", dtype=torch.int64)
+    query_start = tensor_of("query_start", query_start)
     if isinstance(query_start, list | tuple):
         raise TypeError(
             f"query_start must be an int, or a tensor with one per batch row, got {type(query_start).__name__}; "
