@@ -144,6 +144,10 @@ def test_the_page_of_layers_tells_the_truth() -> None:
     check((DOCS / "nn.md").read_text(encoding="utf-8"), 20)
 
 
+def test_the_page_of_interoperability_tells_the_truth() -> None:
+    check((DOCS / "interoperability.md").read_text(encoding="utf-8"), 3)
+
+
 def test_the_page_of_models_tells_the_truth() -> None:
     page = (DOCS / "models.md").read_text(encoding="utf-8")
     check(page[page.index("\n## Running\n") : page.index("\n## The folder\n")], 5)

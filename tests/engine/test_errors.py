@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard import Dropout, attend, biases, masks, normalizers, scores
+from regard import Dropout, attend, biases, masks, matrix, normalizers, plan, scores
 
 BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 4, 7, 11, 5
 
@@ -101,10 +101,49 @@ INPUTS: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
         (QUERY, KEY, VALUE.to("meta")),
     ),
     "None": (TypeError, "value must be a torch.Tensor, got NoneType; it is missing", (QUERY, KEY, None)),
-    "numpy": (TypeError, "query must be a torch.Tensor, got ndarray; wrap it", (numpy.zeros((2, 4, 7, 5)), KEY, VALUE)),
+    "numpy and torch": (
+        TypeError,
+        "query, key, value must all be NumPy arrays or all be tensors, got query ndarray, key Tensor, value Tensor; "
+        "convert with torch.from_numpy(query)",
+        (numpy.zeros((2, 4, 7, 5)), KEY, VALUE),
+    ),
     "list": (TypeError, "got list; wrap it with torch.as_tensor(...)", (QUERY, KEY.tolist(), VALUE)),
     "sparse": (TypeError, "query must be a dense tensor … .to_dense()", (QUERY.to_sparse(), KEY, VALUE)),
 }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"attn_mask": None}, "'attn_mask'; a bool mask, True where visible, is mask=, and numbers that are added"),
+        ({"is_causal": True}, "'is_causal'; write mask='causal', and query_start=0 too if the lengths differ"),
+        ({"dropout_p": 0.1}, "'dropout_p'; write dropout="),
+        ({"scale": 0.5}, "'scale'; write score=scores.ScaledDot(scale)"),
+        ({"enable_gqa": True}, "'enable_gqa'; leave it out"),
+        ({"need_weights": True}, "'need_weights'; regard.matrix(query, key, ...) gives the weights"),
+        ({"key_padding_mask": None}, "'key_padding_mask'; write mask=~key_padding_mask[:, None, None, :], or"),
+        ({"score_mod": None}, "'score_mod'; write score=scores.Modified(scores.ScaledDot(), score_mod)"),
+        ({"causal": True}, "'causal'; it takes score, mask, bias, temperature, normalizer, dropout, query_start, aux"),
+    ],
+    ids=str,
+)
+def test_torchs_arguments_are_translated(given: dict[str, Any], message: str) -> None:
+    for function in (attend, plan):
+        text = f"{function.__name__}() got an unexpected keyword argument {message}"
+        with pytest.raises(TypeError, match=re.escape(text)):
+            function(QUERY, KEY, VALUE, **given)
+    with pytest.raises(TypeError, match=re.escape("matrix() got an unexpected keyword argument")):
+        matrix(QUERY, KEY, **given)
+
+
+def test_a_padding_mask_says_what_to_write() -> None:
+    padding = torch.ones(2, 11, dtype=torch.bool)
+    with pytest.raises(ValueError, match=re.escape("write [:, None, None, :], or use masks.Lengths")):
+        attend(QUERY, KEY, VALUE, mask=padding)
+    x = torch.randn(3, 7, 5)
+    with pytest.raises(ValueError, match=re.escape("per head, which inputs of three axes have in place of a batch")):
+        attend(x, x, x, mask=torch.ones(3, 7, dtype=torch.bool))
+    assert attend(x, x, x, mask=torch.ones(3, 7, dtype=torch.bool)[:, None, :]).shape == x.shape
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -132,7 +171,8 @@ SPECS: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
         f"{MASK} a tensor of int64; 0 and 1 become bools with .bool() … bias=",
         {"mask": zeros(7, 11).long()},
     ),
-    "mask as an array": (TypeError, f"{MASK} ndarray; wrap", {"mask": numpy.ones((7, 11), bool)}),
+    "mask as a float array": (TypeError, f"{MASK} a tensor of float64; numbers", {"mask": numpy.ones((7, 11))}),
+    "mask as a list": (TypeError, f"{MASK} list; wrap", {"mask": [[True] * 11] * 7}),
     "mask as a number": (TypeError, f"{MASK} bool … mask='causal'", {"mask": True}),
     "mask as a class": (TypeError, f"{MASK} the class Causal; make one: Causal(...)", {"mask": masks.Causal}),
     "mask as a function": (TypeError, f"{MASK} function … masks.Where(function)", {"mask": lambda b, h, i, j: j <= i}),

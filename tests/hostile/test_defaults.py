@@ -95,6 +95,7 @@ print("tried", tried)
 """
 
 LIBRARY = """
+import numpy
 from regard import masks, biases, normalizers, scores, nn
 
 torch.manual_seed(0)
@@ -147,10 +148,20 @@ def explained():
     plan = str(regard.plan(q, k, v, **spec))
     return [torch.tensor(list((text + plan).encode()), dtype=torch.uint8, device="cpu")]
 
+def numpy_arrays():
+    arrays = [tensor.numpy() for tensor in (q, k, v)]
+    table = regard.masks.Dense(numpy.tril(numpy.ones((9, 9), bool))), biases.Dense(numpy.ones((9, 9)))
+    out, aux = regard.attend(*arrays, mask=table[0], bias=table[1], aux="lse")
+    A = regard.matrix(*arrays[:2], mask="causal")
+    more = [torch.as_tensor(A, device="cpu"), A[0, 1, 2:5], regard.AttentionMatrix.from_weights(arrays[0]).received()]
+    results = (out, aux.lse, regard.sdpa(*arrays), regard.attend(*arrays))
+    return [*map(torch.from_numpy, results), *more]
+
 def experiment():
     return [torch.tensor(list(str(regard.lab.run("rows", quick=True)).encode()), dtype=torch.uint8, device="cpu")]
 
-for work in (experiment, matrix, layers, captured, capture_of_ours, changed, overridden, sums, sinks, explained):
+library = (matrix, layers, captured, capture_of_ours, changed, overridden, sums, sinks, explained, numpy_arrays)
+for work in (experiment, *library):
     under(CHANGE, work, work.__name__)
 print("done")
 """

@@ -57,7 +57,7 @@ def test_bloom_layer(engine: str, draw: Callable[..., Tensor], agree: Callable[.
     def ours(hidden: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
         q, k, v = (hidden @ w_in.mT).unflatten(-1, (heads, 3, WIDTH)).permute(3, 0, 2, 1, 4)
         mask = masks.Causal() & masks.Dense(real[:, None, None])
-        out = regard.attend(q, k, v, mask=mask, bias=biases.ALiBi(heads), engine=engine)
+        out: Tensor = regard.attend(q, k, v, mask=mask, bias=biases.ALiBi(heads), engine=engine)
         return (out.transpose(1, 2).flatten(2) @ w_out.mT + hidden)[real]
 
     def theirs(hidden: Tensor, w_in: Tensor, w_out: Tensor) -> Any:
@@ -77,7 +77,7 @@ def test_mpt_layer(engine: str, draw: Callable[..., Tensor], agree: Callable[...
 
     def ours(hidden: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
         q, k, v = (hidden @ w_in.mT).unflatten(-1, (3, heads, WIDTH)).permute(2, 0, 3, 1, 4)
-        out = regard.attend(q, k, v, mask="causal", bias=biases.ALiBi(heads), engine=engine)
+        out: Tensor = regard.attend(q, k, v, mask="causal", bias=biases.ALiBi(heads), engine=engine)
         return out.transpose(1, 2).flatten(2) @ w_out.mT
 
     def theirs(hidden: Tensor, w_in: Tensor, w_out: Tensor) -> Any:

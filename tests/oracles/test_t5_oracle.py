@@ -108,7 +108,7 @@ def test_self_attention_layer(
     added = added.masked_fill(padded if bidirectional else future, torch.finfo(torch.float64).min)
 
     def ours(hidden: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, table: Tensor) -> Tensor:
-        out = regard.attend(
+        out: Tensor = regard.attend(
             heads(hidden, q),
             heads(hidden, k),
             heads(hidden, v),
@@ -139,7 +139,7 @@ def test_layer_with_a_past(engine: str, draw: Callable[..., Tensor], agree: Call
     def ours(
         past_key: Tensor, past_value: Tensor, hidden: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, table: Tensor
     ) -> Tensor:
-        out = regard.attend(
+        out: Tensor = regard.attend(
             heads(hidden, q),
             torch.cat([past_key, heads(hidden, k)], 2),
             torch.cat([past_value, heads(hidden, v)], 2),

@@ -1,12 +1,13 @@
 """The arguments of a call: shapes and parts of a spec, checked; errors say what was wanted, what came, what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from regard import checks
+from regard.arrays import tensor_of
 from regard.engine.context import refuse_trace, tracing_state
 from regard.spec.biases import Bias
 from regard.spec.biases import Dense as DenseBias
@@ -18,6 +19,20 @@ from regard.spec.part import Part
 from regard.spec.scores import Score, SoftCapped
 
 AXES = "axes are (batch, head, length, width)"
+# arguments of torch's attention functions, and how to write them here
+TORCH_ARGUMENTS = {
+    "attn_mask": "a bool mask, True where visible, is mask=, and numbers that are added are bias=",
+    "is_causal": "write mask='causal', and query_start=0 too if the lengths differ: torch counts from the first key",
+    "dropout_p": "write dropout=",
+    "scale": "write score=scores.ScaledDot(scale)",
+    "enable_gqa": "leave it out: the key's heads may divide the query's",
+    "key_padding_mask": "write mask=~key_padding_mask[:, None, None, :], or mask=masks.Lengths(lengths)",
+    "need_weights": "regard.matrix(query, key, ...) gives the weights",
+    "average_attn_weights": "regard.matrix(query, key, ...).dense().mean(1) are the mean weights",
+    "score_mod": "write score=scores.Modified(scores.ScaledDot(), score_mod)",
+    "block_mask": "write mask=masks.Where(mask_mod), or one of regard.masks",
+    "return_lse": "write aux='lse'",
+}
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,13 @@ FULL, CAUSAL = Full(), Causal()
 ADDED = "numbers that are added to the logits belong in bias="
 
 
+def unknown_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> TypeError:
+    """The error for arguments that a function does not have; it says how to write those of torch's functions."""
+    first = next(iter(given))
+    hint = TORCH_ARGUMENTS.get(first, f"it takes {', '.join(known)}")
+    return TypeError(f"{function}() got an unexpected keyword argument {first!r}; {hint}")
+
+
 def wrong_score(score: object) -> TypeError:
     """The error for what is no Score."""
     hint = _made(score, Score) or "for 1/√d write scores.ScaledDot()"
@@ -183,6 +205,7 @@ def mask_of(mask: object, shapes: Shapes) -> Mask:
         return FULL
     if isinstance(mask, Mask):
         return mask
+    mask = mask if isinstance(mask, Tensor) else tensor_of("mask", mask)
     if isinstance(mask, str):
         if mask == "causal":
             return CAUSAL
@@ -205,6 +228,7 @@ def bias_of(bias: object, shapes: Shapes) -> Bias:
     """A Bias; a float tensor is a dense one."""
     if isinstance(bias, Bias):
         return bias
+    bias = tensor_of("bias", bias)
     if isinstance(bias, Tensor) and checks.is_tensor("bias", bias).is_floating_point():
         return DenseBias(shapes.fold_leading("bias", bias))
     hint = _made(bias, Bias) or "wrap it with torch.as_tensor(...)"
@@ -218,6 +242,7 @@ def bias_of(bias: object, shapes: Shapes) -> Bias:
 def temperature_of(temperature: object, heads: int, device: torch.device, dtype: torch.dtype) -> float | Tensor:
     """A number above 0, or a tensor of them, one for each query head; itself and 1/τ must exist in `dtype`."""
     least, most = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    temperature = temperature if isinstance(temperature, float) else tensor_of("temperature", temperature)
     if isinstance(temperature, Tensor):
         checks.is_tensor("temperature", temperature)
         if temperature.ndim > 1 or temperature.numel() not in (1, heads):

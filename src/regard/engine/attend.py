@@ -5,13 +5,15 @@ import os
 import warnings
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from regard import checks
+from regard import arrays, checks
+from regard.arrays import Array
 from regard.engine import context, fork
+from regard.engine.arguments import unknown_keywords
 from regard.engine.context import active_transform, refuse_trace, refuse_vmap, tracing_state, transform_unsupported
 from regard.engine.request import Aux, Request, Result, Spec, request
 from regard.spec.biases import Bias
@@ -54,33 +56,49 @@ def attend(
 ) -> tuple[Tensor, Aux]: ...
 
 
+@overload
+def attend(  # type: ignore[overload-overlap]
+    query: Array, key: Array, value: Array, *, aux: tuple[()] = ..., engine: str = ..., **spec: Unpack[Spec]
+) -> Array: ...
+
+
+@overload
 def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Array, key: Array, value: Array, *, aux: tuple[str, ...] | str, engine: str = ..., **spec: Unpack[Spec]
+) -> tuple[Array, Aux]: ...
+
+
+def attend(
+    query: Any,
+    key: Any,
+    value: Any,
     *,
     score: Score = ScaledDot(),
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
-    temperature: float | Tensor = 1.0,
+    mask: Mask | Tensor | Array | str | None = None,
+    bias: Bias | Tensor | Array | None = None,
+    temperature: float | Tensor | Array = 1.0,
     normalizer: Normalizer = Softmax(),
     dropout: float | Dropout = 0.0,
-    query_start: int | Tensor | None = None,
+    query_start: int | Tensor | Array | None = None,
     aux: tuple[str, ...] | str = (),
     engine: "str | Ring" = "auto",
-) -> Tensor | tuple[Tensor, Aux]:
+    **unknown: object,
+) -> Any:
     """Attention of any kind: normalizer((score(q, k) + bias) / τ) · v over the visible pairs.
 
     query: (batch, head, query, d_q); key: (batch, kv head, key, d_k); value: (batch, kv head, key, d_v).
     Leading axes broadcast; the key's heads divide the query's. Returns (batch, head, query, d_v), and an
     `Aux` when `aux` names any of lse, entropy, peak, peak_at, received, distance, max_logit. `engine` is a name, or a
-    `Ring` if the inputs are shards that several processes hold.
+    `Ring` if the inputs are shards that several processes hold. NumPy arrays give NumPy arrays; other objects with
+    DLPack, such as JAX arrays, give tensors.
 
     >>> import torch, regard
     >>> q, k, v = torch.randn(3, 1, 8, 128, 64)
     >>> regard.attend(q, k, v, mask="causal").shape
     torch.Size([1, 8, 128, 64])
     """
+    if unknown:
+        raise unknown_keywords("attend", unknown, (*Spec.__annotations__, "aux", "engine"))
     compiling = torch.compiler.is_compiling()
     casting = context.any_autocast() and context.autocast_enabled(query)
     if compiling or casting or not isinstance(engine, str):
@@ -114,7 +132,17 @@ def attend(
         call_key = _call_cache().cache_key(query, key, value, names, settings)
         cached = None if call_key is None else _call_cache().cached_output(call_key, query, key, value, score)
         if cached is not None:
-            return cached  # type: ignore[no-any-return]
+            return cached
+    if call_key is None and not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        options: dict[str, Any] = {
+            "score": score,
+            "mask": mask,
+            "bias": bias,
+            "temperature": temperature,
+            "normalizer": normalizer,
+        }
+        options |= {"dropout": dropout, "query_start": query_start, "aux": aux, "engine": engine}
+        return _attend_arrays((query, key, value), options)
     if call_key is None and not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
         from regard.engine.operator import attend_shapes
 
@@ -139,13 +167,29 @@ def attend(
     if call_key is not None and chosen == "native" and _call_cache().cache_call(call_key, checked, (query, key, value)):
         cached = _call_cache().cached_output(call_key, query, key, value, score)
         if cached is not None:
-            return cached  # type: ignore[no-any-return]
+            return cached
     result: Result = module(chosen).run(checked)
     out = checked.shapes.unfold(result.out)
     if not checked.aux:
         return out
     named = {name: checked.shapes.unfold(getattr(result.aux, name)) for name in checked.aux}
     return out, Aux(**named)
+
+
+def _attend_arrays(given: tuple[Any, Any, Any], options: dict[str, Any]) -> Any:
+    """The call for arrays. NumPy arrays have no gradients, and know nothing of torch's autocast."""
+    tensors, numpy = arrays.inputs(("query", "key", "value"), given)
+    for name, tensor in zip(("query", "key", "value"), tensors, strict=True):
+        checks.is_tensor(name, tensor)
+    if not numpy:
+        return attend(*tensors, **options)
+    with torch.no_grad(), context.autocast_disabled(tensors[0].device):
+        result: Any = attend(*tensors, **options)
+    if isinstance(result, Tensor):
+        return arrays.array_of(result, given[0])
+    out, statistics = result
+    named = {name: value for name, value in vars(statistics).items() if value is not None}
+    return arrays.array_of(out, given[0]), Aux(**{name: arrays.array_of(x, given[0]) for name, x in named.items()})  # type: ignore[arg-type]
 
 
 def _has_numbers(tensor: object) -> bool:

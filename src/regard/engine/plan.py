@@ -2,10 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from torch import Tensor
 
+from regard.arrays import Array
+from regard.engine.arguments import unknown_keywords
 from regard.engine.attend import ENGINES, choose, module
 from regard.engine.memory import MemoryCounter, dense_bytes, output_bytes, tiled_bytes
 from regard.engine.request import Request, Spec, request
@@ -76,9 +78,9 @@ SECOND_ORDER = {
 
 @overload
 def plan(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Tensor | Array,
+    key: Tensor | Array,
+    value: Tensor | Array,
     *,
     aux: tuple[str, ...] | str = ...,
     engine: str = ...,
@@ -88,9 +90,9 @@ def plan(
 
 @overload
 def plan(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Tensor | Array,
+    key: Tensor | Array,
+    value: Tensor | Array,
     *,
     aux: tuple[str, ...] | str = ...,
     engine: "Ring",
@@ -102,9 +104,9 @@ def plan(
 
 @overload
 def plan(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Tensor | Array,
+    key: Tensor | Array,
+    value: Tensor | Array,
     *,
     aux: tuple[str, ...] | str = ...,
     engine: str = ...,
@@ -117,23 +119,24 @@ def plan(
 
 
 def plan(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Any,
+    key: Any,
+    value: Any,
     *,
     score: Score = ScaledDot(),
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
-    temperature: float | Tensor = 1.0,
+    mask: Mask | Tensor | Array | str | None = None,
+    bias: Bias | Tensor | Array | None = None,
+    temperature: float | Tensor | Array = 1.0,
     normalizer: Normalizer = Softmax(),
     dropout: float | Dropout = 0.0,
-    query_start: int | Tensor | None = None,
+    query_start: int | Tensor | Array | None = None,
     aux: tuple[str, ...] | str = (),
     engine: "str | Ring" = "auto",
     world: int | None = None,
     layout: str = "contiguous",
     bandwidth: float | None = None,
     flops: float | None = None,
+    **unknown: object,
 ) -> "Plan | RingPlan":
     """What `attend` would do with the same arguments: engine, reasons, pairs, work and memory.
 
@@ -147,6 +150,8 @@ def plan(
     >>> regard.plan(q, k, v, mask=regard.masks.local(129)).visible_pairs
     4193792
     """
+    if unknown:
+        raise unknown_keywords("plan", unknown, (*Spec.__annotations__, "aux", "engine"))
     with MemoryCounter() as lowering:
         checked = request(
             query,

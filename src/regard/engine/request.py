@@ -1,12 +1,13 @@
 """Request: one call of attention, checked and in the axes that engines use; Result: what they give back."""
 
 from dataclasses import dataclass, fields, replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
-from regard import checks
+from regard import arrays, checks
+from regard.arrays import Array
 from regard.cached import cached_property
 from regard.engine.arguments import (
     FULL,
@@ -32,7 +33,10 @@ from regard.spec.scores import Score
 
 @dataclass(frozen=True, eq=False)
 class Aux:
-    """What was asked for beside the output; per query head, before dropout, in nats. None where not asked."""
+    """What was asked for beside the output; per query head, before dropout, in nats. None where not asked.
+
+    Of a call with NumPy arrays they are NumPy arrays too.
+    """
 
     lse: Tensor | None = None
     entropy: Tensor | None = None
@@ -146,26 +150,26 @@ class Spec(TypedDict, total=False):
     """The keyword arguments that say what is computed, the same for every public function."""
 
     score: Score
-    mask: Mask | Tensor | str | None
-    bias: Bias | Tensor | None
-    temperature: float | Tensor
+    mask: Mask | Tensor | Array | str | None
+    bias: Bias | Tensor | Array | None
+    temperature: float | Tensor | Array
     normalizer: Normalizer
     dropout: float | Dropout
-    query_start: int | Tensor | None
+    query_start: int | Tensor | Array | None
 
 
 def request(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Any,
+    key: Any,
+    value: Any,
     *,
     score: Score,
-    mask: Mask | Tensor | str | None,
-    bias: Bias | Tensor | None,
-    temperature: float | Tensor,
+    mask: Mask | Tensor | Array | str | None,
+    bias: Bias | Tensor | Array | None,
+    temperature: float | Tensor | Array,
     normalizer: Normalizer,
     dropout: float | Dropout,
-    query_start: int | Tensor | None,
+    query_start: int | Tensor | Array | None,
     aux: tuple[str, ...] | str,
     key_start: int = 0,
     shapes: Shapes | None = None,
@@ -174,6 +178,8 @@ def request(
 
     `shapes` are those of the whole call where query, key and value are a shard of it.
     """
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        (query, key, value), _ = arrays.inputs(("query", "key", "value"), (query, key, value))
     shapes = Shapes.of(query, key, value) if shapes is None else shapes
     if not isinstance(score, Score):
         raise wrong_score(score)

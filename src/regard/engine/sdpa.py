@@ -1,37 +1,72 @@
 """sdpa: torch's scaled_dot_product_attention on our engines; and the engine 'sdpa', a call of torch's own."""
 
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard import checks
+from regard import arrays, checks
+from regard.arrays import Array
 from regard.engine.attend import attend
-from regard.engine.context import refuse_trace, tracing_state
+from regard.engine.context import autocast_disabled, refuse_trace, tracing_state
 from regard.engine.request import Aux, Request, Result
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 from regard.spec.steps import Band, DotProduct, MaskStep, PairTable, shows_everything
 
 
+@overload
 def sdpa(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
+    attn_mask: Tensor | Array | None = ...,
+    dropout_p: float = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    enable_gqa: bool = ...,
+) -> Tensor: ...
+
+
+@overload
+def sdpa(
+    query: Array,
+    key: Array,
+    value: Array,
+    attn_mask: Tensor | Array | None = ...,
+    dropout_p: float = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    enable_gqa: bool = ...,
+) -> Array: ...
+
+
+def sdpa(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Tensor | Array | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
+) -> Any:
     """`torch.nn.functional.scaled_dot_product_attention` with the same names, order and meaning: swap the import.
 
     query: (…, head, query, d); key: (…, head, key, d); value: (…, head, key, d_v). `is_causal` counts from the top left
     (query 0 sees key 0 only) and excludes `attn_mask`; `dropout_p` is applied as given, in training or not; a bool
-    `attn_mask` is True where visible, a float one is added. Heads that differ need `enable_gqa=True`.
+    `attn_mask` is True where visible, a float one is added. Heads that differ need `enable_gqa=True`. NumPy
+    arrays give a NumPy array.
     """
-    return sdpa_on("auto", query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    options = (attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor):
+        return sdpa_on("auto", query, key, value, *options)
+    tensors, numpy = arrays.inputs(("query", "key", "value"), (query, key, value))
+    if not numpy:
+        return sdpa_on("auto", tensors[0], tensors[1], tensors[2], *options)
+    with torch.no_grad(), autocast_disabled(torch.device("cpu")):
+        return arrays.array_of(sdpa_on("auto", tensors[0], tensors[1], tensors[2], *options), query)
 
 
 def sdpa_on(
@@ -39,7 +74,7 @@ def sdpa_on(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None,
+    attn_mask: Tensor | Array | None,
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
@@ -111,11 +146,11 @@ def _widened(tensor: Tensor, heads: int) -> Tensor:
     return tensor.expand(*tensor.shape[:-3], heads, *tensor.shape[-2:])
 
 
-def _mask_and_bias(attn_mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def _mask_and_bias(attn_mask: Tensor | Array | None) -> tuple[Tensor | None, Tensor | None]:
     """(visible, added), at most one of the two."""
     if attn_mask is None:
         return None, None
-    mask = torch.atleast_2d(checks.is_tensor("attn_mask", attn_mask))
+    mask = torch.atleast_2d(checks.is_tensor("attn_mask", arrays.tensor_of("attn_mask", attn_mask)))
     if mask.dtype == torch.bool:
         return mask, None
     if mask.is_floating_point():

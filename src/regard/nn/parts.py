@@ -6,13 +6,14 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
+from regard.arrays import Array
 from regard.spec.biases import Bias
 from regard.spec.biases import Dense as DenseBias
 from regard.spec.masks import Causal, Mask
 from regard.spec.masks import Dense as DenseMask
 
-AnyMask = Mask | Tensor | str | None
-AnyBias = Bias | Tensor | None
+AnyMask = Mask | Tensor | Array | str | None
+AnyBias = Bias | Tensor | Array | None
 Made = TypeVar("Made")
 
 
@@ -36,10 +37,10 @@ def both(left: AnyMask, right: AnyMask) -> AnyMask:
     return _mask(left) & _mask(right)
 
 
-def _mask(mask: Mask | Tensor | str) -> Mask:
+def _mask(mask: Mask | Tensor | Array | str) -> Mask:
     if isinstance(mask, str):
         return Causal()
-    return DenseMask(mask) if isinstance(mask, Tensor) else mask
+    return mask if isinstance(mask, Mask) else DenseMask(mask)  # type: ignore[arg-type]
 
 
 def added(*biases: AnyBias) -> AnyBias:
@@ -47,5 +48,8 @@ def added(*biases: AnyBias) -> AnyBias:
     given = [bias for bias in biases if bias is not None]
     if len(given) <= 1:
         return given[0] if given else None
-    total: Bias = reduce(add, [DenseBias(bias) if isinstance(bias, Tensor) else bias for bias in given])
+    total: Bias = reduce(
+        add,
+        [bias if isinstance(bias, Bias) else DenseBias(bias) for bias in given],  # type: ignore[arg-type]
+    )
     return total

@@ -127,6 +127,7 @@ class Dense(Bias):
     tensor: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("tensor")
         if not is_tensor("biases.Dense", self.tensor).is_floating_point():
             kind = dtype(self.tensor)
             hint = "a bool tensor is a mask: pass it as mask=" if kind == "bool" else "convert it with .float()"
@@ -204,6 +205,7 @@ class Distance(Bias):
     table: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("table")
         table = is_tensor("Distance's table", self.table)
         is_float("Distance's table", table)
         if table.ndim not in (1, 2) or table.shape[-1] % 2 == 0:
@@ -240,6 +242,7 @@ class T5(Bias):
     max_distance: int = 128
 
     def __post_init__(self) -> None:
+        self._keep_tensors("table")
         table = is_tensor("T5's table", self.table)
         is_float("T5's table", table)
         if table.ndim != 2 or table.shape[0] < (4 if self.bidirectional else 2) or table.shape[0] % 2:

@@ -74,6 +74,7 @@ class Softmax(Normalizer):
     step = Exponential()
 
     def __post_init__(self) -> None:
+        self._keep_tensors("sink")
         if isinstance(self.sink, Tensor):
             is_float("Softmax's sink", is_tensor("Softmax's sink", self.sink))
         elif self.sink is not None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from regard.arrays import tensor_of
 from regard.cached import cached_property
 from regard.spec.plane import Axes, CannotSliceError, Selection
 
@@ -40,6 +41,13 @@ class Part:
         for name in cls.derived:
             if name not in vars(cls):
                 setattr(cls, name, inspect.getattr_static(kind, name))
+
+    def _keep_tensors(self, *names: str) -> None:
+        """For `__post_init__`: copies of NumPy arrays and of objects with DLPack as tensors, in their place."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Tensor | float):
+                object.__setattr__(self, name, tensor_of(f"{type(self).__name__}'s {name}", value, copy=True))
 
     #: names of the last axes of each tensor that it holds: "batch", "head", "kv head", "query", "key", or None for an
     #: axis that no selection slices. Without a declaration a part may depend on batch rows and heads in any way.

@@ -1,5 +1,6 @@
 """The handle behaves like the array: the same numbers for every subscript, smaller handles, clear refusals."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -314,7 +315,7 @@ def test_messages_say_what_to_do() -> None:
     assert a[::-1, [0, 1], 0, 0].shape == (2, 2)
     with pytest.raises(IndexError, match=r"must have shape \(10,\)"):
         a[0, 0, torch.ones(4, dtype=torch.bool)]
-    with pytest.raises(TypeError, match="does not know engine"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'engine'"):
         matrix(*torch.randn(2, 1, 1, 3, 4), engine="native")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="eager attention"):
         AttentionMatrix.from_weights((None, None))
@@ -343,3 +344,49 @@ def test_results_that_no_machine_holds() -> None:
         with pytest.raises(ValueError, match=r"would hold \d+ numbers, more than 2\*\*40; .* 10 queries and 10 keys"):
             work()
     assert a.pyramid(2**62, 2**62)[0].shape == (1, 2, 10, 10)
+
+
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "torch.as_tensor": torch.as_tensor,
+    "torch.asarray": torch.asarray,
+    "torch.tensor": torch.tensor,
+    "torch.from_dlpack": torch.from_dlpack,  # type: ignore[attr-defined]
+    "np.asarray": np.asarray,
+    "np.from_dlpack": np.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("name", CONVERSIONS)
+def test_it_converts_to_a_tensor_or_an_array(name: str) -> None:
+    convert = CONVERSIONS[name]
+    q, k = torch.randn(2, 2, 3, 5, 4)
+    a = matrix(q.requires_grad_(), k, mask="causal")
+    found = convert(a)
+    assert type(found) is (np.ndarray if name.startswith("np") else Tensor)
+    assert torch.equal(torch.as_tensor(found), a.dense())
+    assert tuple(convert(a[1, 2]).shape) == (5, 5)
+    weights = torch.rand(2, 4, 4).softmax(-1)
+    stored = AttentionMatrix.from_weights(weights)
+    np.testing.assert_array_equal(np.asarray(convert(stored)), weights)
+    large = matrix(*torch.randn(2, 1, 1, 9000, 2))
+    with pytest.raises(ValueError, match=r"build 81,000,000 weights, more than 67,108,864; look at A\.pool"):
+        convert(large)
+
+
+def test_an_array_without_a_copy_is_refused() -> None:
+    a = matrix(*torch.randn(2, 1, 1, 5, 4))
+    assert np.asarray(a, dtype=np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="the weights are computed when they are asked for"):
+        np.asarray(a, copy=False)
+
+
+def test_a_difference_converts_too() -> None:
+    a, b = (matrix(*torch.randn(2, 1, 2, 5, 4)) for _ in range(2))
+    for convert in (torch.as_tensor, np.asarray):
+        np.testing.assert_array_equal(np.asarray(convert(a - b)), (a - b).dense())
+
+
+def test_bfloat16_weights_are_a_float32_array() -> None:
+    stored = AttentionMatrix.from_weights(torch.rand(2, 3, 3).bfloat16())
+    assert np.asarray(stored).dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(stored), stored.dense().float())

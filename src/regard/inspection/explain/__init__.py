@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard import checks
+from regard.arrays import Array
 from regard.engine.request import Request, request
 from regard.inspection.explain.case import ExplainedQuery
 from regard.inspection.explain.notation import integer, over, word
@@ -126,12 +127,12 @@ def explain(
     value: Numbers | None = None,
     *,
     score: Score = ScaledDot(),
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
-    temperature: float | Tensor = 1.0,
+    mask: Mask | Tensor | Array | str | None = None,
+    bias: Bias | Tensor | Array | None = None,
+    temperature: float | Tensor | Array = 1.0,
     normalizer: Normalizer = Softmax(),
     dropout: float | Dropout = 0.0,
-    query_start: int | Tensor | None = None,
+    query_start: int | Tensor | Array | None = None,
     query_tokens: Sequence[str] | None = None,
     key_tokens: Sequence[str] | None = None,
     batch: int = 0,
@@ -141,7 +142,8 @@ def explain(
 ) -> Explanation:
     """All steps from query, key and value to the output, with every number and one row worked out.
 
-    The inputs and the spec are those of `attend`; nested lists are taken as float64. In place of the three,
+    The inputs and the spec are those of `attend`; nested lists are taken as float64, NumPy arrays as
+    they are. In place of the three,
     `project(x, w_query, w_key, w_value)` starts from embeddings. One batch row and head is explained, and the query
     `row` of it is worked out digit by digit. The result is the one of `attend(…, engine="reference")`, bit for bit.
 

@@ -7,17 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Numbers = Tensor | Sequence[Any]  # a tensor or an array, or rows of numbers
+from regard import arrays
+
+Numbers = Tensor | arrays.Array | Sequence[Any]  # a tensor or an array, or rows of numbers
 
 _NAMES = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def tensor_of(name: str, value: object) -> Tensor:
     """A tensor or array as it is; nested lists as float64, as bool or int64 if all entries are."""
+    value = arrays.tensor_of(name, value)
     if isinstance(value, Tensor):
         return value
-    if hasattr(value, "__array__"):
-        return torch.as_tensor(value, device="cpu")
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise TypeError(
             f"{name} must be a tensor or rows of numbers such as [[1, 0], [0, 1]], got {type(value).__name__}"
@@ -34,9 +35,9 @@ def tensor_of(name: str, value: object) -> Tensor:
 
 
 def matrix(name: str, value: object) -> Tensor:
-    """The same for what must be numbers with a point: lists of integers become float64 too."""
+    """The same for what must be numbers with a point: lists and NumPy arrays of integers become float64 too."""
     tensor = tensor_of(name, value)
-    if not isinstance(value, Sequence):
+    if not isinstance(value, Sequence) and (tensor.is_floating_point() or not arrays.is_array(value)):
         return tensor
     if tensor.dtype == torch.bool:
         raise TypeError(f"{name} must be numbers, got true and false")

@@ -48,7 +48,7 @@ def start_of(modified: ModifiedCall) -> int | Tensor:
     spec, request = modified.call.spec, modified.request
     bias, score = request.bias, request.score
     if request.mask.positional_for(modified.queries) or score.positional or (bias is not None and bias.positional):
-        given = spec.get("query_start")
+        given: Any = spec.get("query_start")
         return modified.keys - modified.queries if given is None else given
     if (corner := _corner(modified)) is not None:
         return corner

@@ -3,22 +3,25 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from regard import checks
 from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.matrix.indexing import HEIGHT, LIMIT, WIDTH
+from regard.inspection.matrix.indexing import HEIGHT, LIMIT, WIDTH, Buildable
 from regard.inspection.matrix.reductions import HOWS, PooledGrid, Pooling
 from regard.inspection.matrix.source import CELLS, Computed, WeightBlock
 from regard.inspection.tokens import PLAIN, TokenList, token_labels
 from regard.progress import display, report
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-class MatrixDifference:
+
+class MatrixDifference(Buildable):
     """`A - B`: what A attends to more (positive) and less (negative) than B, pair by pair.
 
     It is indexed as A is: leading axes give smaller handles, rows and columns numbers. A pair is hidden where both hide
@@ -93,10 +96,6 @@ class MatrixDifference:
         """All differences as a tensor. Refused above `limit` numbers; None is any number."""
         return self.first.dense(limit).to(self.dtype) - self.second.dense(limit).to(self.device, self.dtype)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        numbers: np.ndarray[Any, Any] = self.dense().detach().cpu().numpy()
-        return numbers if dtype is None else numbers.astype(dtype)
-
     def received(self) -> Tensor:
         """Σ over queries of the differences, (…, key)."""
         return self.first.received().to(self.dtype) - self.second.received().to(self.device, self.dtype)
@@ -128,11 +127,20 @@ class MatrixDifference:
 
         print_attention(self, how=how, color=color, title=title)
 
-    def save(self, path: str | os.PathLike[str], *, how: Literal["max", "mean"] = "max", title: str = "") -> None:
-        """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv."""
+    def save(self, path: str | os.PathLike[str], *, how: Literal["max", "mean"] = "max", title: str = "") -> Path:
+        """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv. Returns the
+        path."""
         from regard.plot.attention import save_attention
 
         save_attention(self, path, how=how, title=title)
+        return Path(path)
+
+    def figure(self, *, how: Literal["max", "mean"] = "max", title: str = "") -> "Figure":
+        """The picture that `save` writes, as a matplotlib figure of its own."""
+        from regard.plot.attention import figure_of
+        from regard.plot.figure import finished
+
+        return finished(figure_of(self, how=how, title=title))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import notebook

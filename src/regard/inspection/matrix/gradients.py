@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.arrays import Array
 from regard.engine.arguments import Shapes, mask_of, tensors_of
 from regard.engine.attend import run
 from regard.engine.request import Request
@@ -87,7 +88,7 @@ def _by_row_blocks(request: Request, mask: Mask) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def stored_mass(source: Stored, mask: Mask | Tensor | str) -> Tensor:
+def stored_mass(source: Stored, mask: Mask | Tensor | Array | str) -> Tensor:
     """The same of given weights; all axes before the heads are one batch axis."""
     start = torch.tensor([max(source.keys - source.queries, 0)], device="cpu", dtype=torch.int64)
     batch = source.maps // max(1, source.heads)

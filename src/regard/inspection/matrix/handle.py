@@ -1,14 +1,16 @@
 """AttentionMatrix: a handle on the (…, query, key) weights, which are never built, and reductions over them."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard import checks
-from regard.engine.arguments import mask_of
+from regard import arrays, checks
+from regard.arrays import Array
+from regard.engine.arguments import mask_of, unknown_keywords
 from regard.engine.request import Spec, request
 from regard.inspection.matrix import gradients
 from regard.inspection.matrix.indexing import MOST, Tokens, WeightArray
@@ -20,6 +22,8 @@ from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from regard.engine.ring import Ring
     from regard.inspection.matrix.difference import MatrixDifference
     from regard.inspection.matrix.sharded import ShardedMatrix
@@ -36,7 +40,12 @@ DEFAULTS: dict[str, Any] = {
 
 @overload
 def matrix(
-    query: Tensor, key: Tensor, *, query_tokens: Tokens = ..., key_tokens: Tokens = ..., **spec: Unpack[Spec]
+    query: Tensor | Array,
+    key: Tensor | Array,
+    *,
+    query_tokens: Tokens = ...,
+    key_tokens: Tokens = ...,
+    **spec: Unpack[Spec],
 ) -> "AttentionMatrix": ...
 
 
@@ -45,8 +54,8 @@ def matrix(query: Tensor, key: Tensor, *, engine: "Ring", **spec: Unpack[Spec]) 
 
 
 def matrix(
-    query: Tensor,
-    key: Tensor,
+    query: Any,
+    key: Any,
     *,
     query_tokens: Tokens = None,
     key_tokens: Tokens = None,
@@ -55,7 +64,8 @@ def matrix(
 ) -> "AttentionMatrix | ShardedMatrix":
     """The weights of `attend(query, key, value, **spec)` as a handle, for any value.
 
-    With a `Ring` as the engine, query and key are shards, and the handle has reductions only.
+    With a `Ring` as the engine, query and key are shards, and the handle has reductions only. NumPy arrays are copied;
+    the handle gives tensors, and `np.asarray(A)` an array.
 
     >>> import torch, regard
     >>> q, k = torch.randn(2, 1, 8, 20_000, 16)
@@ -67,10 +77,12 @@ def matrix(
     """
     unknown = set(spec) - set(Spec.__annotations__) | ({"engine"} if isinstance(engine, str) else set())
     if unknown:
-        names = ", ".join(sorted(set(Spec.__annotations__) - {"dropout"}))
-        raise TypeError(f"matrix does not know {', '.join(sorted(unknown))}; it takes query, key, {names} and tokens")
+        names = sorted(set(Spec.__annotations__) - {"dropout"})
+        raise unknown_keywords("matrix", sorted(unknown), ("query", "key", *names, "query_tokens", "key_tokens"))
     if "dropout" in spec:
         raise TypeError("matrix takes no dropout: its weights are those before any is dropped")
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor)):
+        (query, key), _ = arrays.inputs(("query", "key"), (query, key), copy=True)
     for name, tensor in (("query", query), ("key", key)):
         checks.is_tensor(name, tensor)
     options = {**DEFAULTS, **spec}
@@ -137,7 +149,7 @@ class AttentionMatrix(WeightArray):
             return self._of(-(weights * torch.where(weights > 0, weights, 1.0).log()).sum(-1))
         return self._tensor("entropy")
 
-    def mass(self, mask: Mask | Tensor | str) -> Tensor:
+    def mass(self, mask: Mask | Tensor | Array | str) -> Tensor:
         """The share of each row's weight that lies on a mask; differentiable.
 
         A mask with axes of its own is one for the whole matrix, of which this handle may be a part.
@@ -272,12 +284,12 @@ class AttentionMatrix(WeightArray):
         how: Literal["max", "mean"] = "max",
         title: str = "",
         kind: Literal["map", "lines", "alignment"] = "map",
-    ) -> None:
+    ) -> Path:
         """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv; or,
         with safetensors, queries, keys and the spec of their weights, which `regard.load` opens.
 
         `kind` is that of a figure: a map, lines from token to token, or a map of two texts with the strongest key of
-        each query marked.
+        each query marked. Returns the path.
         """
         if str(path).lower().endswith(".safetensors"):
             from regard.inspection.load import save_matrix
@@ -285,10 +297,27 @@ class AttentionMatrix(WeightArray):
             if (how, title, kind) != ("max", "", "map"):
                 raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")
             save_matrix(self, path)
-            return
+            return Path(path)
         from regard.plot.attention import save_attention
 
         save_attention(self, path, how=how, title=title, kind=kind)
+        return Path(path)
+
+    def figure(
+        self,
+        *,
+        how: Literal["max", "mean"] = "max",
+        title: str = "",
+        kind: Literal["map", "lines", "alignment"] = "map",
+    ) -> "Figure":
+        """The picture that `save` writes as a matplotlib figure, for a logger or a page of one's own.
+
+        It belongs to no pyplot window, so there is nothing to close.
+        """
+        from regard.plot.attention import figure_of
+        from regard.plot.figure import finished
+
+        return finished(figure_of(self, how=how, title=title, kind=kind))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import notebook
@@ -358,5 +387,7 @@ def _cosine(gram: Tensor) -> Tensor:
 
 
 def _array(weights: Any) -> Tensor:
-    tensor = weights if isinstance(weights, Tensor) else torch.as_tensor(np.asarray(weights), device="cpu")
+    tensor = arrays.tensor_of("weights", weights)
+    if not isinstance(tensor, Tensor):
+        tensor = torch.as_tensor(np.asarray(tensor), device="cpu")
     return tensor if tensor.is_floating_point() else tensor.to(torch.promote_types(tensor.dtype, torch.float32))

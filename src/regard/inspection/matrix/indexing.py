@@ -155,7 +155,41 @@ class Origin:
     remark: str = ""
 
 
-class WeightArray:
+class Buildable:
+    """What `np.asarray`, `torch.as_tensor` and other libraries ask of a handle: all its numbers, if they are not too
+    many."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are computed."""
+        raise NotImplementedError
+
+    def dense(self, limit: int | None = LIMIT) -> Tensor:
+        """All numbers as a tensor. Refused above `limit` numbers; None is any number."""
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("the weights are computed when they are asked for; leave out copy=False")
+        weights = self.dense().detach().cpu()
+        array: np.ndarray[Any, Any] = (weights.float() if weights.dtype == torch.bfloat16 else weights).numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """All weights as a DLPack capsule, for `torch.as_tensor(A)` and other libraries."""
+        return self.dense().detach().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        device: tuple[Any, int] = torch.empty(0, dtype=self.dtype, device=self.device).__dlpack_device__()
+        return device
+
+
+class WeightArray(Buildable):
     """Weights by index, computed when they are indexed."""
 
     def __init__(
@@ -251,10 +285,6 @@ class WeightArray:
         """All weights as a tensor. Refused above `limit` numbers; None is any number."""
         rest = slice(None)
         return self._numbers((rest,) * self._lead.ndim, rest, rest, limit)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        weights: np.ndarray[Any, Any] = self.dense().detach().cpu().numpy()
-        return weights if dtype is None else weights.astype(dtype)
 
     def _part(self, lead: Tensor) -> Self:
         start = self._query_start

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from regard.arrays import Array, tensor_of
 from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.band import Dilated, local
 from regard.spec.masks.base import Mask
@@ -20,8 +21,11 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 GROUPS = 64  # most groups of global positions that blocks of several rows tell apart; nearer ones are joined as MIXED
 
 
-def integers(name: str, value: Tensor | Sequence[int] | Sequence[Sequence[int]] | int, axes: tuple[int, ...]) -> Tensor:
+def integers(
+    name: str, value: Tensor | Array | Sequence[int] | Sequence[Sequence[int]] | int, axes: tuple[int, ...]
+) -> Tensor:
     """An int64 tensor with one of these numbers of axes; floats and bools are refused."""
+    value = tensor_of(name, value, copy=True)
     if isinstance(value, Tensor):
         if is_tensor(name, value).is_meta:
             raise ValueError(f"{name} is on the device meta, which holds shapes but no numbers")
@@ -40,7 +44,7 @@ def integers(name: str, value: Tensor | Sequence[int] | Sequence[Sequence[int]] 
     return tensor.detach().to(torch.int64)
 
 
-def _positions(name: str, value: Tensor | Sequence[int] | int) -> Tensor:
+def _positions(name: str, value: Tensor | Array | Sequence[int] | int) -> Tensor:
     """Integers on one axis that can be positions, within ±2**62, so that their differences fit in 64 bits."""
     tensor = integers(name, value, axes=(0, 1)).reshape(-1)
     # a traced tensor has no numbers yet: the operator makes the mask again, and looks then
@@ -69,7 +73,7 @@ class Lengths(Mask):
     lengths: Tensor
     ragged: ClassVar[bool] = True
 
-    def __init__(self, lengths: Tensor | Sequence[int]) -> None:
+    def __init__(self, lengths: Tensor | Array | Sequence[int]) -> None:
         tensor = integers("Lengths", lengths, axes=(0, 1)).reshape(-1)
         # a traced tensor has no numbers yet: the operator makes the mask again, and looks then
         if not torch.compiler.is_compiling() and bool((tensor < 0).any()):
@@ -113,7 +117,7 @@ class Prefix(Mask):
 
     p: int | Tensor
 
-    def __init__(self, p: int | Tensor | Sequence[int]) -> None:
+    def __init__(self, p: int | Tensor | Array | Sequence[int]) -> None:
         if type(p) is int and not -FARTHEST <= whole("Prefix", p) <= FARTHEST:
             raise ValueError(f"Prefix must lie within ±2**62, got {p}; masks.Full() sees every key")
         object.__setattr__(self, "p", p if type(p) is int else _positions("Prefix", p))
@@ -149,7 +153,7 @@ class Global(Mask):
 
     positions: Tensor
 
-    def __init__(self, positions: Tensor | Sequence[int]) -> None:
+    def __init__(self, positions: Tensor | Array | Sequence[int]) -> None:
         tensor = _positions("Global", positions)
         # how many differ is not known while tracing: the operator makes the mask again
         object.__setattr__(self, "positions", tensor if torch.compiler.is_compiling() else tensor.unique())

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.arrays import Array
 from regard.spec.masks.base import Mask
 from regard.spec.masks.columns import integers
 from regard.spec.masks.extent import Extent, query_span
@@ -15,7 +16,7 @@ from regard.spec.plane import Axes, Pairs, Plane, RowBlocks, Selection
 from regard.spec.serialize import register
 from regard.spec.steps import MaskStep, SameId
 
-Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
+Ids = Tensor | Array | Sequence[int] | Sequence[Sequence[int]]
 
 
 @register

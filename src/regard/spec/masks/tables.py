@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.arrays import Array, tensor_of
 from regard.checks import dtype, is_tensor, shape, whole
 from regard.spec.masks.band import Causal, Full
 from regard.spec.masks.base import Mask
@@ -33,6 +34,7 @@ class Blocks(Mask):
     layout: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("layout")
         whole("Blocks' size", self.size, least=1, most=FARTHEST)
         _bool_table("Blocks' layout", self.layout, least=2)
         if 0 in self.layout.shape[-2:]:
@@ -80,6 +82,7 @@ class Dense(Mask):
     tensor: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("tensor")
         _bool_table("masks.Dense", self.tensor, least=1)
         if self.tensor.ndim == 1:
             object.__setattr__(self, "tensor", self.tensor.unsqueeze(0))
@@ -116,13 +119,13 @@ class Dense(Mask):
         fits_plane("mask", self.tensor, plane)
 
 
-def from_sdpa(attn_mask: Tensor) -> Mask:
+def from_sdpa(attn_mask: Tensor | Array) -> Mask:
     """`attn_mask` of `scaled_dot_product_attention`: bool, True = visible; broadcasts to (batch, head, query, key)."""
     return Dense(_bools("attn_mask", attn_mask))
 
 
 def from_mha(
-    attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, heads: int | None = None
+    attn_mask: Tensor | Array | None = None, key_padding_mask: Tensor | Array | None = None, *, heads: int | None = None
 ) -> Mask:
     """The masks of `nn.MultiheadAttention`, where True means *hidden*.
 
@@ -140,9 +143,9 @@ def from_mha(
     return masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
 
-def from_padding(attention_mask: Tensor) -> Mask:
+def from_padding(attention_mask: Tensor | Array) -> Mask:
     """A tokenizer's 2-D `attention_mask` (transformers): 1 = a real token, 0 = padding; (batch, key)."""
-    tensor = is_tensor("attention_mask", attention_mask)
+    tensor = is_tensor("attention_mask", tensor_of("attention_mask", attention_mask, copy=True))
     real = tensor == 1
     if not bool((real | (tensor == 0)).all()):
         raise ValueError(
@@ -153,7 +156,7 @@ def from_padding(attention_mask: Tensor) -> Mask:
 
 
 def _bools(name: str, mask: object) -> Tensor:
-    tensor = is_tensor(name, mask)
+    tensor = is_tensor(name, tensor_of(name, mask, copy=True))
     if tensor.dtype == torch.bool:
         return tensor
     hint = (
@@ -258,6 +261,8 @@ def fits_plane(name: str, table: Tensor, plane: Plane) -> None:
         hint = f"for one {name} per batch row give it a head axis with .unsqueeze(1)"
     elif table.ndim == 2 and have[2:] == (plane.batch, plane.keys):
         hint = "for one row of keys per batch row write [:, None, None, :], or use masks.Lengths"
+    elif table.ndim == 2 and have[2:] == (plane.heads, plane.keys):
+        hint = "for one row of keys per head, which inputs of three axes have in place of a batch, write [:, None, :]"
     raise ValueError(f"{name} must broadcast to (batch, head, query, key) = {sizes}, got {shape(table)}; {hint}")
 
 

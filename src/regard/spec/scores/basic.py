@@ -61,6 +61,7 @@ class General(Score):
     weight: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("weight")
         float_tensors("General", {"weight": self.weight})
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
@@ -121,6 +122,7 @@ class Relative(Score):
     form = "relative"
 
     def __post_init__(self) -> None:
+        self._keep_tensors("keys", "u", "v")
         float_tensors("Relative", {"keys": self.keys})
         float_tensors("Relative", {name: value for name, value in (("u", self.u), ("v", self.v)) if value is not None})
         if self.scale is not None:
@@ -220,6 +222,7 @@ class Additive(SumScore):
     v: Tensor
 
     def __post_init__(self) -> None:
+        self._keep_tensors("w_query", "w_key", "v")
         float_tensors("Additive", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
 
     def steps(self) -> tuple[HiddenLayer]:
@@ -241,6 +244,7 @@ class ConcatMLP(SumScore):
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
+        self._keep_tensors("w_query", "w_key", "b", "v")
         float_tensors("ConcatMLP", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
         if self.b is not None:
             float_tensors("ConcatMLP", {"b": self.b})
