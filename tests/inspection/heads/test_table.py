@@ -23,6 +23,7 @@ class Matrices:
     matrices: Sequence[AttentionMatrix]
     layers: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
+    channels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.layers = self.layers or tuple(f"layer.{number}" for number in range(len(self.matrices)))

@@ -71,19 +71,9 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
     if isinstance(layer, RefusedLayer):
         return {"name": layer.name, "refused": layer.reason}
     name = f"{number}."
-    source = layer.matrix._whole.source
-    assert isinstance(source, Computed)
-    request, start = source.request, layer.spec.get("query_start")
-    try:
-        spec = spec_of(request, request.plane.starts if isinstance(start, Tensor) else start)
-    except ValueError as error:
-        raise ValueError(f"{layer.name}: {error}") from error
-    return {
+    record = {
         "name": layer.name,
         "mechanism": layer.mechanism,
-        "query": tensors.add(f"{name}query", layer.query),
-        "key": tensors.add(f"{name}key", layer.key),
-        "spec": written_spec(spec, name, tensors),
         "heads": layer.heads,
         "heads in all": layer.total,
         "shown": layer.shown,
@@ -92,19 +82,34 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
         "rounded": json.loads(encoded(layer.rounded, tensors)),
         "row sums off by": json.loads(encoded(layer.off, tensors)),
     }
+    if layer.weights is not None:
+        return {**record, "weights": tensors.add(f"{name}weights", layer.weights)}
+    source = layer.matrix._whole.source
+    assert isinstance(source, Computed)
+    request, start = source.request, layer.spec.get("query_start")
+    try:
+        spec = spec_of(request, request.plane.starts if isinstance(start, Tensor) else start)
+    except ValueError as error:
+        raise ValueError(f"{layer.name}: {error}") from error
+    return {
+        **record,
+        "query": tensors.add(f"{name}query", layer.query),
+        "key": tensors.add(f"{name}key", layer.key),
+        "spec": written_spec(spec, name, tensors),
+    }
 
 
 def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | RefusedLayer:
     if "refused" in record:
         return RefusedLayer(_text(record["name"]), _text(record["refused"]))
     tensors = Noted(contents.tensors)
-    spec: Any = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
     rounded, grid = decoded_node(record["rounded"], tensors), record["grid"]
+    query, key, spec, weights = _weights(record, tensors)
     layer = CapturedLayer(
         _text(record["name"]),
         _text(record["mechanism"]),
-        named_tensor(record["query"], tensors),
-        named_tensor(record["key"], tensors),
+        query,
+        key,
         spec,
         *_heads(record),
         None if record["shown"] is None else _numbers(record["shown"]),
@@ -112,6 +117,7 @@ def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | Refu
         None if grid is None else PatchGrid(*_numbers(grid)),
         None if rounded is None else float(rounded),
         float(decoded_node(record["row sums off by"], tensors)),
+        weights=weights,
     )
     layer.matrix._whole.source.before_use(partial(contents.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:
@@ -121,6 +127,17 @@ def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | Refu
     if grid is not None and (min(grid) < 0 or grid[0] * grid[1] + grid[2] != layer.keys):
         raise ValueError(f"{layer.name} has {layer.keys} keys, which are not a grid of {grid}")
     return layer
+
+
+def _weights(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Any, Tensor | None]:
+    """Queries, keys and their spec; or weights."""
+    if "weights" not in record:
+        spec = {name: decoded_node(node, tensors) for name, node in record["spec"].items()}
+        return named_tensor(record["query"], tensors), named_tensor(record["key"], tensors), spec, None
+    weights = named_tensor(record["weights"], tensors)
+    if weights.ndim != 4 or not weights.is_floating_point():
+        raise ValueError(f"weights have shape {tuple(weights.shape)} and type {weights.dtype}")
+    return weights[..., :0], weights.mT[..., :0], {}, weights
 
 
 def _missed(record: Any) -> Missed:

@@ -1,4 +1,4 @@
-"""CapturedLayer: queries, keys and the spec of their weights; its kind; and its keys as image patches or tokens."""
+"""CapturedLayer: queries, keys and the spec of their weights, or weights; its kind; its keys as patches or tokens."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,12 +43,13 @@ class RefusedLayer:
 
 @dataclass(frozen=True, eq=False)
 class CapturedLayer:
-    """query: (batch, head, query, width), key: (batch, kv head, key, width), as the score takes them.
+    """query: (batch, head, query, width), key: (batch, kv head, key, width), as the score takes them; both without a
+    width if `weights`, (batch, head, query, key), are stored instead.
 
     `heads` are the numbers of the heads in the model, which has `total`; `shown` are their indices among the stored
-    heads, if more are stored. `rounded` is the largest measured change of a weight by rounding queries and keys; None
-    if they were not rounded. `known_kind` and `checked` are the kind and the result of the self-check, if they were
-    computed before. `stays`: whether its keys did not change while a model generated; None if there was one call.
+    heads, if more are stored. `rounded` is the largest measured change of a weight by rounding what is stored; None if
+    it was not rounded. `known_kind` and `checked` are the kind and the result of the self-check, if they were computed
+    before. `stays`: whether its keys did not change while a model generated; None if there was one call.
     """
 
     name: str
@@ -64,6 +65,7 @@ class CapturedLayer:
     rounded: float | None = None
     checked: float | None = None
     stays: bool | None = None
+    weights: Tensor | None = None
 
     @property
     def queries(self) -> int:
@@ -78,6 +80,8 @@ class CapturedLayer:
     @cached_property
     def matrix(self) -> AttentionMatrix:
         """The weights, (batch, head, query, key)."""
+        if self.weights is not None:
+            return AttentionMatrix.from_weights(self.weights)
         whole = matrix(self.query, self.key, **self.spec)
         part: AttentionMatrix = whole if self.shown is None else whole[..., list(self.shown), :, :]
         return part
@@ -101,7 +105,8 @@ class CapturedLayer:
 
     @cached_property
     def kind(self) -> str:
-        """encoder, decoder or cross, by the path of the module; where that does not say, by what is visible."""
+        """encoder, decoder or cross, by the path of the module; where that does not say, by what is visible. Attention
+        over channels is of no such kind."""
         if self.known_kind is not None:
             return self.known_kind
         names = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in self.name.split("#")[0].split(".")]
@@ -135,7 +140,8 @@ class CapturedLayer:
         return not any(bool((weights[(..., row, slice(first + row + 1, self.keys))] != 0).any()) for row in rows)
 
 
-KINDS = ("encoder", "decoder", "cross")
+CHANNELS = "channels"
+KINDS = ("encoder", "decoder", "cross", CHANNELS)
 # of the modules on a layer's path, as they are called in torch, transformers and here
 CROSS = re.compile(r"cross|encdec|enc_dec|encoder_att|^multihead_attn$|^src_att|^enc_att|^memory")
 SELF = re.compile(r"^self|self_?att|^self$")
@@ -249,7 +255,8 @@ class TokenLabels:
         """Refuse tokens that fit no layer."""
         layers = [layer for layer in captured if isinstance(layer, CapturedLayer)]
         for side, rows in self.rows.items():
-            sizes = {size for layer in layers for own, size in _sides(layer) if side in ("", own)}
+            sides = [each for layer in layers if layer.kind != CHANNELS for each in _sides(layer)]
+            sizes = {size for own, size in sides if side in ("", own)}
             name = f"tokens[{side!r}]" if side else "tokens"
             counts = ", ".join(f"{size:,}" for size in sorted(sizes))
             if len(rows[0]) not in sizes:
@@ -280,7 +287,9 @@ class TokenLabels:
         return matrix
 
     def _rows(self, own: str, size: int) -> Rows | None:
-        """The tokens of a sequence, if there are `size`."""
+        """The tokens of a sequence, if there are `size`; channels have none."""
+        if own == CHANNELS:
+            return None
         rows = self.rows.get(own, self.rows.get(""))
         return rows if rows is not None and len(rows[0]) == size else None
 

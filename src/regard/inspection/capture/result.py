@@ -7,7 +7,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from regard.inspection.capture import file
-from regard.inspection.capture.layer import CROSS, CapturedLayer, PatchGrid, RefusedLayer, TokenLabels, Tokens
+from regard.inspection.capture.layer import (
+    CHANNELS,
+    CROSS,
+    CapturedLayer,
+    PatchGrid,
+    RefusedLayer,
+    TokenLabels,
+    Tokens,
+)
 from regard.inspection.hooks.missed import Missed, listed
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.indexing import Origin
@@ -121,6 +129,11 @@ class Capture:
         """The grid of patches, if all layers that have one have the same."""
         grids = set(self.grids.values())
         return grids.pop() if len(grids) == 1 else None
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The layers whose queries and keys are channels instead of tokens."""
+        return tuple(each.name for each in self._layers if isinstance(each, CapturedLayer) and each.kind == CHANNELS)
 
     def numbers(self, layer: int | str) -> tuple[int, ...]:
         """The numbers that the heads of a layer have in the model; all, unless `heads` were chosen."""
@@ -263,7 +276,10 @@ def _text(model: str, layers: Sequence[CapturedLayer | RefusedLayer], missed: Se
     columns = range(len(lines[0]))
     widths = [max(len(line[column]) for line in lines if line[4][:7] != "refused") for column in columns]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
-    kinds = sorted({str(layer.query.dtype).removeprefix("torch.") for layer in rounded})
-    note = f", queries and keys rounded to {', '.join(kinds)}" if kinds else ""
+    note = ""
+    if rounded:
+        what = "queries and keys" if any(layer.weights is None for layer in rounded) else "weights"
+        kinds = sorted({str(layer.query.dtype).removeprefix("torch.") for layer in rounded})
+        note = f", {what} rounded to {', '.join(kinds)}"
     title = f"<Capture of {model}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'}{note}>"
     return "\n".join([title, *(row.rstrip() for row in rows), *end])

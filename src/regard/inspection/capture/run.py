@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard import checks
 from regard.inspection.capture import file
 from regard.inspection.capture.layer import (
+    CHANNELS,
     CapturedLayer,
     RefusedLayer,
     TokenLabels,
@@ -41,8 +42,9 @@ from regard.inspection.hooks.selection import Heads, Layers, LayerSelection
 
 NOTHING = (
     "{} made no call of attention that can be intercepted: scaled_dot_product_attention, nn.MultiheadAttention, the "
-    "attention interface of transformers, or regard's attend. If it multiplies queries and keys itself, build them "
-    "with regard.matrix(query, key); if it was compiled, capture it before"
+    "attention interface of transformers, regard's attend, or a softmax of a product of activations, multiplied with "
+    "values. If it computes weights otherwise, give them to AttentionMatrix.from_weights; if it was compiled, capture "
+    "it before"
 )
 PARTLY = "{} ran attention that is not in this capture, so that c[0] may not be its first layer: {}. c.missed lists it"
 HINT = "; if the model takes an argument of this name, write: with capture(model) as c: model(...)"
@@ -155,7 +157,7 @@ class CaptureSession:
         self._orders: dict[int, Tensor | None] = {}  # of the batch rows, by the index of the step
         self._watch, self._missed, self._block = Watch(model), tuple[Missed, ...](), ExitStack()
         self._begin: Callable[[], AbstractContextManager[None]] | None = partial(
-            intercepting, model, self._record, self._watch
+            intercepting, model, self._record, self._watch, on_handwritten=self._record
         )
         self._embeddings = patch_embeddings(model)
         self.image: tuple[int, int] | None = None  # height and width of the model's input images, if known
@@ -178,7 +180,7 @@ class CaptureSession:
         layers = [layer.captured() if isinstance(layer, LayerSteps) else layer for layer in self._steps]
         names = [layer.name for layer in layers]
         for number, layer in enumerate(layers if self._embeddings else ()):
-            if isinstance(layer, CapturedLayer):
+            if isinstance(layer, CapturedLayer) and layer.known_kind != CHANNELS:
                 grid = patch_grid(layer.name, names, layer.keys, self._embeddings, self.image)
                 layers[number] = replace(layer, grid=grid)
         return layers
@@ -239,7 +241,8 @@ class CaptureSession:
         selected = chosen(call, self._selection.heads)
         if self._dtype is not None:
             query, key = (tensor.to(self._dtype) for tensor in (selected.call.query, selected.call.key))
-            selected = selected._replace(call=replace(selected.call, query=query, key=key))
+            exact = None if selected.call.exact is None else selected.call.exact.to(self._dtype)
+            selected = selected._replace(call=replace(selected.call, query=query, key=key, exact=exact))
         step = None
         if isinstance(latest, LayerSteps):
             stored = selected._replace(call=without_empty_slots(selected.call, len(latest.key)))
@@ -258,7 +261,7 @@ class CaptureSession:
             layer = LayerSteps(self._new_name(module.path), copied)
             self._latest[module.path] = layer
             self._steps.append(layer)
-            self._tensors += [layer.query, layer.key]
+            self._tensors += layer.tensors
         if self._dtype is not None and torch.promote_types(self._dtype, call.query.dtype) != self._dtype:
             error = rounding_error(chosen(call, stored.heads).call, stored.call, stored.shown)
             layer.rounded = max(layer.rounded or 0.0, error)

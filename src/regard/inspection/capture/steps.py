@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from regard.engine.request import Request, Spec, request
 from regard.inspection import pair_tables
-from regard.inspection.capture.layer import CapturedLayer
+from regard.inspection.capture.layer import CHANNELS, CapturedLayer
 from regard.inspection.capture.spill import AppendedTensor
 from regard.inspection.hooks.call import AttentionCall
 from regard.inspection.matrix.handle import DEFAULTS
@@ -54,7 +54,8 @@ def chosen(call: AttentionCall, numbers: tuple[int, ...] | None) -> Chosen:
     except CannotSliceError:
         return Chosen(call, numbers, count, numbers)
     query, key = call.query[..., list(numbers), :, :], call.key[..., needed, :, :]
-    return Chosen(replace(call, query=query, key=key, spec=spec), numbers, count)
+    exact = None if call.exact is None else call.exact[..., list(numbers), :, :]
+    return Chosen(replace(call, query=query, key=key, spec=spec, exact=exact), numbers, count)
 
 
 def _sliced(name: str, part: Any, selection: Selection) -> Any:
@@ -72,7 +73,7 @@ def grouped(call: AttentionCall) -> AttentionCall:
             product = True
         case _:
             product = False
-    if not product or call.key.ndim < 3:
+    if not product or call.key.ndim < 3 or not call.key.shape[-1]:
         return call
     key, count = call.key, call.key.shape[-3]
     if count < 2 or call.query.ndim < 3 or call.query.shape[-3] != count or not key.numel():
@@ -114,6 +115,9 @@ class LayerSteps:
         self.name, self.mechanism = name, first.call.mechanism
         self.rounded: float | None = None
         self.query, self.key = AppendedTensor([first.call.query]), AppendedTensor([first.call.key])
+        # the weights of all steps behind one another, (batch, head, pair, 1), because rows have different lengths
+        self.weights = None if first.call.exact is None else AppendedTensor([_flat(first.call.exact)])
+        self._channels = first.call.channels
         self._heads, self._total, self._shown = first.heads, first.total, first.shown
         self._steps = [CapturedCall(first.call.query.shape[-2], first.call.spec, 0, first.call.key.shape[-2])]
 
@@ -121,6 +125,11 @@ class LayerSteps:
     def steps(self) -> int:
         """Number of calls."""
         return len(self._steps)
+
+    @property
+    def tensors(self) -> list[AppendedTensor]:
+        """All that is stored."""
+        return [self.query, self.key, *([] if self.weights is None else [self.weights])]
 
     def continuation(self, call: AttentionCall, generating: bool) -> Continuation | None:
         """How the call continues this layer; None if it does not.
@@ -130,6 +139,8 @@ class LayerSteps:
         """
         new, queries, own = call.key, call.query.shape[-2], len(self.key)
         if self.key.leading != tuple(new.shape[:-2]) or self.query.leading != tuple(call.query.shape[:-2]):
+            return None
+        if (call.exact is None) != (self.weights is None) or not new.shape[-1]:  # keys without a width are not known
             return None
         first: Any = {**DEFAULTS, **self._steps[0].spec}
         spec: Any = {**DEFAULTS, **call.spec}
@@ -150,21 +161,43 @@ class LayerSteps:
     def append(self, call: AttentionCall, keys: int, order: Tensor | None = None) -> None:
         """Append a call that had so many keys, and holds the new ones."""
         if order is not None:
-            self.query.reorder(order)
-            self.key.reorder(order)
+            for tensor in self.tensors:
+                tensor.reorder(order)
         self.query.append(call.query)
         self.key.append(call.key)
+        if self.weights is not None and call.exact is not None:
+            self.weights.append(_flat(call.exact))
         self._steps.append(CapturedCall(call.query.shape[-2], call.spec, len(self.key) - keys, keys))
 
     def captured(self) -> CapturedLayer:
         """All steps as one layer."""
-        query, key = self.query.joined(), self.key.joined()
+        query, key, weights = self.query.joined(), self.key.joined(), None
         spec: Any = self._steps[0].spec
-        if len(self._steps) > 1:
+        known_kind = CHANNELS if self._channels else None
+        if self.weights is not None:
+            weights, key = self._joined_weights(), key[..., :0]
+        elif len(self._steps) > 1:
             spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
         chosen = (self._heads, self._total, self._shown)
         stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
-        return CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, rounded=self.rounded, stays=stays)
+        more: Any = {"known_kind": known_kind, "rounded": self.rounded, "stays": stays, "weights": weights}
+        return CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, **more)
+
+    def _joined_weights(self) -> Tensor:
+        """(batch, head, query, key) of all steps; 0 for keys that a step lacks."""
+        assert self.weights is not None
+        flat = self.weights.joined()
+        if len(self._steps) == 1:
+            step = self._steps[0]
+            return flat.reshape(*flat.shape[:2], step.queries, step.keys)
+        whole = torch.zeros((*flat.shape[:2], len(self.query), len(self.key)), dtype=flat.dtype, device=flat.device)
+        row = first = 0
+        for step in self._steps:
+            size = step.queries * step.keys
+            part = flat[:, :, first : first + size].reshape(*flat.shape[:2], step.queries, step.keys)
+            whole[:, :, row : row + step.queries, step.first : step.first + step.keys] = part
+            row, first = row + step.queries, first + size
+        return whole
 
     def _joined(self, query: Tensor, key: Tensor) -> Spec:
         """The masks and biases of all steps, each in its own rows."""
@@ -191,6 +224,10 @@ class LayerSteps:
             parts.append(pad(part, (step.first, key.shape[-2] - columns.stop)))
         batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
         return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], -2)
+
+
+def _flat(weights: Tensor) -> Tensor:
+    return weights.reshape(*weights.shape[:2], -1, 1)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -220,6 +257,10 @@ def without_empty_slots(call: AttentionCall, before: int) -> AttentionCall:
     count = before + call.query.shape[-2]
     if call.key.shape[-2] <= count or bool(call.key[..., count:, :].any()):
         return call
+    if call.exact is not None:
+        hidden = not bool(call.exact[..., count:].any())
+        small = replace(call, key=call.key[..., :count, :], exact=call.exact[..., :count])
+        return small if hidden and call.key.shape[-1] else call
     spec: Any = dict(call.spec)
     hidden = False
     for name in ("mask", "bias"):

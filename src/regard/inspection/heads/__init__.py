@@ -12,9 +12,9 @@ from regard.engine.request import Request
 from regard.inspection.capture.result import Capture
 from regard.inspection.heads.statistics import NEAREST, HeadLayer, head_statistics, nearest
 from regard.inspection.heads.tokens import KeyTokens, TokenRows, key_tokens
-from regard.inspection.heads.visibility import Visibility, alike, plain, visibility_of
+from regard.inspection.heads.visibility import Visibility, alike, plain, request_of, visibility_of
 from regard.inspection.matrix import AttentionMatrix
-from regard.inspection.matrix.source import Computed
+from regard.inspection.matrix.source import Computed, Stored
 from regard.inspection.records import Cell, Table
 from regard.progress import display, report
 
@@ -77,7 +77,7 @@ def head_table(
     for layer, statistics in layer_statistics:
         means = {name: each if per_batch else each.nanmean(0, keepdim=True) for name, each in statistics.items()}
         means |= near.get(layer.number, {})
-        for batch in range(layer.source.request.plane.batch if per_batch else 1):
+        for batch in range(layer.request.plane.batch if per_batch else 1):
             for head in layer.shown:
                 cells = [_cell(name, means, batch, layer.heads.index(head)) for name in columns]
                 rows.append((layer.number, layer.name, *((batch,) if per_batch else ()), head, *cells))
@@ -133,6 +133,7 @@ class LayerReader:
         self.labeled = tokens is not None
         self.queries = None if queries is None else _bools(queries)
         self.cross = None if cross is None else set(layer_indices(capture, cross))
+        self.channels = capture.channels
         self.cache: list[tuple[Request, KeyTokens, bool, Visibility]] = []
         self._check([capture[number].shape for number in chosen])
 
@@ -140,15 +141,18 @@ class LayerReader:
         """One layer."""
         matrix, name = self.capture[number], self.capture.layers[number]
         source = matrix._source
-        assert isinstance(source, Computed)
-        request = plain(source.request)
-        if request is not source.request:
-            source = Computed(request)
+        if isinstance(source, Stored):
+            request = request_of(source.weights.unflatten(0, (-1, source.heads)))
+        else:
+            assert isinstance(source, Computed)
+            request = plain(source.request)
+            if request is not source.request:
+                source = Computed(request)
         within = self._within(number, name, request, matrix)
         words = self._words(matrix, request, within)
         shown, stored = self.capture.numbers(number), request.plane.heads
         heads = shown if len(shown) == stored else tuple(range(stored))  # some layers are stored whole
-        return HeadLayer(number, name, source, self._visibility(request, words, within), within, heads, shown)
+        return HeadLayer(number, name, source, request, self._visibility(request, words, within), within, heads, shown)
 
     def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Refuse arguments that fit no layer."""
@@ -170,6 +174,8 @@ class LayerReader:
         """Whether queries and keys are of one text."""
         if self.cross is not None:
             return number not in self.cross
+        if name in self.channels:
+            return False
         bias, labels = request.bias, (matrix.query_tokens, matrix.key_tokens)
         if request.mask.positional_for(request.plane.queries) or request.score.positional:
             return True

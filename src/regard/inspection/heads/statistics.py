@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.cached import cached_property
+from regard.engine.request import Request
 from regard.inspection.heads.visibility import NARROW, WIDE, Visibility, headed, visible
-from regard.inspection.matrix.gradients import mass
-from regard.inspection.matrix.source import Computed, WeightBlock
+from regard.inspection.matrix.gradients import mass, stored_mass
+from regard.inspection.matrix.reductions import ReductionCall, survey
+from regard.inspection.matrix.source import Computed, Stored, WeightBlock
 from regard.progress import report
 from regard.spec.masks import Full, Mask
 from regard.spec.normalizers import Softmax
@@ -17,12 +19,14 @@ from regard.spec.normalizers import Softmax
 
 @dataclass(frozen=True, eq=False)
 class HeadLayer:
-    """A captured layer, and what its queries can see. `within`: queries and keys are of one text. `heads` are the
-    numbers of its heads in the model, `shown` those that the table shows."""
+    """A captured layer, and what its queries can see. `request` has the axes and the visible pairs of its weights.
+    `within`: queries and keys are of one text. `heads` are the numbers of its heads in the model, `shown` those that
+    the table shows."""
 
     number: int
     name: str
-    source: Computed
+    source: Computed | Stored
+    request: Request
     visibility: Visibility
     within: bool
     heads: tuple[int, ...]
@@ -31,8 +35,8 @@ class HeadLayer:
     @cached_property
     def sink(self) -> Tensor | None:
         """The share of the learned sink, (batch, head, query)."""
-        request = self.source.request
-        if not isinstance(request.normalizer, Softmax) or request.sink is None:
+        request = self.request
+        if isinstance(self.source, Stored) or not isinstance(request.normalizer, Softmax) or request.sink is None:
             return None
         known = self.source.known()
         logit = request.sink.double().expand(request.plane.kv_heads, request.plane.group, 1).flatten(0, 1)
@@ -41,12 +45,28 @@ class HeadLayer:
     @cached_property
     def mean(self) -> Tensor:
         """The mean weight of each query over its visible keys, (batch, head, query)."""
-        keys, plane = self.visibility.keys, self.source.request.plane
-        size = (plane.batch, plane.heads, plane.queries)
-        total = torch.ones(size, dtype=torch.float64, device="cpu")
+        keys, plane = self.visibility.keys, self.request.plane
+        total = torch.ones((plane.batch, plane.heads, plane.queries), dtype=torch.float64, device="cpu")
         if self.sink is not None:
-            total = mass(self.source, Full()).view(size).double().cpu()
+            total = self.share(Full())
         return torch.where(keys > 0, total / keys.clamp(min=1), 0.0)
+
+    @cached_property
+    def row_statistics(self) -> dict[str, Tensor]:
+        """Entropy, and within a text the distance, of every row: (batch, head, query) each."""
+        names = ("entropy", "distance") if self.within else ("entropy",)
+        if isinstance(self.source, Computed):
+            return {name: each.double().cpu() for name, each in self.source.known(names).statistics.items()}
+        found = survey(self.source, [ReductionCall(name) for name in names])
+        rows = {name: found[ReductionCall(name)] for name in names}
+        maps = {name: each if isinstance(each, Tensor) else each.mean for name, each in rows.items()}
+        return {name: each.unflatten(0, (-1, self.source.heads)).double().cpu() for name, each in maps.items()}
+
+    def share(self, mask: Mask) -> Tensor:
+        """The share of each row's weight on a mask, (batch, head, query)."""
+        of_maps = stored_mass(self.source, mask) if isinstance(self.source, Stored) else mass(self.source, mask)
+        share: Tensor = of_maps.unflatten(0, (-1, self.source.heads)).double().cpu()
+        return share
 
     def noise(self, rows: slice) -> Tensor:
         """Rounding error of products in these rows, where uniform heads should be 0 once centered: (batch, head)."""
@@ -59,23 +79,25 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
     source, visibility = layer.source, layer.visibility
     if not bool(visibility.counted.any()):
         return {}
-    rows = source.known(("entropy", "distance") if layer.within else ("entropy",)).statistics
-    entropy = rows["entropy"].double().cpu()
+    rows = layer.row_statistics
+    entropy = rows["entropy"]
     result = {"entropy": _mean(entropy, visibility.counted)}
     result["relative"] = _mean(entropy / visibility.keys.clamp(min=2).double().log(), visibility.keys > 1)
     if layer.within:
-        result["distance"] = _mean(rows["distance"].double().cpu(), visibility.counted)
+        result["distance"] = _mean(rows["distance"], visibility.counted)
     if (sink := layer.sink) is not None:
         result["sink"] = _mean(sink, visibility.counted)
     shares: dict[str, Tensor] = {}
     for name in NARROW:
         if name in visibility.kinds and name in wanted:
-            shares[name] = mass(source, visibility.kinds[name]).view(entropy.shape).double().cpu()
+            shares[name] = layer.share(visibility.kinds[name])
     wide = KindShares(
-        source, {name: mask for name, mask in visibility.kinds.items() if name in WIDE and name in wanted}
+        layer.request, {name: mask for name, mask in visibility.kinds.items() if name in WIDE and name in wanted}
     )
     pairs = (
-        HeadProducts(source, visibility.counted, layer.mean if centered else None) if "similarity" in wanted else None
+        HeadProducts(layer.request, visibility.counted, layer.mean if centered else None)
+        if "similarity" in wanted
+        else None
     )
     if wide.kinds or pairs is not None:
         for block in source.blocks():
@@ -105,9 +127,9 @@ def _mean(values: Tensor, over: Tensor) -> Tensor:
 class KindShares:
     """The weight of each query on the keys of some kinds, (batch, head, query) for each name."""
 
-    def __init__(self, source: Computed, kinds: dict[str, Mask]) -> None:
-        self.request, self.kinds = source.request, kinds
-        plane = source.request.plane
+    def __init__(self, request: Request, kinds: dict[str, Mask]) -> None:
+        self.request, self.kinds = request, kinds
+        plane = request.plane
         size = (plane.batch, plane.heads, plane.queries)
         self.result = {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in kinds}
 
@@ -131,9 +153,9 @@ class KindShares:
 class HeadProducts:
     """Σ over the pairs of queries that count of w·w′, (batch, head, head); centered, each row less its mean."""
 
-    def __init__(self, source: Computed, counted: Tensor, mean: Tensor | None) -> None:
+    def __init__(self, request: Request, counted: Tensor, mean: Tensor | None) -> None:
         """`counted`: (batch, 1 or head, query). `mean` of each row over its visible keys, (batch, head, query)."""
-        plane = source.request.plane
+        plane = request.plane
         self.heads, self.mean = plane.heads, mean
         self.counted = None if bool(counted.all()) else counted
         self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64, device="cpu")
@@ -182,7 +204,7 @@ def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dic
     by_layer: dict[int, dict[str, Tensor]] = {}
     groups: dict[tuple[int, ...], list[HeadLayer]] = {}
     for layer in layers:
-        plane = layer.source.request.plane
+        plane = layer.request.plane
         groups.setdefault((plane.batch, plane.queries, plane.keys), []).append(layer)
     for group in groups.values():
         similarity = _similarities(group, centered)
@@ -206,7 +228,7 @@ def sampled(queries: int) -> Iterator[slice]:
 
 def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
     """The cosine over the sampled rows of any two heads of the layers, (batch, head, head)."""
-    plane = group[0].source.request.plane
+    plane = group[0].request.plane
     heads = sum(layer.source.heads for layer in group)
     total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64, device="cpu")
     noise = torch.zeros((plane.batch, heads), dtype=torch.float64, device="cpu")
@@ -226,7 +248,7 @@ def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
     source = layer.source
     weights: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
     if centered:
-        weights = centered_weights(weights, visible(source.request, rows), layer.mean[..., rows])
+        weights = centered_weights(weights, visible(layer.request, rows), layer.mean[..., rows])
     return weights * layer.visibility.counted[..., rows].to(weights).unsqueeze(-1)
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.engine.request import Request
+from regard.engine.request import Request, request
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.tiles import Tile
 from regard.inspection.heads.tokens import KeyTokens
+from regard.inspection.matrix.handle import DEFAULTS
 from regard.spec.biases import Dense as DenseBias
-from regard.spec.masks import Dense, Documents, Mask, Prefix, Window
+from regard.spec.masks import Causal, Dense, Documents, Full, Mask, Prefix, Window
 from regard.spec.masks.count import look
 from regard.spec.plane import Plane
 from regard.spec.scores import Score
@@ -26,6 +27,36 @@ def plain(request: Request) -> Request:
         if isinstance(term, DenseBias) and term.tensor.numel() and bool(term.tensor.amin() <= LOWEST):
             request = replace(request, mask=request.mask & Dense(term.tensor > LOWEST))
     return request
+
+
+def request_of(weights: Tensor) -> Request:
+    """A call with the axes of given weights, (batch, head, query, key), in which pairs of weight 0 are hidden."""
+    batch, heads, queries, keys = weights.shape
+    zero = torch.zeros((1, 1, 1, 1), dtype=torch.float32, device=weights.device)
+    query, key = zero.expand(batch, heads, queries, 1), zero.expand(batch, heads, keys, 1)
+    spec = {**DEFAULTS, "mask": _seen(weights)}
+    if queries > keys:
+        spec["query_start"] = 0
+    return request(query, key, key[..., :0], **spec, dropout=0.0, aux=())
+
+
+def _seen(weights: Tensor) -> Mask:
+    """The pairs whose weight is not 0."""
+    heads, queries, keys = weights.shape[1:]
+    rows = []
+    for row in weights:
+        first = row[:1] != 0
+        alike = all(torch.equal(row[head : head + 1] != 0, first) for head in range(1, heads))
+        rows.append(first if alike else row != 0)
+    if all(bool(row.all()) for row in rows):
+        return Full()
+    triangle = torch.ones((1, queries, keys), dtype=torch.bool, device=weights.device).tril(keys - queries)
+    if queries <= keys and all(row.shape[0] == 1 and torch.equal(row, triangle) for row in rows):
+        return Causal()
+    if all(row.shape == rows[0].shape and torch.equal(row, rows[0]) for row in rows):
+        return Dense(rows[0].unsqueeze(0))
+    count = max(row.shape[0] for row in rows)
+    return Dense(torch.stack([row.expand(count, -1, -1) for row in rows]))
 
 
 def alike(one: Request, other: Request) -> bool:

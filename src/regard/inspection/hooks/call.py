@@ -25,7 +25,9 @@ class AttentionCall:
     """query: (…, head, query, width), key: (…, kv head, key, width), as the score takes them.
 
     `value` and `dropout` are for rerunning the call. `weights` are the model's own, after dropout, if it returns them;
-    they are compared with ours. None of these three is stored.
+    they are compared with ours. None of these three is stored. `exact` are weights, (batch, head, query, key), that are
+    stored instead of queries; the query then has no width, and the key tells whether a call continues another.
+    `channels`: the queries and keys are channels instead of tokens.
     """
 
     query: Tensor
@@ -35,6 +37,8 @@ class AttentionCall:
     weights: Tensor | None = None
     value: Tensor | None = None
     dropout: float | Dropout = 0.0
+    exact: Tensor | None = None
+    channels: bool = False
 
     @property
     def rate(self) -> float:
@@ -101,7 +105,8 @@ class TensorCopies:
         spec: Any = {name: self._part(part) for name, part in call.spec.items()}
         query, key = (copied(tensor) for tensor in (call.query, call.key))
         query, key = (tensor[(None,) * max(0, 4 - tensor.ndim)] for tensor in (query, key))
-        return replace(call, query=query, key=key, spec=spec, weights=None, value=None)
+        exact = None if call.exact is None else copied(call.exact)
+        return replace(call, query=query, key=key, spec=spec, weights=None, value=None, exact=exact)
 
     def _part(self, part: Any) -> Any:
         """Parts of a spec hold tensors too, which may be parameters that an optimizer writes over."""
@@ -133,6 +138,8 @@ def copied(tensor: Tensor) -> Tensor:
 
 def check_weights(call: AttentionCall) -> None:
     """Refuse a call whose weights, where the model returns them, are not those that its queries and keys give."""
+    if call.exact is not None:
+        return
     with autocast_disabled(call.query.device):
         ours = matrix(call.query, call.key, **call.spec)
         if call.weights is None:
@@ -185,6 +192,10 @@ def _longest(tensor: Tensor) -> float:
 def rounding_error(exact: AttentionCall, stored: AttentionCall, heads: tuple[int, ...] | None) -> float:
     """The largest difference of weights between two calls of the same heads, over sampled rows; `heads` are the indices
     of those compared, None for all. The stored call may have fewer keys."""
+    if exact.exact is not None and stored.exact is not None:
+        keys = stored.exact.shape[-1]
+        moved = (exact.exact[..., :keys].double() - stored.exact.double()).abs()
+        return float(moved.max()) if moved.numel() else 0.0
     rows = sampled_rows(exact.query.shape[-2])
     with autocast_disabled(exact.query.device):
         pair = []

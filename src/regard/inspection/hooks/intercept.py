@@ -27,11 +27,11 @@ from regard.engine.partial import attend_chunks
 from regard.engine.sdpa_override.override import SdpaOverride
 from regard.inspection.hooks import missed, parse, rerun, transformers
 from regard.inspection.hooks.call import AttentionCall
-from regard.inspection.hooks.missed import NAME, OWN, OWN_THREAD, THREAD, OperatorTrace, Watch
+from regard.inspection.hooks.missed import NAME, OWN, OWN_THREAD, THREAD, Watch
 from regard.inspection.hooks.modified_call import CallEdit, Modify
 from regard.inspection.hooks.rerun import Rerun
+from regard.inspection.hooks.trace import OnCall, OperatorTrace
 
-OnCall = Callable[[Callable[[], AttentionCall]], None]
 DEVICES = ("CPU", "CUDA", "MPS", "XPU")
 OURS: dict[Any, Callable[..., AttentionCall]] = {attend: parse.attend, attend_chunks: parse.attend_chunks}
 KERNELS: dict[Any, tuple[Callable[..., AttentionCall], Rerun]] = {
@@ -39,6 +39,7 @@ KERNELS: dict[Any, tuple[Callable[..., AttentionCall], Rerun]] = {
     torch.ops.aten._native_multi_head_attention.default: (parse.native, rerun.native),
     flex_attention: (parse.flex, rerun.flex),
 }
+FOLDED = (torch.ops.aten.linear.default, torch.ops.aten.matmul.default)
 _DEFINED_IN = (__name__, "regard.engine.attend", "regard.engine.partial")
 
 
@@ -56,15 +57,21 @@ _open_blocks = 0
 
 @contextmanager
 def intercepting(
-    model: nn.Module, on_call: OnCall | None = None, watch: Watch | None = None, *, modify: Modify | None = None
+    model: nn.Module,
+    on_call: OnCall | None = None,
+    watch: Watch | None = None,
+    *,
+    modify: Modify | None = None,
+    on_handwritten: OnCall | None = None,
 ) -> Iterator[None]:
     """Intercept the attention calls of this thread.
 
     `modify` is called before each of them and may return a modification. `on_call` is called after each of them with a
-    function that parses the call. `watch` collects attention of the model that is not intercepted.
+    function that parses the call, `on_handwritten` after each attention that the model computes by other operators.
+    `watch` collects attention of the model that reaches neither.
     """
     global _open_blocks
-    trace = None if watch is None else OperatorTrace(model, watch.note, OWN)
+    trace = None if watch is None else OperatorTrace(model, watch.note, OWN, on_handwritten)
     entered = False
     entries: list[tuple[list[Any], Any]] = [(_local.callbacks, on_call), (_local.modifiers, modify)]
     try:
@@ -182,10 +189,28 @@ class _Kernels(TorchDispatchMode):
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in KERNELS:
             return _hooked(func, *KERNELS[func])(*args, **kwargs)
-        out = func(*args, **kwargs)
-        if self._trace is not None and not _local.muted and torch._C._current_graph_task_id() == -1:
+        if self._trace is None or _local.muted or torch._C._current_graph_task_id() != -1:
+            return _unchanged(func, args, kwargs)
+        self._trace.before(func, args)
+        out = _unchanged(func, args, kwargs)
+        _local.muted += 1  # blocks around this one do not see what it computes
+        try:
             self._trace.record(func, args, kwargs, out)
+        finally:
+            _local.muted -= 1
         return out
+
+
+def _unchanged(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call an operator so that it chooses the kernels that it chooses without a mode.
+
+    A product with a parameter is folded to two axes only where the transposed parameter is known to require gradients,
+    which a view does not tell while a mode hides the key that makes views.
+    """
+    if func in FOLDED and torch.is_inference_mode_enabled():
+        with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+            return func(*args, **kwargs)
+    return func(*args, **kwargs)
 
 
 def _set_hooks() -> None:

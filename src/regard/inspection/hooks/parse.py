@@ -61,6 +61,26 @@ def sdpa(*args: Any, **kwargs: Any) -> AttentionCall:
     return AttentionCall(query, key, spec, name, value=value, dropout=rate)
 
 
+def is_known_kernel(func: Any) -> bool:
+    """Whether `kernel` parses an operator: one of scaled_dot_product_attention's, not those for packed sequences."""
+    return str(func.__name__).startswith("_scaled_dot_product_")
+
+
+def kernel(func: Any, *args: Any, **kwargs: Any) -> AttentionCall:
+    """A kernel of scaled_dot_product_attention that was called directly."""
+    names = [argument.name for argument in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    if any(tensor.is_nested for tensor in (query, key, value)):
+        raise ValueError("it gives nested tensors to a kernel of scaled_dot_product_attention")
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    options = {name: given[name] for name in ("dropout_p", "is_causal", "scale") if name in given}
+    gqa = query.ndim == 4 and query.shape[1] != key.shape[1]
+    return replace(
+        sdpa(query, key, value, mask, **options, enable_gqa=gqa), mechanism=f"aten.{func.__name__.partition('.')[0]}"
+    )
+
+
 def multi_head(*args: Any, **kwargs: Any) -> AttentionCall:
     """multi_head_attention_forward; learned and zero keys come last, as in the weights that torch returns."""
     given = MultiHeadCall(*args, **kwargs)
