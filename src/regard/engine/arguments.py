@@ -1,5 +1,6 @@
 """The arguments of a call: shapes and parts of a spec, checked; errors say what was wanted, what came, what to do."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ class Shapes:
     @property
     def batch(self) -> int:
         """All leading axes in one."""
-        return torch.Size(self.leading).numel()
+        return math.prod(self.leading)
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, value: Tensor) -> "Shapes":
@@ -83,7 +84,7 @@ class Shapes:
     def fold_leading(self, name: str, tensor: Tensor) -> Tensor:
         """A mask or bias as (batch, head, query, key); its batch axes broadcast to those of the inputs."""
         axes, rest = tensor.shape[:-3], tensor.shape[-3:]
-        if len(axes) < 2 and (len(self.leading) < 2 or axes.numel() == 1):
+        if len(axes) < 2 and (len(self.leading) < 2 or math.prod(axes) == 1):
             return tensor
         try:
             return tensor.expand(*self.leading, *rest).reshape(self.batch, *rest)
@@ -163,15 +164,21 @@ def _listed(named: dict[str, Tensor]) -> str:
     return ", ".join(f"{name} {checks.shape(tensor)}" for name, tensor in named.items())
 
 
+def widest(shapes: list[torch.Size]) -> list[int]:
+    """The axes that they broadcast to, if they do; sizes may be symbols, which no set can hold."""
+    rank = max(map(len, shapes))
+    aligned = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return [next((size for size in axis if size != 1), 1) for axis in zip(*aligned, strict=True)]
+
+
 def _broadcast(named: dict[str, Tensor]) -> tuple[int, ...]:
     """The batch axes that all three broadcast to (torch.broadcast_shapes would load sympy, half a second, first)."""
-    sizes = [tuple(tensor.shape[:-3]) for tensor in named.values()]
-    rank = max(map(len, sizes))
-    aligned = [(1,) * (rank - len(size)) + size for size in sizes]
-    sizes_by_axis = [{size for size in axis if size != 1} or {1} for axis in zip(*aligned, strict=True)]
-    if any(len(axis) > 1 for axis in sizes_by_axis):
+    shapes = [tensor.shape[:-3] for tensor in named.values()]
+    axes = widest(shapes)
+    pairs = [pair for shape in shapes for pair in zip(reversed(shape), reversed(axes), strict=False)]
+    if any(size not in (1, most) for size, most in pairs):
         raise ValueError(f"the batch axes of {_listed(named)} do not broadcast; make them equal or 1")
-    return tuple(axis.pop() for axis in sizes_by_axis)
+    return tuple(axes)
 
 
 FULL, CAUSAL = Full(), Causal()
@@ -252,6 +259,8 @@ def temperature_of(temperature: object, heads: int, device: torch.device, dtype:
             )
         checks.is_float("temperature", temperature)
         checks.same_device([("temperature", temperature)], device)
+        if torch.compiler.is_compiling():  # a traced tensor has no numbers yet
+            return temperature
         wrong = temperature.detach()[~((temperature >= least) & (temperature <= most))]
         if wrong.numel():
             raise _wrong_temperature(float(wrong.reshape(-1)[0]), dtype)

@@ -119,6 +119,10 @@ def attend(
             if not hasattr(engine, "attend"):
                 raise ValueError(f"engine must be 'auto' or one of {', '.join(ENGINES)}, or a Ring, got {engine!r}")
             return engine.attend(query, key, value, aux, spec)
+        if compiling and context.exporting_onnx():
+            from regard.engine.onnx import attend_exported
+
+            return attend_exported(query, key, value, spec, aux, engine)
         from regard.engine.operator import attend_traced
 
         return attend_traced(query, key, value, dict(spec), aux, engine)

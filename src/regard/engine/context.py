@@ -40,6 +40,11 @@ def _autocast_on(device: torch.device) -> bool:
     return device.type in AUTOCAST_DEVICES and torch.is_autocast_enabled(device.type)
 
 
+def exporting_onnx() -> bool:
+    """Whether torch.onnx.export is tracing the caller."""
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+
+
 tracing_state = torch._C._get_tracing_state  # not None within torch.jit.trace
 
 
@@ -62,7 +67,7 @@ def refuse_trace() -> None:
     """torch.jit.trace writes down torch's operators alone: it would keep one call's results as constants."""
     raise ValueError(
         "torch.jit.trace cannot follow attention that regard computes: it would store the results of this one call; "
-        "use torch.compile, or torch.export.export for a program in a file"
+        "use torch.compile, torch.export.export for a program in a file, or torch.onnx.export with dynamo=True"
     )
 
 

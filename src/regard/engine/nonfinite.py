@@ -31,6 +31,8 @@ class NonFinite:
 def finite_form(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Form, NonFinite | None]:
     """Query and key safe to multiply, their form, and what was taken out."""
     form = score.lower(query, key)
+    if torch.compiler.is_compiling():  # a traced tensor has no numbers; pairs that are hidden are left out later
+        return query, key, form, None
     if all(_all_safe(operand.tensor) for operand in form.operands if operand.axis in ("query", "key")):
         return query, key, form, None
     bad_query, bad_key = ~_safe(query), ~_safe(key)
@@ -47,6 +49,8 @@ def finite_form(score: Score, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
 
 def finite_values(value: Tensor) -> tuple[Tensor, Tensor | None]:
     """The values with zeros for what is not finite, and, if there was any, the values as they came."""
+    if torch.compiler.is_compiling():
+        return torch.where(value.isfinite(), value, 0.0), value
     if bool(value.detach().sum().isfinite()):  # one cheap pass; a sum may overflow: then look closer
         return value, None
     finite = value.isfinite()
@@ -57,6 +61,8 @@ def finite_values(value: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def nonfinite_contribution(visible: Tensor, raw: Tensor) -> Tensor:
     """What the visible non-finite values add to the output: NaN, ±Inf or 0, (…, query, d_v)."""
+    if torch.compiler.is_compiling():  # one column instead of three matrices: NaN in the whole row
+        return torch.where(sees_any(visible, ~raw.isfinite().all(-1)), torch.nan, 0.0)
     seen = visible.to(raw.dtype)
 
     def meets(kind: Tensor) -> Tensor:
@@ -66,6 +72,11 @@ def nonfinite_contribution(visible: Tensor, raw: Tensor) -> Tensor:
     zero = torch.zeros((), dtype=raw.dtype, device=raw.device)
     found = torch.where(plus, torch.inf, torch.where(minus, -torch.inf, zero))
     return torch.where(meets(raw.isnan()) | (plus & minus), torch.nan, found)
+
+
+def sees_any(visible: Tensor, keys: Tensor) -> Tensor:
+    """Rows that see one of the marked keys (batch, kv head, 1, key), (…, query, 1)."""
+    return visible.to(torch.float32) @ keys.unsqueeze(-1).to(torch.float32) > 0
 
 
 def finite_rows(x: Tensor) -> Tensor:

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from regard.engine.arguments import Shapes, tensors_of
+from regard.engine.arguments import Shapes, tensors_of, widest
 from regard.engine.attend import attend, choose, engine_name, module
 from regard.engine.native import call_cache
 from regard.engine.native.call import NotFiniteError
 from regard.engine.native.engine import begun, resumed, serves
 from regard.engine.native.library import library
+from regard.engine.onnx import decompose
 from regard.engine.request import AUX, Aux, Request, Result, request
 from regard.spec.dropout import Dropout
 from regard.spec.serialize import OperatorInputs, decoded, encoded, storable
@@ -50,7 +51,7 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, aux: str, saves: st
     inputs = (query, key, value)
     if min(tensor.ndim for tensor in inputs) < 2:
         return [torch.empty_like(query) for _ in ("out", *names_in(aux), *names_in(saves))]
-    rows = _broadcast_leading([tensor.shape[:-3] for tensor in inputs])
+    rows = widest([tensor.shape[:-3] for tensor in inputs])
     if max(tensor.ndim for tensor in inputs) > 2:
         rows.append(query.shape[-3] if query.ndim > 2 else 1)
     out = query.new_empty((*rows, query.shape[-2], value.shape[-1]))
@@ -79,13 +80,6 @@ def saved_shape(name: str, out: Tensor) -> tuple[int, ...]:
 def saved_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
     """Its dtype, if `dtype` is what accumulates."""
     return torch.int64 if name in ("native", "at") else dtype
-
-
-def _broadcast_leading(shapes: list[torch.Size]) -> list[int]:
-    """The axes they broadcast to; sizes may be symbols, which no set can hold."""
-    rank = max(map(len, shapes))
-    aligned = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
-    return [next((size for size in axis if size != 1), 1) for axis in zip(*aligned, strict=True)]
 
 
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -314,8 +308,12 @@ def _decode_spec(text: str, integers: list[int], floats: list[float], tensors: l
     spec = dict(zip(ARGUMENTS, decoded(text, OperatorInputs(tensors, integers, floats)), strict=True))
     if isinstance(spec["dropout"], tuple):
         rate, seed = spec["dropout"]
-        spec["dropout"] = Dropout(rate, int(seed) + 2**63)  # torch.randint's range begins at −2⁶³
+        seed = 0 if torch.compiler.is_compiling() else int(seed) + 2**63  # torch.randint's range begins at −2⁶³
+        spec["dropout"] = Dropout(rate, seed)
     return spec
+
+
+decompose(attend_operator._opoverload, _decode_spec, empty_results)
 
 
 def attend_traced(

@@ -90,6 +90,13 @@ def attend_chunks(
         return out
     if not isinstance(engine, str):
         raise ValueError("a Ring takes keys that begin at 0 and lie in one piece; leave out the cache and query_start")
+    if len(chunks) == 1 and context.exporting_onnx():
+        from regard.engine.onnx import attend_exported
+
+        chunk, spec = chunks[0], {**spec, "normalizer": normalizer}
+        exported = attend_exported(query, chunk.key, chunk.value, spec, key_start=chunk.start)
+        assert isinstance(exported, Tensor)
+        return exported
     if len(chunks) == 1:
         checked = _chunk_request(query, chunks[0], normalizer, (), spec)
         return checked.shapes.unfold(run(checked, engine).out)

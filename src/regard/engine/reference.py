@@ -56,12 +56,8 @@ def run(request: Request) -> Result:
 def masked_logits(request: Request) -> tuple[Tensor, Tensor]:
     """score + bias, and which pairs are visible; a hidden pair's logit is 0 here."""
     pairs = request.plane.all
-    visible = request.mask.visible(pairs).expand(*request.query.shape[:-1], request.plane.keys)
-    bias = torch.zeros((), dtype=request.dtype, device=request.query.device)
-    for term in request.bias.terms() if request.bias is not None else ():
-        values = term.values(pairs).to(request.dtype)
-        visible = visible & (values != -torch.inf)
-        bias = bias + values
+    visible, bias = mask_and_bias(request)
+    visible = visible.expand(*request.query.shape[:-1], request.plane.keys)
     given = request.query.to(request.dtype), request.key.to(request.dtype)
     query, key, _, nonfinite = finite_form(request.score, *given)
     logits = _scores(request.score, query, key, pairs, visible)
@@ -70,6 +66,18 @@ def masked_logits(request: Request) -> tuple[Tensor, Tensor]:
         logits = torch.where(nonfinite.pairs(pairs), raw, logits)
     visible = visible & (logits != -torch.inf)
     return torch.where(visible, logits + bias, 0.0), visible
+
+
+def mask_and_bias(request: Request) -> tuple[Tensor, Tensor]:
+    """Pairs that neither the mask nor a −inf of the bias hides, and the bias; both broadcast to all pairs."""
+    pairs = request.plane.all
+    visible = request.mask.visible(pairs)
+    bias = torch.zeros((), dtype=request.dtype, device=request.query.device)
+    for term in request.bias.terms() if request.bias is not None else ():
+        values = term.values(pairs).to(request.dtype)
+        visible = visible & (values != -torch.inf)
+        bias = bias + values
+    return visible, bias
 
 
 def _scores(score: Score, query: Tensor, key: Tensor, pairs: Pairs, visible: Tensor) -> Tensor:

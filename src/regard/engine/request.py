@@ -27,7 +27,7 @@ from regard.spec.dropout import Dropout, drawn
 from regard.spec.masks import Mask
 from regard.spec.masks.extent import starts_of
 from regard.spec.normalizers import Normalizer
-from regard.spec.plane import Plane, Selection
+from regard.spec.plane import Plane, Selection, constant
 from regard.spec.scores import Score
 
 
@@ -142,7 +142,7 @@ class Request:
         sink = getattr(self.normalizer, "sink", None)
         if sink is None:
             return None
-        sink = torch.as_tensor(sink, dtype=self.dtype, device=self.query.device)
+        sink = (sink if isinstance(sink, Tensor) else constant([sink], self.dtype)).to(self.query.device, self.dtype)
         return sink.view(self.plane.kv_heads, self.plane.group, 1) if sink.numel() != 1 else sink.view(1, 1, 1)
 
 
@@ -200,7 +200,7 @@ def request(
     numbers_fit(score, dtype)
     numbers_fit(normalizer, dtype)
     temperature = temperature_of(temperature, heads, query.device, dtype)
-    if query_start is None and shapes.queries == shapes.keys:
+    if query_start is None and not torch.compiler.is_compiling() and shapes.queries == shapes.keys:
         starts = torch.zeros(1, device="cpu", dtype=torch.int64)
     else:
         biased = added is not None and added.positional

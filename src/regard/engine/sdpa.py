@@ -179,7 +179,7 @@ def supports(request: Request) -> str | None:
     if request.bias is not None and _table(request.bias.steps()) is None:
         return f"torch takes a bias as a dense tensor only, not {request.bias!r}"
     start, steps = request.plane.starts, request.mask.steps(request.plane)
-    if _causal(steps):
+    if is_causal(steps):
         if request.bias is not None:
             return "torch takes a causal flag or a dense bias, not both"
         if start.numel() > 1 or int(start) != 0:
@@ -197,7 +197,8 @@ def _product(request: Request) -> DotProduct | None:
     return None
 
 
-def _causal(steps: tuple[MaskStep, ...]) -> bool:
+def is_causal(steps: tuple[MaskStep, ...]) -> bool:
+    """Whether these are the steps of the causal mask."""
     return len(steps) == 1 and isinstance(steps[0], Band) and (steps[0].before, steps[0].after) == (None, 0)
 
 
@@ -222,7 +223,7 @@ def run(request: Request) -> Result:
         key,
         value,
         attn_mask=attn_mask,
-        is_causal=_causal(request.mask.steps(request.plane)),
+        is_causal=is_causal(request.mask.steps(request.plane)),
         scale=product.factor(query.shape[-1]) / request.temperature,
         enable_gqa=request.plane.group > 1,
     )

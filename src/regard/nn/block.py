@@ -24,7 +24,7 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """The same shape."""
         alike = x.dtype in PLAIN and getattr(self.weight, "dtype", None) == x.dtype
-        if x.numel() < LARGE or not alike or self.eps is None:
+        if torch.compiler.is_exporting() or x.numel() < LARGE or not alike or self.eps is None:
             return super().forward(x)
         norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scaled: Tensor = x * (norm.square() / x.shape[-1] + self.eps).rsqrt()

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from regard.cached import cached_property
 from regard.checks import dtype, is_float, is_tensor, shape, whole
 from regard.spec.forms import Form, Operand, dense_form, gather_heads, offset_form, slope_form, values_form
 from regard.spec.masks.tables import fits_plane, four
 from regard.spec.part import Part
-from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, Selection, named_axes
+from regard.spec.plane import SAME_FOR_ALL, CannotSliceError, Pairs, Plane, Selection, constant, named_axes
 from regard.spec.serialize import register
 from regard.spec.steps import BiasStep, OffsetTable, PairTable, Slopes
 
@@ -168,7 +169,7 @@ class ALiBi(Bias):
         power = 1 << (self.heads.bit_length() - 1)
         first = [2.0 ** (-8.0 * (k + 1) / power) for k in range(power)]
         more = [2.0 ** (-4.0 * (k + 1) / power) for k in range(0, 2 * (self.heads - power), 2)]
-        return torch.tensor(first + more, dtype=torch.float64, device="cpu")
+        return constant(first + more, torch.float64)
 
     def check(self, plane: Plane) -> None:
         if self.heads != plane.heads:
@@ -259,6 +260,13 @@ class T5(Bias):
 
     def bucket(self, offset: Tensor) -> Tensor:
         """The bucket of each offset i − j."""
+        if torch.compiler.is_compiling():  # exporters do not know bucketize: look the distance up in a table
+            reach = self.max_distance
+            known = self._bucket(torch.arange(-reach, reach + 1, device=offset.device))
+            return known[offset.clamp(-reach, reach) + reach]
+        return self._bucket(offset)
+
+    def _bucket(self, offset: Tensor) -> Tensor:
         buckets = self.table.shape[0]
         base = torch.zeros_like(offset)
         if self.bidirectional:
@@ -267,6 +275,10 @@ class T5(Bias):
             distance = offset.abs()
         else:
             distance = offset.clamp(min=0)
+        if torch.compiler.is_compiling():
+            with _disable_current_modes():  # numbers that this torch computes, not those of an exported graph
+                limits = self._limits(buckets).tolist()
+            return base + (distance.unsqueeze(-1) >= constant(limits, torch.int64).to(offset.device)).sum(-1)
         return base + torch.bucketize(distance, self._limits(buckets).to(offset.device), right=True)
 
     def _limits(self, buckets: int) -> Tensor:

@@ -4,7 +4,7 @@ Inside the library heads are two axes, (key/value head, query head within its gr
 tensor over pairs is (batch, kv head, group, query, key) and grouped heads never copy a key.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -113,7 +113,7 @@ class Pairs:
     def i(self) -> Tensor:
         """Absolute query position, (rows, 1), or (batch, 1, 1, rows, 1) when batch rows start at different places."""
         starts = self.plane.starts
-        if starts.numel() == 1:
+        if starts.numel() == 1 and not torch.compiler.is_compiling():  # a traced tensor has no numbers yet
             return self.row + int(starts)
         return self.row + starts.to(self.plane.device).view(-1, 1, 1, 1, 1)
 
@@ -139,6 +139,13 @@ class Pairs:
         low = int(starts.min()) + self.rows.start - (base + self.columns.stop - 1)
         high = int(starts.max()) + self.rows.stop - 1 - (base + self.columns.start)
         return max(-reach, min(low, reach)) + reach, max(-reach, min(high, reach)) + reach + 1
+
+
+def constant(numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+    """Numbers as a tensor on the CPU. While torch traces, operators make it: a decomposition must not hold tensors."""
+    if torch.compiler.is_compiling():
+        return torch.cat([torch.full((1,), number, dtype=dtype, device="cpu") for number in numbers])
+    return torch.tensor(numbers, dtype=dtype, device="cpu")
 
 
 def split_heads(tensor: Tensor, plane: Plane) -> Tensor:

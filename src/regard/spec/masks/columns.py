@@ -101,7 +101,7 @@ class Lengths(Mask):
     def check(self, plane: Plane) -> None:
         _per_batch_row("Lengths", self.lengths, plane)
         stop = plane.key_start + plane.keys
-        if bool((self.lengths > stop).any()):
+        if not torch.compiler.is_compiling() and bool((self.lengths > stop).any()):
             raise ValueError(
                 f"Lengths must not exceed the number of keys, got {int(self.lengths.max())} for {stop} keys; "
                 "they count keys, not queries"
@@ -131,7 +131,9 @@ class Prefix(Mask):
         return Extent(batch=self.p.numel()) if isinstance(self.p, Tensor) else Extent()
 
     def visible(self, pairs: Pairs) -> Tensor:
-        return pairs.j < torch.as_tensor(self.p, device=pairs.plane.device).view(-1, 1, 1, 1, 1)
+        if not isinstance(self.p, Tensor):
+            return (pairs.j < self.p).unsqueeze(0)
+        return pairs.j < self.p.to(pairs.plane.device).view(-1, 1, 1, 1, 1)
 
     def runs(self, row_blocks: RowBlocks) -> Runs:
         return cut(row_blocks, (FULL, EMPTY), torch.as_tensor(self.p, device="cpu").cpu().view(-1, 1, 1))
@@ -160,6 +162,8 @@ class Global(Mask):
 
     def visible(self, pairs: Pairs) -> Tensor:
         chosen = self.positions.to(pairs.plane.device)
+        if torch.compiler.is_compiling():  # exporters do not know the sort that isin may become
+            return (pairs.i.unsqueeze(-1) == chosen).any(-1) | (pairs.j.unsqueeze(-1) == chosen).any(-1)
         return torch.isin(pairs.i, chosen) | torch.isin(pairs.j, chosen)
 
     def runs(self, row_blocks: RowBlocks) -> Runs:

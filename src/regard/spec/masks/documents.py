@@ -49,7 +49,7 @@ class Documents(Mask):
 
     def check(self, plane: Plane) -> None:
         for name, ids in (("key_ids", self.key_ids), ("query_ids", self.query_ids)):
-            if ids is not None and len(_rows(ids)) not in (1, plane.batch):
+            if ids is not None and _rows(ids).shape[0] not in (1, plane.batch):
                 raise ValueError(
                     f"Documents' {name} has {len(ids)} batch rows, the inputs have {plane.batch}; "
                     "give one row, or one per batch row"
@@ -60,7 +60,8 @@ class Documents(Mask):
                 f"Documents' key_ids must name a document for each of the {plane.keys} keys at positions "
                 f"{plane.key_start} to {past_keys - 1}, got {named}; give one id per key, padding included"
             )
-        self._check_queries(plane)
+        if not torch.compiler.is_compiling():  # a traced start has no number yet
+            self._check_queries(plane)
 
     def _check_queries(self, plane: Plane) -> None:
         first, stop = query_span(plane)
@@ -87,10 +88,12 @@ class Documents(Mask):
         if self.query_ids is not None and self.query_ids.shape[-1] == plane.queries:
             return _rows(self.query_ids)[:, rows]
         ids = _rows(self.key_ids if self.query_ids is None else self.query_ids)
-        if plane.starts.numel() == 1:
+        if plane.starts.numel() == 1 and not torch.compiler.is_compiling():  # a traced start has no number yet
             start = int(plane.starts)
             return ids[:, start + rows.start : start + rows.stop]
         places = plane.starts.view(-1, 1) + torch.arange(rows.start, rows.stop, device="cpu")
+        if plane.starts.numel() == 1:
+            return ids.index_select(1, places[0].to(ids.device))
         return ids.expand(len(places), -1).gather(1, places.to(ids.device))
 
     def runs(self, row_blocks: RowBlocks) -> Runs:

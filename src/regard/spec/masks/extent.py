@@ -76,23 +76,27 @@ def starts_of(query_start: object, queries: int, keys: int, batch: int, mask: "M
     could be wrong and positions matter, it is refused."""
     if query_start is None:
         ragged = any(leaf.ragged for leaf in mask.leaves())
+        if torch.compiler.is_compiling() and not (type(queries) is int and type(keys) is int):  # symbols
+            return torch.scalar_tensor(keys - queries, device="cpu", dtype=torch.int64).view(1)
         if queries != keys and (queries > keys or ragged) and positional:
             why = "there are more queries than keys" if queries > keys else "the keys have Lengths"
             raise ValueError(
                 f"query_start is ambiguous: {queries} queries, {keys} keys, and {why}; pass query_start=0 if the first "
                 "query stands at the first key, or the position of the first query (an int, or one per batch row)"
             )
-        return torch.tensor([max(keys - queries, 0)], device="cpu", dtype=torch.int64)
+        return torch.full((1,), max(keys - queries, 0), device="cpu", dtype=torch.int64)
     query_start = tensor_of("query_start", query_start)
     if isinstance(query_start, list | tuple):
         raise TypeError(
             f"query_start must be an int, or a tensor with one per batch row, got {type(query_start).__name__}; "
             "wrap it with torch.tensor(...)"
         )
+    if isinstance(query_start, torch.SymInt):
+        return torch.scalar_tensor(query_start, device="cpu", dtype=torch.int64).view(1)  # type: ignore[arg-type]
     if not isinstance(query_start, Tensor):
         if isinstance(query_start, int) and abs(query_start) > FARTHEST:
             raise ValueError(f"query_start must lie within ±2**62, got {written(query_start)}")
-        return torch.tensor([whole("query_start", query_start)], device="cpu", dtype=torch.int64)
+        return torch.full((1,), whole("query_start", query_start), device="cpu", dtype=torch.int64)
     if is_tensor("query_start", query_start).is_meta:
         raise ValueError("query_start is on the device meta, which holds shapes but no numbers")
     if query_start.dtype not in (torch.int64, torch.int32) or query_start.numel() not in (1, batch):
@@ -101,6 +105,8 @@ def starts_of(query_start: object, queries: int, keys: int, batch: int, mask: "M
             f"got {dtype(query_start)} of shape {shape(query_start)}"
         )
     starts = query_start.detach().reshape(-1).to("cpu", torch.int64, copy=True)
+    if torch.compiler.is_compiling():  # a traced tensor has no numbers yet
+        return starts
     wrong = starts[(starts > FARTHEST) | (starts < -FARTHEST)]
     if wrong.numel():
         raise ValueError(f"query_start must lie within ±2**62, got {int(wrong[0])}")

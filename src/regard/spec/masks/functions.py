@@ -51,7 +51,7 @@ class _Function(Mask):
                 f"{self!r}'s function must return bools (True = visible), got {dtype(visible)}; "
                 "compare, as in j <= i, or add != 0"
             )
-        size = (plane.batch, plane.kv_heads, plane.group, len(pairs.row), len(pairs.column))
+        size = (plane.batch, plane.kv_heads, plane.group, pairs.row.shape[0], pairs.column.shape[0])
         try:
             visible.expand(size)
         except RuntimeError as error:

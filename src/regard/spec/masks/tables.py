@@ -60,6 +60,9 @@ class Blocks(Mask):
         return (BlockTable(self.size, four(self.layout)),)
 
     def check(self, plane: Plane) -> None:
+        fits_batch_and_heads("Blocks' layout", four(self.layout), plane)
+        if torch.compiler.is_compiling():  # a traced start has no number yet
+            return
         rows, columns = (side * self.size for side in self.layout.shape[-2:])
         first, stop = query_span(plane)
         past_keys = plane.key_start + plane.keys
@@ -69,7 +72,6 @@ class Blocks(Mask):
                 f"queries at {first} to {stop - 1} and keys at {plane.key_start} to {past_keys - 1}; "
                 "enlarge the layout or pass query_start"
             )
-        fits_batch_and_heads("Blocks' layout", four(self.layout), plane)
 
 
 @register
@@ -147,7 +149,7 @@ def from_padding(attention_mask: Tensor | Array) -> Mask:
     """A tokenizer's 2-D `attention_mask` (transformers): 1 = a real token, 0 = padding; (batch, key)."""
     tensor = is_tensor("attention_mask", tensor_of("attention_mask", attention_mask, copy=True))
     real = tensor == 1
-    if not bool((real | (tensor == 0)).all()):
+    if not torch.compiler.is_compiling() and not bool((real | (tensor == 0)).all()):
         raise ValueError(
             f"attention_mask must hold 0 and 1 only, got values from {tensor.min().item()} to {tensor.max().item()}; "
             "a mask that is added to the logits is a bias: biases.Dense(tensor)"
