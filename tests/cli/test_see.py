@@ -39,7 +39,7 @@ def truth(get_model: Callable[[str], Path]) -> torch.Tensor:
 def test_one_head_with_its_tokens(capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
     assert main(["see", CAT, "--layer", "2", "--head", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("layer 2, head 3")
+    assert lines[0].startswith("minilm, layer 2, head 3: “the cat sleeps on the mat”")
     assert lines[1].split() == TOKENS
     for row, line in enumerate(lines[2:10]):
         assert line.split()[0] == TOKENS[row]
@@ -52,8 +52,9 @@ def test_all_heads_and_then_the_most_focused(capsys: pytest.CaptureFixture[str],
     out = capsys.readouterr().out
     entropy = -(truth.clamp_min(1e-30).log() * truth).sum(-1).mean(-1)
     best = int(entropy.argmin())
-    assert f"layer {best // 12}, head {best % 12}: the most focused of all" in out
-    assert out.index("most focused") > len(out) // 2
+    assert out.startswith("minilm, 6 layers × 12 heads: “the cat sleeps on the mat”")
+    after = out[out.index("The most focused head has ") :]
+    assert f"minilm, layer {best // 12}, head {best % 12}: “the cat" in after
 
 
 def test_json_has_every_weight(capsys: pytest.CaptureFixture[str], truth: torch.Tensor) -> None:
@@ -212,7 +213,8 @@ def test_a_mistake_is_one_line(
     assert main(["see", *(part.replace("{tmp}", str(tmp_path)) for part in argv)]) == 1
     said = capsys.readouterr()
     assert answer in said.err
-    assert said.err.count("\n") == 1
+    lines = [line for line in said.err.splitlines() if not line.startswith("loading ")]  # a slow machine reports it
+    assert len(lines) == 1
     assert said.out == ""
 
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 import regard
 from regard.lab.maps import TRANSLATION
 from regard.plot.alignment import Alignment, alignment
-from regard.plot.attention import figure_of
+from regard.plot.attention import AttentionPicture, figure_of
 
 
 def cells(found: Alignment) -> np.ndarray[Any, Any]:
@@ -26,7 +26,11 @@ def test_a_printed_translation_marks_the_words_that_belong_together() -> None:
     assert [key for _, key in found.marks] == [0, 1, 2, 2, 3, 4, 5]
     assert [row for row, _ in found.marks] == list(range(7))
     assert found.grid.note.endswith("; marked: the strongest key of each row")
-    frames = [patch for patch in figure_of(matrix, kind="alignment").axes[0].patches if isinstance(patch, Rectangle)]
+    frames = [
+        patch
+        for patch in figure_of(matrix, AttentionPicture("alignment")).axes[0].patches
+        if isinstance(patch, Rectangle)
+    ]
     assert [(frame.get_x() + 0.5, frame.get_y() + 0.5) for frame in frames] == [
         (key, row) for row, key in enumerate([0, 1, 2, 2, 3, 4, 5])
     ]

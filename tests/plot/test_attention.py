@@ -13,7 +13,9 @@ import torch
 
 import regard
 from regard.inspection.text import display_width
-from regard.plot.attention import MOST_LINES, as_csv, attention_text, figure_of, print_attention
+from regard.plot.attention import AttentionPicture, figure_of, print_attention
+from regard.plot.attention_file import MOST_LINES, as_csv
+from regard.plot.attention_text import attention_text
 
 WORDS = ["The", "cat", "##s", "▁sleep", "猫", "שלום", "😀", "\n", "end"]
 
@@ -210,7 +212,7 @@ def test_csv_refuses_more_lines_than_anyone_reads() -> None:
 
 
 def test_a_figure_of_heads_has_one_scale_and_labels_at_its_edges() -> None:
-    figure = figure_of(heads(6, TOKENS), title="all")
+    figure = figure_of(heads(6, TOKENS), AttentionPicture(title="all"))
     *maps, scale = figure.axes
     assert [axes.get_xlabel() for axes in maps] == [f"[0, {head}]" for head in range(6)]
     assert [text.get_text() for text in maps[0].get_yticklabels()] == ["The", "猫", "↵", "שלום", '"a", b']
@@ -228,12 +230,14 @@ def test_layers_and_heads_are_rows_and_columns() -> None:
     assert (specification.rowspan.start, specification.colspan.start) == (1, 0)
 
 
-def test_an_axis_with_too_many_tokens_to_write_has_numbers() -> None:
-    tokens = [f"token {n}" for n in range(61)]
-    weights = torch.rand(60, 61).softmax(-1)
-    axes = figure_of(regard.AttentionMatrix.from_weights(weights, tokens[:60], tokens)).axes[0]
-    assert [text.get_text() for text in axes.get_yticklabels()] == tokens[:60]
-    assert [text.get_text() for text in axes.get_xticklabels()][:3] == ["0", "5", "10"]
+@pytest.mark.parametrize("count, step", [(61, 1), (160, 1), (256, 3)])
+def test_tokens_are_written_where_they_can_be_read_and_all_in_vector_files(count: int, step: int) -> None:
+    tokens = [f"token {n}" for n in range(count)]
+    given = regard.AttentionMatrix.from_weights(torch.rand(count, count).softmax(-1), tokens, tokens)
+    for every, wanted in ((False, tokens[::step]), (True, tokens)):
+        axes = figure_of(given, every=every).axes[0]
+        assert [text.get_text() for text in axes.get_yticklabels()] == wanted
+        assert [text.get_text() for text in axes.get_xticklabels()] == wanted
 
 
 def test_very_many_heads_have_only_their_names() -> None:

@@ -60,13 +60,13 @@ def test_what_is_drawn_has_a_curve_for_each_line_and_a_text_for_each_token() -> 
 
 
 def test_too_many_tokens_or_heads_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r'up to 60 tokens at a side, and there are 61 queries .* kind="map"'):
-        causal(1, 61).save(tmp_path / "x.svg", kind="lines")
-    with pytest.raises(ValueError, match=r"up to 7 heads, and there are 8; choose some, as in A\[0, :7\] or A\[0, 3\]"):
+    with pytest.raises(ValueError, match=r'up to 160 tokens at a side, and there are 161 queries .* kind="heatmap"'):
+        causal(1, 161).save(tmp_path / "x.svg", kind="lines")
+    with pytest.raises(ValueError, match=r"up to 7 heads, and there are 8; choose one: A\[0, 0\], or --head 0"):
         causal(8, 5).save(tmp_path / "x.svg", kind="lines")
     with pytest.raises(ValueError, match=r"kind='lines' is a figure, saved as png, svg, pdf; got 'x.html'"):
         causal(1, 5).save(tmp_path / "x.html", kind="lines")
-    with pytest.raises(ValueError, match="kind is one of map, lines, alignment; got 'line'"):
+    with pytest.raises(ValueError, match="kind is one of heatmap, lines, alignment; got 'line'"):
         causal(1, 5).save(tmp_path / "x.svg", kind="line")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 

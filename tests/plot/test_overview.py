@@ -122,6 +122,8 @@ def test_a_scale_of_its_own_for_each_map_is_said(captured: Made, softmax: Made) 
 
 def test_names_are_numbers_where_they_differ_in_a_number_only() -> None:
     alike = [LayerMaps(n, f"model.layers.{n}.attn", None) for n in range(3)]
-    assert layer_names(alike) == (["0", "1", "2"], "; layers: model.layers.0.attn to model.layers.2.attn")
+    assert layer_names(alike) == ["0", "1", "2"]
     mixed = [LayerMaps(0, "encoder.0.self", None), LayerMaps(1, "decoder.layers.0.a_very_long_name.cross", None)]
-    assert layer_names(mixed) == (["0 encoder.0.self", "1 …yers.0.a_very_long_name.cross"], "")
+    assert layer_names(mixed) == ["0 encoder.0.self", "1 …yers.0.a_very_long_name.cross"]
+    kinds = [LayerMaps(0, "a.0", None, kind="encoder"), LayerMaps(1, "b", None, kind="cross")]
+    assert layer_names(kinds) == ["0 encoder", "1 cross"]

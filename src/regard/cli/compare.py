@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from regard.cli import text
-from regard.cli.options import MODELS
+from regard.cli.options import MODELS, picture_options
 from regard.inspection.text import fit, json_shown, visible
 
 if TYPE_CHECKING:
@@ -58,8 +58,12 @@ def run(args: argparse.Namespace) -> int:
     title = f"{first.name}, less {second.name}{most}"
     if args.json:
         print(_json(first, second))
+    options = picture_options(args)
     if beside:
-        shown = compare(a, b, names=(visible(first.name), visible(second.name)), title=most.strip(" ()"))
+        other = [f"--{name.replace('_', '-')}" for name in options if name != "title"]
+        if other:
+            raise ValueError(f"two pictures side by side take no {', '.join(other)}; leave it out")
+        shown = compare(a, b, names=(visible(first.name), visible(second.name)), title=args.title or most.strip(" ()"))
         if args.save is not None:
             shown.save(args.save)
         elif not args.json:
@@ -67,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
                 print(f"side by side, because the shapes differ: {a.shape} and {b.shape}")
             shown.show()
     elif args.save is not None:
-        (a - b).save(args.save, title=visible(title))
+        (a - b).save(args.save, **{"title": visible(title), **options})
     elif not args.json:
-        (a - b).show(title=visible(title))
+        (a - b).show(**{"title": visible(title), **options})
     if args.save is not None:
         print(f"wrote {visible(args.save)}")
     return 0

@@ -6,7 +6,9 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn, TypeGuard
 
 import regard
@@ -28,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show √ must not end the command
     args = _parser(argv).parse_args(argv)
     try:
-        code = int(importlib.import_module(f"regard.cli.{args.command}").run(args))
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_print_warning, args.command)
+            code = int(importlib.import_module(f"regard.cli.{args.command}").run(args))
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
@@ -43,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _print_warning(command: str, message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line, without the place in the code that it comes from."""
+    print(visible(f"regard {command}: {message}"), file=sys.stderr)
 
 
 def _parser(argv: Sequence[str]) -> Parser:

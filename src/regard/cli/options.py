@@ -3,11 +3,12 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SAVED = ".safetensors"  # the ending of a saved capture
 WEIGHTS = (".npy", ".npz", ".csv", SAVED, ".pt", ".pth")  # of files with weights
 MODELS = ("minilm", "smollm2")
+KINDS = ("heatmap", "lines", "alignment", "overview", "profiles", "statistics")
 FORMATS = ("text", "markdown", "latex", "json")
 ALL_EXPERIMENTS = "all"
 LAB_FOLDER = Path("regard-lab")
@@ -45,14 +46,32 @@ def see(parser: argparse.ArgumentParser) -> None:
     text(parser)
     parser.add_argument("--layer", type=int, metavar="N", help="a layer, counted from 0; -1 is the last (all)")
     parser.add_argument("--head", type=int, metavar="N", help="a head of the layer, counted from 0 (all)")
-    parser.add_argument("--save", metavar="FILE", help="write it: png svg pdf html npz csv; safetensors keeps it all")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write it: png svg pdf html safetensors; a layer or head also as npz csv"
+    )
     parser.add_argument("--json", action="store_true", help="print the weights as JSON")
     comparing = parser.add_argument_group("compare", "one less the other, where they have one shape")
     comparing.add_argument("--compare", metavar="L[:H]", help="another layer, or head of it, as 3 or 3:1")
     comparing.add_argument("--compare-model", metavar="NAME", help="another model, that reads the same text")
     comparing.add_argument("--compare-text", metavar="TEXT", help="another text, or a saved capture")
     comparing.add_argument("--side-by-side", action="store_true", help="both, instead of their difference")
+    picture = parser.add_argument_group("the picture")
+    picture.add_argument(
+        "--kind", choices=KINDS, metavar="KIND", help=f"{', '.join(KINDS)} (heatmap of a layer or head, else overview)"
+    )
+    picture.add_argument("--title", metavar="TEXT", help="instead of model, layer, head and text")
+    picture.add_argument("--colormap", metavar="NAME", help="one of matplotlib's, such as viridis or gray_r (regard)")
+    picture.add_argument("--tokens", type=_range, metavar="A:B", help="only tokens A to B − 1, as in 3:20")
+    picture.add_argument("--hide-special", action="store_true", help="leave out [CLS], [SEP], <s> and the like")
+    picture.add_argument("--renormalize", action="store_true", help="scale the weights left in each row to a sum of 1")
     parser.add_argument("--array", metavar="NAME", help="which array of a file with several, such as weights.npz")
+
+
+def picture_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of a picture that are given, as `show` and `save` take them."""
+    given = {name: getattr(args, name) for name in ("kind", "title", "colormap", "tokens")}
+    flags = {name: True for name in ("hide_special", "renormalize") if getattr(args, name)}
+    return {name: value for name, value in given.items() if value is not None} | flags
 
 
 def heads(parser: argparse.ArgumentParser) -> None:
@@ -156,6 +175,14 @@ def bench(parser: argparse.ArgumentParser) -> None:
     result.add_argument("--json", nargs="?", const="-", metavar="FILE", help="all numbers; printed if no FILE is given")
     result.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     result.add_argument("--plot", type=Path, metavar="FILE", help="time and rate over n, as svg, png, pdf or txt")
+
+
+def _range(given: str) -> slice:
+    try:
+        first, last = (int(each) if each.strip() else None for each in given.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"takes a range such as 3:20, :20 or 3:; got {given!r}") from None
+    return slice(first, last)
 
 
 def _lengths(given: str) -> list[int]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli import compare, text
+from regard.cli.options import SAVED, picture_options
 from regard.inspection.text import json_shown, visible
+from regard.inspection.tokens import token_texts
 
 if TYPE_CHECKING:
     from regard import AttentionMatrix, Capture
@@ -31,16 +33,31 @@ def run(args: argparse.Namespace) -> int:
                 print(visible(note), file=sys.stderr)
             return _see_weights(opened.matrix, path, args)
     _layer_of_head(args)
+    _check_kind(args)
     capture = text.captured(args)
     chosen = _chosen(capture, args.layer, args.head)
     if args.json:
         print(_json(capture, args.layer, args.head))
     if args.save is not None:
-        (capture if chosen is None else chosen).save(args.save)
+        saved = capture if chosen is None else chosen
+        saved.save(args.save, **({} if args.save.lower().endswith(SAVED) else picture_options(args)))
         print(f"wrote {visible(args.save)}")
     elif not args.json:
-        _show(capture, chosen, args.layer, args.head)
+        _show(capture, chosen, args)
     return 0
+
+
+def _check_kind(args: argparse.Namespace) -> None:
+    """Refuse a kind of picture that does not fit a layer, a head, or all of them, before a model is loaded."""
+    if args.kind in ("overview", "profiles", "statistics") and args.layer is not None:
+        raise ValueError(f"--kind {args.kind} shows all layers; leave --layer and --head out")
+    if args.kind in ("heatmap", "lines", "alignment") and args.layer is None:
+        raise ValueError(f"--kind {args.kind} shows a layer or a head; add --layer N, or --layer N --head M")
+    suffix = "" if args.save is None else Path(args.save).suffix.lower()
+    if suffix in (".npz", ".csv") and args.layer is None:
+        raise ValueError(f"{suffix[1:]} holds the weights of a layer or a head; add --layer N, or save as {SAVED[1:]}")
+    if args.kind not in (None, "heatmap", "overview") and suffix not in ("", ".png", ".svg", ".pdf"):
+        raise ValueError(f"--kind {args.kind} is saved as png, svg or pdf; got {suffix or args.save}, leave --kind out")
 
 
 def _layer_of_head(args: argparse.Namespace) -> None:
@@ -69,11 +86,18 @@ def _see_weights(weights: "AttentionMatrix", path: str, args: argparse.Namespace
         record = {"queries": chosen.query_tokens, "keys": chosen.key_tokens, "weights": chosen.dense().tolist()}
         plain = json.loads(json.dumps(record), parse_constant=lambda _: None)  # JSON has no NaN
         print(json_shown(json.dumps(plain, ensure_ascii=False)))
+    view = (
+        picture_options(args)
+        if args.title is not None
+        else {**picture_options(args), "title": visible(", ".join(title))}
+    )
+    if args.kind in ("overview", "profiles", "statistics"):
+        raise ValueError(f"--kind {args.kind} is of a model's layers; {path} holds weights, shown as heatmap or lines")
     if args.save is not None:
-        chosen.save(args.save)
+        chosen.save(args.save, **({} if args.save.lower().endswith(SAVED) else view))
         print(f"wrote {visible(args.save)}")
     elif not args.json:
-        chosen.show(title=visible(", ".join(title)))
+        chosen.show(**view)
     return 0
 
 
@@ -92,16 +116,21 @@ def _chosen(capture: "Capture", layer: int | None, head: int | None) -> "Attenti
     return capture[layer, head]
 
 
-def _show(capture: "Capture", chosen: "AttentionMatrix | None", layer: int | None, head: int | None) -> None:
+def _show(capture: "Capture", chosen: "AttentionMatrix | None", args: argparse.Namespace) -> None:
+    from regard.plot.attention import AttentionPicture, print_attention
+    from regard.plot.capture import print_capture
+
+    view = picture_options(args)
     if chosen is not None:
-        chosen.show(title=f"layer {layer}" if head is None else f"layer {layer}, head {head}")
+        print_attention(chosen, AttentionPicture.of(**view), command=True)
         return
-    capture.show()
+    print_capture(capture, command=True, **view)
+    if args.kind is not None:
+        return
     most_focused = next(iter(capture.heads(which="relative").sort("relative", ascending=True)))
     place = (int(most_focused["layer"]), int(most_focused["head"]))  # type: ignore[arg-type]
-    title = f"layer {place[0]}, head {place[1]}: the most focused of all, "
-    print()
-    capture[place].show(title=f"{title}{most_focused['relative']:.0%} of the entropy there could be")
+    print(f"\nThe most focused head has {most_focused['relative']:.0%} of the entropy that it could have:")
+    print_attention(capture[place], AttentionPicture.of(**view), command=True)
 
 
 def _json(capture: "Capture", layer: int | None, head: int | None) -> str:
@@ -119,5 +148,6 @@ def _json(capture: "Capture", layer: int | None, head: int | None) -> str:
         for which, part in zip(heads, weights if head is None else [weights], strict=True):
             records.append({"layer": number, "name": capture.layers[number], "head": which, "weights": part.tolist()})
     first = capture[numbers[0]]
-    record = {"queries": first.query_tokens, "keys": first.key_tokens, "heads": records}
+    tokens = [None if side is None else token_texts(side) for side in (first.query_tokens, first.key_tokens)]
+    record = {"queries": tokens[0], "keys": tokens[1], "heads": records}
     return json_shown(json.dumps(record, ensure_ascii=False))

@@ -15,7 +15,8 @@ class Grid:
     """A labelled matrix: rows are queries, columns are keys.
 
     `None` in `values` is a hidden pair: drawn as a blank, not as zero. `limits` are the values at the two ends of
-    the colors, so that grids side by side can be compared; without them the data decide.
+    the colors, so that grids side by side can be compared; without them the data decide. `names` are those of rows,
+    columns and values, for the axes and the color bar of a figure.
     """
 
     values: Sequence[Sequence[float | None]]
@@ -24,6 +25,7 @@ class Grid:
     title: str = ""
     note: str = ""
     limits: tuple[float, float] | None = None
+    names: tuple[str, str, str] = ("", "", "")
 
 
 @dataclass(frozen=True)

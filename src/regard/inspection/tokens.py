@@ -19,7 +19,9 @@ SPACE, BLANK, GOES_ON = "·", "\N{OPEN BOX}", "…"  # of a label: a space besid
 _SIGNS = {ord("\n"): "↵", ord("\t"): "⇥"}  # which DejaVu Sans has
 _ASCII = {"·": "_", "\N{OPEN BOX}": "_", "…": "~", "↵": "\\n", "⇥": "\\t", "⟨": "<", "⟩": ">"}
 
-SPECIAL = re.compile(r"\[[A-Za-z_]+\d*\]|</?[a-z_]+\d*>|<[|｜].*[|｜]>", re.DOTALL)
+SPECIAL = re.compile(r"\[[A-Z_]+\d*\]|\[unused\d+\]|</?[a-z_]+\d*>|<[|｜].*[|｜]>", re.DOTALL)
+UNKNOWN = ("[UNK]", "<unk>", "<|unk|>")
+_CONTENT = (*UNKNOWN, "[MASK]", "<mask>")  # special tokens that stand for a part of the text
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # the letter that byte-level vocabularies write for each byte: itself if it prints, else one from U+0100 on
 _PRINTING = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -55,6 +57,11 @@ class _Piece(NamedTuple):
     goes_on: bool = False
 
 
+def is_special(token: str) -> bool:
+    """Whether a token is written as special ones are, and stands for no part of a text: [CLS] does, [UNK] does not."""
+    return SPECIAL.fullmatch(token) is not None and token not in _CONTENT
+
+
 def known_vocabulary(tokens: Sequence[str] | None) -> str | None:
     """The kind of vocabulary that was stated for the tokens."""
     return tokens.vocabulary if isinstance(tokens, TokenList) else None
@@ -83,6 +90,26 @@ def token_labels(tokens: Sequence[str]) -> list[str]:
 def token_texts(tokens: Sequence[str]) -> list[str]:
     """The text of each token with its own spaces and line breaks, for files; a later piece of a word has `##`."""
     return [("##" if piece.goes_on else "") + piece.text for piece in _pieces(tokens)]
+
+
+def text_of(tokens: Sequence[str], most: int | None = None) -> str:
+    """The text that tokens are of, on one line, without special tokens; with `most`, about that many characters.
+
+    >>> text_of(["[CLS]", "the", "cat", "sleep", "##s", ".", "[SEP]"]), text_of(["The", "Ġcat", "æĪ", "ĳ"])
+    ('the cat sleeps.', 'The cat我')
+    """
+    kind, some = vocabulary_of(tokens), tokens if most is None else tokens[: most + 64]
+    regular = TokenList((token for token in some if not is_special(token)), kind)
+    if kind in (BYTE_LEVEL, SENTENCEPIECE):
+        read = _byte_level_bytes if kind == BYTE_LEVEL else _sentencepiece_bytes
+        parts = [part if isinstance(part, bytes) else part.encode() for part in map(read, regular)]
+        text = b"".join(parts).decode("utf-8", "replace")
+    else:
+        spaced = kind == PLAIN and any(token.startswith(" ") for token in regular[1:])
+        pieces = _pieces(regular)
+        text = "".join(("" if piece.goes_on or spaced else " ") + piece.text for piece in pieces)
+        text = text if spaced else re.sub(r" (?=[.,!?;:)\]’]( |$))", "", text)
+    return visible(" ".join(text.split()))
 
 
 def token_label(text: str) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid
-from regard.plot.pooling import FIGURE_SIDE, pool
+from regard.plot.captions import index_of_head
+from regard.plot.pooling import FIGURE_SIDE, NAMES, pool
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def alignment(matrix: AttentionMatrix, side: int = FIGURE_SIDE, *, how: str = "m
         if not pooled.exact:
             raise ValueError(
                 f"the mean of {heads} heads is drawn for up to {side} × {side} tokens, and there are {queries:,} × "
-                f"{keys:,}; choose one head, as in A[0, 3]"
+                f"{keys:,}; choose one: {index_of_head(matrix)}"
             )
         mean = pooled.mean.mean(0, keepdims=True)
         seen = np.asarray(pooled.visible.any(0, keepdims=True))
@@ -47,4 +48,4 @@ def alignment(matrix: AttentionMatrix, side: int = FIGURE_SIDE, *, how: str = "m
     marks = [((row + 0.5) * down - 0.5, (key + 0.5) * right - 0.5) for row, key in enumerate(best.tolist()) if key >= 0]
     several = f"mean of {heads} heads; " if heads > 1 else ""
     note = f"{several}{pooled.note(how)}; marked: the strongest key of each row"
-    return Alignment(Grid(pooled.cells(how)[0], *pooled.labels(matrix), title=title, note=note), marks)
+    return Alignment(Grid(pooled.cells(how)[0], *pooled.labels(matrix), title=title, note=note, names=NAMES), marks)

@@ -4,24 +4,39 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from regard.checks import whole
 from regard.inspection.files import form_of, replace
-from regard.inspection.records import Table
+from regard.inspection.matrix.handle import AttentionMatrix
+from regard.inspection.records import Panel, Table
 from regard.inspection.text import fit
 from regard.plot import grids
-from regard.plot.attention import print_attention
+from regard.plot.attention import KINDS as MATRIX_KINDS
+from regard.plot.attention import AttentionPicture, print_attention
+from regard.plot.captions import capture_title, layer_hint
 from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
 from regard.plot.heatmap import Layout, cell_line, color_scale
-from regard.plot.overview import SCALES, LayerMaps, Layers, Overview, draw_overview, matrices, overview, values_of
+from regard.plot.overview import (
+    SCALES,
+    LayerMaps,
+    Layers,
+    Overview,
+    SelectedLayers,
+    draw_overview,
+    matrices,
+    overview,
+    values_of,
+)
 from regard.plot.page import capture_page
 from regard.plot.pooling import check_how
 from regard.plot.profiles import draw_maps, draw_profiles, profiles, statistic_maps
+from regard.plot.render import render
+from regard.plot.selection import TokenSelection
 from regard.plot.terminal import Block, Line, Span, check_window, paragraph, prose, window, written
-from regard.plot.theme import Depth, color_depth
+from regard.plot.theme import Depth, color_depth, colored
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,80 +54,124 @@ class Captured(Layers, Protocol):
         """A row for each head: layer, head, and its statistics."""
 
 
-def save_capture(
-    capture: Captured,
-    path: str | os.PathLike[str],
-    *,
-    kind: str = "overview",
-    how: str = "max",
-    title: str = "",
-    scale: str = "shared",
-    batch: int = 0,
-    table: Table | None = None,
-) -> None:
+@dataclass(frozen=True)
+class CapturePicture:
+    """How a capture is shown: the kind of picture, what a cell of several weights shows, a title (None: what it is of),
+    colors "shared" by all maps or each map's "own", the row of the batch that maps show, the colors, which tokens, and
+    what `capture.heads()` gave, if it was computed before."""
+
+    kind: str = "overview"
+    how: str = "max"
+    title: str | None = None
+    scale: str = "shared"
+    batch: int = 0
+    colormap: str | None = None
+    tokens: slice | None = None
+    hide_special: bool = False
+    renormalize: bool = False
+    table: Table | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind in MATRIX_KINDS:
+            raise ValueError(
+                f"{self.kind} shows a layer or a head, not a whole capture; choose one, as in "
+                f"c[0, 0].save(..., kind={self.kind!r}) (--layer 0 --head 0)"
+            )
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is one of {', '.join(KINDS)}; got {self.kind!r}")
+        if self.scale not in SCALES:
+            raise ValueError(f"scale is one of {', '.join(SCALES)}; got {self.scale!r}")
+        if self.kind != "overview" and self.selection != TokenSelection():
+            raise ValueError(
+                f"{self.kind} are of all tokens; leave tokens and hide_special out, or take kind='overview'"
+            )
+
+    @property
+    def selection(self) -> TokenSelection:
+        """Which tokens are shown."""
+        return TokenSelection(self.tokens, self.hide_special, self.renormalize)
+
+    def layers_of(self, capture: Layers) -> SelectedLayers:
+        """The layers with the chosen tokens of the chosen row of the batch."""
+        return SelectedLayers(capture, self.batch, self.selection)
+
+    def title_of(self, layers: SelectedLayers, first: AttentionMatrix | None) -> str:
+        """The title of the picture."""
+        return capture_title(layers, layers.shown, first) if self.title is None else self.title
+
+
+def save_capture(capture: Captured, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a picture in the format the suffix names: png, svg, pdf, or html, a page to browse layers and heads.
 
-    `kind`: "overview", a small map for each head; "profiles", entropy and distance along the layers; "statistics", maps
-    of layer × head. `scale`: colors that are "shared" by all maps, or "own" to each. `batch`: the row of the batch that
-    maps show. `table`: what `capture.heads()` gave, if it was computed before.
+    Options are the fields of `CapturePicture`. `kind`: "overview", a small map for each head; "profiles", entropy and
+    distance along the layers; "statistics", maps of layer × head.
     """
+    view = CapturePicture(**options)
+    if (suffix := os.fspath(path).lower().rsplit(".", 1)[-1]) in ("npz", "csv"):
+        raise ValueError(
+            f"{suffix} holds the weights of a layer or a head; choose one, as in c[0].save({os.fspath(path)!r}) "
+            "(--layer 0), or save everything as safetensors"
+        )
     form = form_of(path, FORMATS)
-    _check(kind, scale)
     if form == "html":
-        if kind != "overview":
-            raise ValueError(f"kind={kind!r} is a figure, saved as {', '.join(FIGURES)}; got {os.fspath(path)!r}")
-        content = capture_page(capture, how=how, title=title, batch=batch).encode()
+        if view.kind != "overview":
+            raise ValueError(f"kind={view.kind!r} is a figure, saved as {', '.join(FIGURES)}; got {os.fspath(path)!r}")
+        with colored(view.colormap):
+            layers = view.layers_of(capture)
+            content = capture_page(layers, how=view.how, title=view.title or "").encode()
     else:
-        figure = figure_of(capture, kind=kind, how=how, title=title, scale=scale, batch=batch, table=table)
-        content = figure_bytes(figure, form)
+        content = figure_bytes(figure_of(capture, view), form)
     replace(path, content)
 
 
-def figure_of(
-    capture: Captured,
-    *,
-    kind: str = "overview",
-    how: str = "max",
-    title: str = "",
-    scale: str = "shared",
-    batch: int = 0,
-    table: Table | None = None,
-) -> "Figure":
+def figure_of(capture: Captured, view: CapturePicture) -> "Figure":
     """The matplotlib figure of one of the kinds."""
-    _check(kind, scale)
     need_matplotlib()
-    if kind == "overview":
-        return draw_overview(overview(capture, how=how, title=title, batch=batch), scale)
-    heads = capture.heads() if table is None else table
-    return draw_profiles(profiles(heads), title) if kind == "profiles" else draw_maps(statistic_maps(heads, title))
+    layers = view.layers_of(capture)
+    title = view.title_of(layers, _first(layers))
+    with colored(view.colormap):
+        if view.kind == "overview":
+            return draw_overview(overview(layers, how=view.how, title=title), view.scale)
+        heads = capture.heads() if view.table is None else view.table
+        return (
+            draw_profiles(profiles(heads), title)
+            if view.kind == "profiles"
+            else draw_maps(statistic_maps(heads, title))
+        )
 
 
-def _check(kind: str, scale: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(KINDS)}; got {kind!r}")
-    if scale not in SCALES:
-        raise ValueError(f"scale is one of {', '.join(SCALES)}; got {scale!r}")
+def _first(layers: SelectedLayers) -> AttentionMatrix | None:
+    return layers[layers.shown[0]] if layers.shown else None
 
 
 def print_capture(
-    capture: Layers,
-    *,
-    layer: int | str | None = None,
-    how: str = "max",
-    color: str = "auto",
-    title: str = "",
-    batch: int = 0,
+    capture: Captured, *, layer: int | str | None = None, color: str = "auto", command: bool = False, **options: Any
 ) -> None:
-    """Print all heads of all layers at the size of the terminal, or those of one layer, larger."""
+    """Print all heads of all layers at the size of the terminal, or those of one layer, larger; options as in
+    `save_capture`. `command`: hints are of the command line."""
     if layer is not None:
         index = _number(capture.layers, layer)
-        number, name, matrix, reason = next(each for each in matrices(capture, batch) if each[0] == index)
-        if matrix is None:
-            raise ValueError(f"{name} cannot be shown: {reason}")
-        print_attention(matrix, how=how, color=color, title=title or f"layer {number}: {name}")
+        name = capture.layers[index]
+        if name in capture.refused:
+            raise ValueError(f"layer {index}, {name} cannot be shown: {capture.refused[name]}")
+        batch = options.pop("batch", 0)
+        matrix = SelectedLayers(capture, batch, TokenSelection())[index]
+        if not matrix.origin.model:
+            options.setdefault("title", f"layer {index}: {name}")
+        print_attention(matrix, AttentionPicture.of(**options), color=color, command=command)
         return
+    view = CapturePicture(**options)
     width, height = window()
-    print(capture_text(capture, width=width, height=height, how=how, color=color, title=title, batch=batch))
+    with colored(view.colormap):
+        if view.kind == "overview":
+            text = capture_text(capture, view, width=width, height=height, color=color, command=command)
+        else:
+            heads = capture.heads() if view.table is None else view.table
+            layers = view.layers_of(capture)
+            title = view.title_of(layers, _first(layers))
+            panel = Panel([each.lines() for each in profiles(heads)], title)
+            text = render(panel if view.kind == "profiles" else statistic_maps(heads, title), width=width, color=color)
+    print(text)
 
 
 def _number(names: Sequence[str], layer: int | str) -> int:
@@ -136,27 +195,28 @@ class _Fit:
 
 def capture_text(
     capture: Layers,
+    view: CapturePicture = CapturePicture(),
     *,
     width: int,
     height: int | None = None,
-    how: str = "max",
     color: str = "auto",
-    title: str = "",
-    batch: int = 0,
+    command: bool = False,
 ) -> str:
     """Small maps, a row for each layer, in at most `width` columns and `height` lines; what has no room is named."""
     check_window(width, height)
-    check_how(how)
+    check_how(view.how)
     depth = color_depth(color)
-    shapes = {number: matrix.shape for number, _, matrix, _ in matrices(capture, batch) if matrix is not None}
-    heads = max(len({head for number in shapes for head in capture.numbers(number)}), 1)
-    longest = max((max(shape[-2:]) for shape in shapes.values()), default=1)
-    count, around = len(capture.layers), 5
+    layers = view.layers_of(capture)
+    found = {number: matrix for number, _, matrix, _ in matrices(layers) if matrix is not None}
+    heads = max(len({head for number in found for head in layers.numbers(number)}), 1)
+    longest = max((max(matrix.shape[-2:]) for matrix in found.values()), default=1)
+    title = view.title_of(layers, next(iter(found.values()), None))
+    count, around = len(layers.layers), 5
     while True:
         lines = None if height is None else max(height - around, 2)
         room = _fitted(count, heads, longest, (width, lines), depth)
-        maps = overview(capture, how=how, title=title, batch=batch, side=room.side // _shape(depth).cell)
-        block = _block(maps, room, width, depth)
+        maps = overview(layers, how=view.how, title=title, side=room.side // _shape(depth).cell)
+        block = _block(maps, room, width, depth, layer_hint(layers, layers.shown, command))
         if height is None or len(block) <= height or lines == 2:
             return written(block if height is None else block[:height], depth)
         around += len(block) - height
@@ -187,7 +247,7 @@ def _high(side: int, depth: Depth) -> int:
     return math.ceil(side / _shape(depth).stacked)
 
 
-def _block(maps: Overview, room: _Fit, width: int, depth: Depth) -> Block:
+def _block(maps: Overview, room: _Fit, width: int, depth: Depth, hint: str) -> Block:
     values = [[_cells(values) for values in values_of(layer, maps.how)] for layer in maps.layers]
     rows = [row for layer in values for head in layer for row in head]
     limits = grids.limits(rows)
@@ -201,14 +261,14 @@ def _block(maps: Overview, room: _Fit, width: int, depth: Depth) -> Block:
             maps.layers[number], [placed.get(head) for head in maps.heads], room, margin, shape, limits, width, depth
         )
     lines += color_scale(rows, shape, limits, width, depth)
-    return [*lines, *paragraph(_note(maps, room), width, depth)]
+    return [*lines, *paragraph(f"{_note(maps, room)} {hint}", width, depth)]
 
 
 def _note(maps: Overview, room: _Fit) -> str:
     counts = (("layers", len(room.layers), len(maps.layers)), ("heads", room.heads, len(maps.heads)))
     parts = " and ".join(f"{shown} of {there} {what}" for what, shown, there in counts if shown < there)
     some = f" These are {parts}." if parts else ""
-    return f"Rows: layers, columns: heads; {maps.note}; one scale for all.{some} c[3].show() shows a layer."
+    return f"Rows: layers, columns: heads; {maps.note}; one scale for all.{some}"
 
 
 def _cells(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> list[list[float | None]]:

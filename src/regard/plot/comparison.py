@@ -15,7 +15,7 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.records import Grid, Panel
 from regard.pages.document import framed
 from regard.plot import grids
-from regard.plot.attention import print_attention
+from regard.plot.attention import AttentionPicture, print_attention
 from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
 from regard.plot.heatmap_figure import draw_heads
 from regard.plot.page import FILE, NOTEBOOK, PageLimits, comparison_page
@@ -51,7 +51,7 @@ class Comparison:
             return
         for matrix, name in zip((self.first, self.second, self.difference), self._titles, strict=False):
             if matrix is not None:
-                print_attention(matrix, color=color, title=name)
+                print_attention(matrix, AttentionPicture(title=name), color=color)
                 print()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -5,8 +5,10 @@ Matplotlib is imported when the first figure is drawn; its global state is left 
 
 import io
 import math
+import re
+import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,8 @@ _PATTERN_CELL = 0.22  # of a label of two digits
 _TITLE_LETTER = 0.1
 _TITLE_LINE, _NOTE_LINE = 0.2, 0.16
 _LONGEST_SIDE = 7.0
+_NAMED_CELL, _LONGEST_NAMED = 0.09, 15.0  # of a token that can be read; and of all cells that have one
+_AXIS_NAME = 0.22
 _SCALE = 0.7  # beside the cells
 _AROUND_CHART = (0.9, 0.8)  # axis labels, tick labels and title
 _CHART, _CHART_OF_PANEL = 6.0, 4.4
@@ -62,18 +66,22 @@ def grid_layout(grid: Grid) -> GridLayout:
     rows, columns = grids.shape(grid.values)
     pattern = grids.is_pattern(grid.values)
     cell = min(_PATTERN_CELL if pattern else _CELL, _LONGEST_SIDE / max(rows, columns, 1))
+    if not all(map(grids.are_positions, (grid.row_labels, grid.column_labels))):  # room for tokens, if that is enough
+        cell = max(cell, _NAMED_CELL if _NAMED_CELL * max(rows, columns) <= _LONGEST_NAMED else 0.0)
     sides = max(columns * cell, 1.0), max(rows * cell, 1.0)
+    letter = LETTER * min(1.0, max(cell / 0.13, 0.5))  # small cells have small letters
     row_label, column_label = (
-        LETTER * min(max((display_width(visible(label)) for label in labels), default=2), LONGEST_LABEL)
+        letter * min(max((display_width(visible(label)) for label in labels), default=2), LONGEST_LABEL)
         for labels in (grid.row_labels, grid.column_labels)
     )
-    width = sides[0] + row_label + (0.4 if pattern else 0.4 + _SCALE)
+    named = _AXIS_NAME if any(grid.names) else 0.0
+    width = sides[0] + row_label + named + (0.4 if pattern else 0.4 + _SCALE)
     title = wrap(visible(grid.title), int((width - 0.3) / _TITLE_LETTER))
     hidden = "hatched" not in grid.note and any(value is None for row in grid.values for value in row)
     note = [*wrap(visible(grid.note), int(width / LETTER)), *["hatched: hidden"] * hidden]
     turned = column_label > cell
     more = _TITLE_LINE * max(len(title) - 1, 0)
-    height = sides[1] + (column_label if turned else 0.2) + 0.45 + more + _NOTE_LINE * len(note)
+    height = sides[1] + (column_label if turned else 0.2) + 0.45 + named + more + _NOTE_LINE * len(note)
     return GridLayout(cell, sides, turned, title, note, (width, height))
 
 
@@ -233,8 +241,35 @@ def _warn_once(caught: Sequence[warnings.WarningMessage], boxes: bool, level: in
         if str(each.message) not in missing:
             warnings.warn(each.message, each.category, stacklevel=level)
     if missing and boxes:
-        warnings.warn(
-            f"{len(missing)} characters are in no installed font that matplotlib can use and appear as boxes; "
-            "install a font for them (such as Noto Sans CJK) or save as svg",
-            stacklevel=level,
-        )
+        warnings.warn(_missing_glyphs(missing), stacklevel=level)
+
+
+# what to install by the first words of the names of characters; colored emoji fonts are bitmaps, which cannot be drawn
+_FONT_PACKAGES = (
+    (("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH"), "fonts-noto-cjk"),
+    (
+        ("ARABIC", "HEBREW", "DEVANAGARI", "BENGALI", "THAI", "TAMIL", "ETHIOPIC", "KHMER", "GEORGIAN"),
+        "fonts-noto-core",
+    ),
+)
+_SYMBOLS = "fonts-symbola"
+
+
+def _missing_glyphs(messages: Iterable[str]) -> str:
+    """One sentence about characters without a font, by the warnings of matplotlib, and what to install for them."""
+    codes = {int(code) for message in messages for code in re.findall(r"Glyph (\d+)", message)}
+    names = [unicodedata.name(chr(code), "") for code in sorted(codes)]
+    packages = {
+        next((package for words, package in _FONT_PACKAGES if name.startswith(words)), _symbols_or_letters(name))
+        for name in names
+    }
+    shown = "".join(chr(code) for code in sorted(codes)[:8])
+    count = f"{len(codes)} character{'s' * (len(codes) != 1)}"
+    return (
+        f"{count} ({visible(shown)}{'…' * (len(codes) > 8)}) in no installed font that matplotlib can use appear as "
+        f"boxes: apt install {' '.join(sorted(packages))} (Debian, Ubuntu), or save as svg or html"
+    )
+
+
+def _symbols_or_letters(name: str) -> str:
+    return "fonts-noto-core" if " LETTER " in name or " SIGN " in name or "VOWEL" in name else _SYMBOLS

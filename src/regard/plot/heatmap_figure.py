@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 HIDDEN = "#e6e6e6"  # behind small maps
+_READABLE = 4.8  # points
 _NUMBERED = 400  # cells; more, and numbers are too small to read
 _LABELED = 60
 _POSITIONS, _SMALL_POSITIONS = 16, 4  # written where there are too many for all; the same of a small map
@@ -30,10 +31,13 @@ _LABELED_SIDE = 1.0  # inches; a smaller map has only its name
 _SMALLEST_FONT, _LARGEST_FONT = 4.5, 8.0
 
 
-def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple[float, float]] = ()) -> None:
+def draw_heatmap(
+    figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple[float, float]] = (), every: bool = False
+) -> None:
     """Colored cells with rows downward as in a matrix; hidden pairs are hatched gray.
 
-    `marks` (row, column) get frames around their cells, or dots where cells are small.
+    `marks` (row, column) get frames around their cells, or dots where cells are small. `every`: write every label,
+    however small; else as many as can be read.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.patches import Rectangle
@@ -42,7 +46,12 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     height, width = grids.shape(values)
     axes, layout = figure.subplots(), grid_layout(grid)
     axes.set_title("\n".join(layout.title))
-    axes.set_xlabel("\n".join(layout.note), fontsize="small")
+    down, across, value = grid.names
+    if across:
+        axes.set(xlabel=across, ylabel=down)
+        figure.supxlabel("\n".join(layout.note), fontsize="small")
+    else:
+        axes.set_xlabel("\n".join(layout.note), fontsize="small")
     axes.set_anchor("N")
     if not height or not width:
         axes.set_axis_off()
@@ -59,24 +68,24 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
     )
     axes.patch.set(facecolor="#eeeeee", edgecolor="#c8c8c8", hatch="////", linewidth=0)
     axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("bottom")
+    axes.xaxis.set_label_position("top" if across else "bottom")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     font = min(layout.cell * POINTS * 0.85, _SMALL)
-    _label(axes.xaxis, grid.column_labels, width, font)
-    _label(axes.yaxis, grid.row_labels, height, font)
+    _label(axes.xaxis, grid.column_labels, width, font, every)
+    _label(axes.yaxis, grid.row_labels, height, font, every)
     if layout.turned:
         # side by side, slanted lines of text stand closer than upright ones
-        upright = 24 < len(grid.column_labels) <= _LABELED and not grids.are_positions(grid.column_labels)
+        upright = len(grid.column_labels) > 24 and not grids.are_positions(grid.column_labels)
         for text in axes.get_xticklabels():
             text.set(rotation=90 if upright else 45, ha="left", va="center" if upright else "baseline")
             text.set_rotation_mode("anchor")
     if not grids.is_pattern(values):
         _write_numbers(axes, values, limits)
         # an inset stays beside the cells wherever the layout puts them
-        across = layout.sides[0]
-        scale = axes.inset_axes((1 + 0.12 / across, 0.0, 0.12 / across, 1.0))
-        figure.colorbar(image, cax=scale, label=limits.label).outline.set_visible(False)
+        beside = 0.12 / layout.sides[0]
+        scale = axes.inset_axes((1 + beside, 0.0, beside, 1.0))
+        figure.colorbar(image, cax=scale, label=value_label(value, limits)).outline.set_visible(False)
     if marks:
         color = hex_color(MARK)
         if max(height, width) <= _FRAMED:
@@ -87,20 +96,25 @@ def draw_heatmap(figure: "Figure | SubFigure", grid: Grid, marks: Sequence[tuple
             axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
 
 
-def _label(axis: "Axis", labels: Sequence[str], count: int, font: float) -> None:
+def value_label(value: str, limits: grids.Limits) -> str:
+    """What stands beside the color bar."""
+    return ", ".join(each for each in (value, limits.label) if each)
+
+
+def _label(axis: "Axis", labels: Sequence[str], count: int, font: float, every: bool) -> None:
     if not len(labels):
         from matplotlib.ticker import MaxNLocator
 
         axis.set_major_locator(MaxNLocator(nbins=min(count, 12), integer=True))
         return
-    step = math.ceil(count / _LABELED)
     positions = grids.are_positions(labels)
-    if step > 1 and positions:
-        step = grids.round_up(math.ceil(count / _POSITIONS))
+    step = 1 if every or font >= _READABLE else math.ceil(_READABLE / font)
+    if positions:
+        step = 1 if count <= _LABELED else grids.round_up(math.ceil(count / _POSITIONS))
     axis.set_ticks(
         range(0, count, step),
         [fit(visible(label), LONGEST_LABEL) for label in labels[::step]],
-        fontsize="medium" if count <= 24 else _SMALL if positions else font,
+        fontsize="medium" if count <= 24 else _SMALL if positions else font * step,
     )
 
 
@@ -140,7 +154,8 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     labeled = side >= _LABELED_SIDE
     fonts = (_font(tall, height), _font(wide, width)) if labeled else (0.0, 0.0)
     left, above = (
-        max((display_width(fit(label, _LONGEST_SMALL_LABEL)) for label in labels), default=0) * font * _LETTER / POINTS
+        max((display_width(fit(label, _LONGEST_SMALL_LABEL)) for label in labels), default=0)
+        * ((font or _SMALLEST_FONT) * _LETTER / POINTS if labeled else 0.0)
         for labels, font in zip((heads[0].row_labels, heads[0].column_labels), fonts, strict=True)
     )
     across = abreast * (wide + 0.12) + left + 0.9
@@ -158,13 +173,17 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
         image = axes.imshow(values, cmap=colormap(limits.signed), norm=norm, aspect="auto", interpolation="nearest")
         axes.set_box_aspect(tall / wide)
         first_row, first_column = labeled and number < abreast, labeled and number % abreast == 0
-        _finish(axes, heads[number], fonts, first_row=first_row, first_column=first_column)
+        _finish(axes, heads[number], fonts, (tall, wide), first_row=first_row, first_column=first_column)
+    down_name, across_name, _ = heads[0].names
+    if labeled and down_name:
+        figure.supylabel(down_name, fontsize="small")
+        places[0, 0].set_title(across_name, fontsize=8, pad=3)
     if panel.title:
         figure.suptitle(visible(panel.title), fontsize="large")
     figure.supxlabel("\n".join(note), fontsize="small")
     scale = figure.colorbar(image, ax=places, shrink=min(1.0, 2.2 / high + 0.3), aspect=24, pad=0.015)
     scale.outline.set_visible(False)
-    scale.set_label(limits.label, fontsize="small")
+    scale.set_label(value_label(heads[0].names[2], limits), fontsize="small")
     scale.ax.tick_params(labelsize="small")
     finish_texts(figure)
     return figure
@@ -176,20 +195,32 @@ def _font(length: float, count: int) -> float:
     return size if size >= _SMALLEST_FONT else 0.0
 
 
-def _finish(axes: "Axes", grid: Grid, fonts: tuple[float, float], *, first_row: bool, first_column: bool) -> None:
+def _finish(
+    axes: "Axes",
+    grid: Grid,
+    fonts: tuple[float, float],
+    sides: tuple[float, float],
+    *,
+    first_row: bool,
+    first_column: bool,
+) -> None:
     axes.patch.set(facecolor=HIDDEN)
     axes.spines[:].set_visible(False)
-    axes.set_xlabel(grid.title, fontsize=7, labelpad=2)
+    axes.set_xlabel(f"head {grid.title}" if grid.title.isdecimal() else grid.title, fontsize=7, labelpad=2)
     axes.xaxis.set_label_position("bottom")
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=1)
-    for axis, labels, font, labeled in (
-        (axes.yaxis, grid.row_labels, fonts[0], first_column),
-        (axes.xaxis, grid.column_labels, fonts[1], first_row),
+    for axis, labels, font, labeled, side in (
+        (axes.yaxis, grid.row_labels, fonts[0], first_column, sides[0]),
+        (axes.xaxis, grid.column_labels, fonts[1], first_row, sides[1]),
     ):
         if labeled and not font and grids.are_positions(labels):
             step = math.ceil(len(labels) / _SMALL_POSITIONS)
             axis.set_ticks(range(0, len(labels), step), labels[::step], fontsize=6)
+        elif labeled and not font:  # tokens as far apart as letters are high
+            step = math.ceil(len(labels) * _SMALLEST_FONT / POINTS / 0.85 / side)
+            texts = [fit(visible(label), _LONGEST_SMALL_LABEL) for label in labels[::step]]
+            axis.set_ticks(range(0, len(labels), step), texts, fontsize=_SMALLEST_FONT)
         elif labeled and font:
             texts = [fit(visible(label), _LONGEST_SMALL_LABEL) for label in labels]
             axis.set_ticks(range(len(labels)), texts, fontsize=font)

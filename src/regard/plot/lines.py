@@ -13,6 +13,7 @@ import numpy as np
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.number import short
 from regard.inspection.text import display_width, fit, visible, wrap
+from regard.plot.captions import index_of_head
 from regard.plot.figure import DOTS_PER_INCH, finish_texts
 from regard.plot.pooling import pool
 from regard.plot.theme import SERIES, hex_color, series_color
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.collections import PatchCollection
     from matplotlib.figure import Figure
 
-MOST_TOKENS = 60  # at a side
+MOST_TOKENS = 160  # at a side
 MOST_HEADS = len(SERIES)
 _FEW, _LEAST = 0.1, 0.02  # the threshold for few keys, and the lowest for many
-_ROWS = ((30, 0.24, 9.0), (60, 0.17, 7.5))  # up to so many tokens: inches of a row, points of a letter
+_ROWS = (
+    (30, 0.24, 9.0),
+    (60, 0.17, 7.5),
+    (100, 0.13, 6.5),
+    (MOST_TOKENS, 0.1, 5.5),
+)  # up to so many tokens: inches of a row, points of a letter
 _BETWEEN = 2.6, 4.4  # width of the lines, of few tokens and of many
 _APART = 0.035  # inches between the lines of two heads
 _LETTER = 0.0098  # inches for each point of its height
@@ -62,13 +68,13 @@ def links_of(matrix: AttentionMatrix, *, threshold: float | None = None, title: 
     if max(queries, keys) > MOST_TOKENS:
         raise ValueError(
             f"lines are drawn between up to {MOST_TOKENS} tokens at a side, and there are {queries:,} queries and "
-            f'{keys:,} keys; save it with kind="map", or a part: AttentionMatrix.from_weights(A[0, 3, :{MOST_TOKENS}, '
-            f":{MOST_TOKENS}])"
+            f'{keys:,} keys; take kind="heatmap" (--kind heatmap), or a part: tokens=slice(0, {MOST_TOKENS}) '
+            f"(--tokens 0:{MOST_TOKENS})"
         )
     if heads > MOST_HEADS:
         raise ValueError(
-            f"lines have a color for each of up to {MOST_HEADS} heads, and there are {heads:,}; choose some, as in "
-            f"A[0, :{MOST_HEADS}] or A[0, 3]"
+            f"lines have a color for each of up to {MOST_HEADS} heads, and there are {heads:,}; choose one: "
+            f"{index_of_head(matrix)}"
         )
     pooled = pool(matrix, max(queries, 1), max(keys, 1))
     threshold = min(max(1 / max(keys, 1), _LEAST), _FEW) if threshold is None else threshold
@@ -82,7 +88,7 @@ def links_of(matrix: AttentionMatrix, *, threshold: float | None = None, title: 
     share = f", {100 * total_drawn / total:.0f}% of the weight" if total > 0 else ""
     note = (
         f"{int(drawn.sum()):,} of {int(pooled.visible.sum()):,} visible pairs{share}; weights below {short(threshold)} "
-        "are left out. Thicker and darker: more weight"
+        f"are left out{'; ' * bool(pooled.remark)}{pooled.remark}. Thicker and darker: more weight"
     )
     return Links(
         sorted(links, key=lambda link: link.weight),

@@ -12,8 +12,9 @@ from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
 from regard.plot.figure import DOTS_PER_INCH, finish_texts
-from regard.plot.heatmap_figure import HIDDEN
-from regard.plot.pooling import PooledHeads, pool
+from regard.plot.heatmap_figure import HIDDEN, value_label
+from regard.plot.pooling import NAMES, PooledHeads, pool
+from regard.plot.selection import TokenSelection
 from regard.plot.theme import colormap
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_MAPS = 4096
 SCALES = ("shared", "own")
-_SIDES = ((150, 64), (600, 32), (MOST_MAPS, 16))  # cells of each of so many maps
+_SIDES = ((150, 128), (600, 64), (MOST_MAPS, 16))  # cells of each of so many maps
 _PAGE = 10.5  # inches across
 _LARGEST, _SMALLEST = 1.25, 0.2  # side of a map
 _GAP = 0.07  # share of a side between maps
@@ -51,6 +52,27 @@ class Layers(Protocol):
         """The numbers that the heads of a layer have in the model."""
 
 
+class SelectedLayers:
+    """The layers of one batch row of a capture, with chosen tokens."""
+
+    def __init__(self, capture: Layers, batch: int, selection: TokenSelection) -> None:
+        self._capture, self._batch, self._selection = capture, batch, selection
+        self.layers, self.refused = capture.layers, capture.refused
+        self.name, self.model = (getattr(capture, name, "") for name in ("name", "model"))
+
+    @property
+    def shown(self) -> list[int]:
+        """The numbers of the layers that have weights."""
+        return [number for number, name in enumerate(self.layers) if name not in self.refused]
+
+    def numbers(self, layer: int) -> tuple[int, ...]:
+        """The numbers of the heads of a layer."""
+        return self._capture.numbers(layer)
+
+    def __getitem__(self, layer: int) -> AttentionMatrix:
+        return self._selection.of(_row(self._capture[layer], self._batch))
+
+
 @dataclass(frozen=True, eq=False)
 class LayerMaps:
     """One layer: its number, its name, its heads in small maps and their numbers, or why it has none."""
@@ -60,6 +82,7 @@ class LayerMaps:
     pooled: PooledHeads | None
     heads: Sequence[int] = ()
     reason: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +113,19 @@ def matrices(capture: Layers, batch: int = 0) -> Iterator[tuple[int, str, Attent
         if name in refused:
             yield number, name, None, refused[name]
             continue
-        matrix = capture[number]
-        while matrix.ndim > 4:  # more axes than (batch, head): the first of each
-            matrix = matrix[0]
-        if matrix.ndim == 4:
-            rows = matrix.shape[0]
-            if not -rows <= batch < rows:
-                raise ValueError(f"batch is a row of the batch, one of 0 to {rows - 1}; got {batch}")
-            matrix = matrix[batch]
-        yield number, name, matrix, ""
+        yield number, name, _row(capture[number], batch), ""
+
+
+def _row(matrix: AttentionMatrix, batch: int) -> AttentionMatrix:
+    """The weights of one row of the batch, (head, query, key)."""
+    while matrix.ndim > 4:  # more axes than (batch, head): the first of each
+        matrix = matrix[0]
+    if matrix.ndim == 4:
+        rows = matrix.shape[0]
+        if not -rows <= batch < rows:
+            raise ValueError(f"batch is a row of the batch, one of 0 to {rows - 1}; got {batch}")
+        matrix = matrix[batch]
+    return matrix
 
 
 def overview(
@@ -110,13 +137,15 @@ def overview(
     if count > MOST_MAPS:
         raise ValueError(
             f"an overview holds at most {MOST_MAPS:,} heads, and this capture has {count:,}; save its layers one by "
-            "one, as in c[3].save(...)"
+            "one, as in c[0].save(...)"
         )
     side = side or next(side for most, side in _SIDES if count <= most)
     layers = [
         LayerMaps(number, name, None, reason=reason)
         if matrix is None or not all(matrix.shape)
-        else LayerMaps(number, name, pool(matrix, side, side, how=how), capture.numbers(number))
+        else LayerMaps(
+            number, name, pool(matrix, side, side, how=how), capture.numbers(number), kind=matrix.origin.kind
+        )
         for number, name, matrix, reason in captured
     ]
     return Overview(layers, how, title, _note(layers, how))
@@ -141,6 +170,7 @@ def _note(layers: Sequence[LayerMaps], how: str) -> str:
     sizes = sorted({each.sizes for each in shown})
     text = ", ".join(f"{queries:,} × {keys:,}" for queries, keys in sizes[:3]) + (", …" if len(sizes) > 3 else "")
     parts = [f"each map: queries (rows) × keys (columns), {text}"]
+    parts += list(dict.fromkeys(each.remark for each in shown if each.remark))[:2]
     if any(not each.exact for each in shown):
         most = max(max(each.down, each.right) for each in shown)
         parts.append(f"each cell: the {'largest' if how == 'max' else 'mean'} of up to {most:,} × {most:,} weights")
@@ -199,7 +229,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    names, naming = layer_names(maps.layers)
+    names = layer_names(maps.layers)
     heads = max(len(maps.heads), 1)
     bands = bands_of(len(maps.layers), heads)
     left = max(max(map(display_width, names)) * _LETTER + 0.2, display_width(maps.axes[0]) * _LETTER + 0.15)
@@ -211,7 +241,7 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     shown = [layer.pooled for layer in maps.layers if layer.pooled is not None]
     hidden = "; gray: hidden" if any(not pooled.visible.all() for pooled in shown) else ""
     said = "one scale for all maps" if scale == "shared" else "each map has a scale of its own, from 0 to its largest"
-    note = wrap(visible(f"{maps.note}; {said}{hidden}{naming}"), int((width - 0.2) / 0.068))
+    note = wrap(visible(f"{maps.note}; {said}{hidden}"), int((width - 0.2) / 0.068))
     height = places.size[1] + 0.16 * len(note) + 0.2
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -232,25 +262,21 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
         beside = figure.add_axes((left / width, bottom / height, 0.12 / width, high / height))
         bar = figure.colorbar(ScalarMappable(norm, colormap(maps.signed)), cax=beside)
         bar.outline.set_visible(False)
-        bar.set_label(limits.label, fontsize=7)
+        bar.set_label(value_label(NAMES[2], limits), fontsize=7)
         beside.tick_params(labelsize=7, length=2)
     finish_texts(figure)
     return figure
 
 
-def layer_names(layers: Sequence[LayerMaps]) -> tuple[list[str], str]:
-    """What stands beside each layer, and what the note adds: numbers where names differ in a number only."""
-    patterns = {re.sub(r"\d+", "\0", layer.name) for layer in layers}
-    if patterns == {""}:
-        return [str(layer.number) for layer in layers], ""
-    if len(patterns) == 1:
-        first, last = layers[0].name, layers[-1].name
-        return [str(layer.number) for layer in layers], f"; layers: {first}" + (
-            f" to {last}" if len(layers) > 1 else ""
-        )
+def layer_names(layers: Sequence[LayerMaps]) -> list[str]:
+    """What stands beside each layer: its number, with its kind or its name where these differ in more than a number."""
+    if any(layer.kind for layer in layers):
+        return [f"{layer.number} {layer.kind}".rstrip() for layer in layers]
+    if len({re.sub(r"\d+", "\0", layer.name) for layer in layers}) == 1:
+        return [str(layer.number) for layer in layers]
     names = [visible(layer.name) for layer in layers]  # of a long one its end, which tells it from others
     names = [name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :] for name in names]
-    return [f"{layer.number} {name}" for layer, name in zip(layers, names, strict=True)], ""
+    return [f"{layer.number} {name}" for layer, name in zip(layers, names, strict=True)]
 
 
 def _draw_layer(axes: "Axes", maps: Overview, number: int, places: _Places, norm: "PowerNorm | None") -> None:

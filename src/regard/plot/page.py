@@ -24,7 +24,7 @@ from regard.pages.document import attention_document, framed
 from regard.plot import grids
 from regard.plot.overview import MOST_MAPS, Layers, matrices
 from regard.plot.pooling import Matrix, PooledHeads, pool
-from regard.plot.theme import DIVERGING, HEADS, RAMP
+from regard.plot.theme import DIVERGING, HEADS, colors
 from regard.plot.words import words_of
 
 _SINGLE = 1 << 17  # numbers that a page holds in float32; more are float16
@@ -195,7 +195,7 @@ def _document(
         "texts": [_text(tokens) for tokens in texts],
         "views": [_view(shown, each) for each in hows],
         "layers": [_layer(layer, hows, texts, numbers > _SINGLE, vectors > _SINGLE) for layer in layers],
-        "ramp": RAMP,
+        "ramp": colors(),
         "diverging": DIVERGING,
         "series": HEADS,
     }

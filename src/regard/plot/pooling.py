@@ -17,7 +17,10 @@ from regard.inspection.number import short
 from regard.inspection.records import Grid, Panel, SignedGrid
 from regard.inspection.tokens import token_labels
 from regard.plot import grids
+from regard.plot.captions import remark_of
 
+NAMES = ("query", "key", "attention weight")  # of rows, columns and values
+SIGNED_NAMES = ("query", "key", "difference of attention weights")
 HOWS = ("max", "mean")
 MOST_HEADS = 1024
 Matrix = AttentionMatrix | MatrixDifference
@@ -37,6 +40,7 @@ class PooledHeads:
     sizes: tuple[int, int]
     average: float  # over all visible pairs
     starts: tuple[list[int], list[int]]  # the first query of each row of cells, and the first key of each column
+    remark: str = ""  # what a caption adds
     signed: bool = False  # differences; max is the one of the largest size
 
     @property
@@ -62,7 +66,8 @@ class PooledHeads:
         if self.signed:
             text += "; first less second: above zero where the first gives more"
         if self.exact:
-            return text
+            return "; ".join([text, self.remark]) if self.remark else text
+        text = "; ".join([text, self.remark]) if self.remark else text
         pairs = f"up to {self.down:,} × {self.right:,} {'differences' if self.signed else 'weights'}"
         if how == "max":
             return f"{text}; each cell: the largest of {pairs}; the mean of all is {short(self.average)}"
@@ -99,10 +104,14 @@ def pool(matrix: Matrix, rows: int, columns: int, *, how: str = "max") -> Pooled
         )
     signed = isinstance(matrix, MatrixDifference)
     names = [f"[{', '.join(map(str, index))}]" for index in np.ndindex(*lead)]  # write it behind the matrix
+    if matrix.origin.layer is not None and len({row for row, _ in matrix.places}) == 1:
+        names = [str(head) for _, head in matrix.places]
     if not queries or not keys:
         empty = np.zeros((heads, queries, keys))
         starts = (list(range(queries)), list(range(keys)))
-        return PooledHeads(names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan, starts, signed)
+        return PooledHeads(
+            names, empty, empty, empty > 0, 1, 1, (queries, keys), math.nan, starts, remark_of(matrix), signed
+        )
     down, right = math.ceil(queries / rows), math.ceil(keys / columns)
     if down > 1 and right > 1:
         down = right = max(down, right)  # both axes alike, so that a diagonal stays one
@@ -114,7 +123,9 @@ def pool(matrix: Matrix, rows: int, columns: int, *, how: str = "max") -> Pooled
     average = float(total.sum(dtype=np.float64) / max(pairs.sum(dtype=np.float64), 1.0))
     mean = total / np.maximum(pairs, 1)
     starts = ([row * queries // high for row in range(high)], [column * keys // wide for column in range(wide)])
-    return PooledHeads(names, largest, mean, pairs > 0, down, right, (queries, keys), average, starts, signed)
+    return PooledHeads(
+        names, largest, mean, pairs > 0, down, right, (queries, keys), average, starts, remark_of(matrix), signed
+    )
 
 
 def picture(
@@ -123,11 +134,12 @@ def picture(
     """The picture of one head, or of several, each in at most `rows` × `columns` cells."""
     pooled = pool(matrix, rows, columns, how=how)
     labels, cells, note = pooled.labels(matrix), pooled.cells(how), pooled.note(how)
-    kind = SignedGrid if pooled.signed else Grid
+    kind, names = (SignedGrid, SIGNED_NAMES) if pooled.signed else (Grid, NAMES)
     if len(cells) == 1:
-        return kind(cells[0], *labels, title=title, note=note)
+        return kind(cells[0], *labels, title=title, note=note, names=names)
     scale = grids.limits([row for head in cells for row in head], signed=pooled.signed)
     heads = zip(cells, pooled.names, strict=True)
+    limits = scale.low, scale.high
     return Panel(
-        [kind(head, *labels, title=name, note=note, limits=(scale.low, scale.high)) for head, name in heads], title
+        [kind(head, *labels, title=name, note=note, limits=limits, names=names) for head, name in heads], title
     )

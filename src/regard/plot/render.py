@@ -77,21 +77,24 @@ def _comfortable(picture: Picture, width: int, depth: Depth) -> int:
     return width
 
 
-def draw(picture: Picture, marks: Sequence[tuple[float, float]] = ()) -> "Figure":
+def draw(picture: Picture, marks: Sequence[tuple[float, float]] = (), *, every: bool = False) -> "Figure":
     """The picture as a new figure: show it in a notebook or call its `savefig`.
 
-    `marks` are places (row, column) of a Grid to highlight.
+    `marks` are places (row, column) of a Grid to highlight; `every` writes every label of it, however small.
     """
     figure = constrained(size(picture), _MARGIN, _MARGIN)
-    _draw_on(figure, picture, marks)
+    if isinstance(picture, Grid):
+        draw_heatmap(figure, picture, marks, every)
+    else:
+        _draw_on(figure, picture)
     finish_texts(figure)
     return figure
 
 
-def _draw_on(figure: "Figure | SubFigure", picture: Picture, marks: Sequence[tuple[float, float]] = ()) -> None:
+def _draw_on(figure: "Figure | SubFigure", picture: Picture) -> None:
     match picture:
         case Grid():
-            draw_heatmap(figure, picture, marks)
+            draw_heatmap(figure, picture)
         case Lines():
             draw_chart(figure, picture)
         case Bars():

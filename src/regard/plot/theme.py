@@ -5,7 +5,10 @@ Colors survive print, color blindness and both kinds of terminal.
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -133,20 +136,58 @@ def _encodes_shades(stream: TextIO) -> bool:
     return True
 
 
+_COLORS: ContextVar[tuple[RGB, ...]] = ContextVar("colors", default=RAMP)
+_SAMPLES = 33  # colors that stand for a colormap of matplotlib
+
+
+@contextmanager
+def colored(colormap: str | None) -> Iterator[None]:
+    """Draw with the colors of a colormap of matplotlib in this block; None and "regard" are `RAMP`."""
+    colors = RAMP if colormap in (None, "regard") else _sampled(str(colormap))
+    token = _COLORS.set(colors)
+    try:
+        yield
+    finally:
+        _COLORS.reset(token)
+
+
+@cache
+def _sampled(name: str) -> tuple[RGB, ...]:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError(
+            f"the colormap {name!r} is one of matplotlib's: pip install regard[pictures], or take 'regard'"
+        ) from error
+    if name not in matplotlib.colormaps:
+        near = get_close_matches(name, list(matplotlib.colormaps), 3) or ["viridis", "magma", "gray_r"]
+        raise ValueError(
+            f"there is no colormap {name!r}; take one of matplotlib's, such as {', '.join(near)}, or 'regard'"
+        )
+    chosen = matplotlib.colormaps[name]
+    colors = (chosen(step / (_SAMPLES - 1)) for step in range(_SAMPLES))
+    return tuple((round(255 * r), round(255 * g), round(255 * b)) for r, g, b, _ in colors)
+
+
+def colors() -> tuple[RGB, ...]:
+    """The colors from weak to strong that pictures are drawn with now."""
+    return _COLORS.get()
+
+
 def ramp(fraction: float, depth: Depth = Depth.TRUECOLOR, *, signed: bool = False) -> RGB:
     """The color at `fraction` of the way from weak (0) to strong (1), one of a few where colors are few.
 
     `signed`: from negative (0) over zero (1/2) to positive (1).
     """
     fraction = min(max(fraction, 0.0), 1.0)
-    if depth is Depth.PALETTE:
+    shown = DIVERGING if signed else colors()
+    if depth is Depth.PALETTE and shown in (RAMP, DIVERGING):
         few = _PALETTE_DIVERGING if signed else _PALETTE_RAMP
         return few[round(fraction * (len(few) - 1))]
-    colors = DIVERGING if signed else RAMP
-    place = fraction * (len(colors) - 1)
-    step = min(int(place), len(colors) - 2)
+    place = fraction * (len(shown) - 1)
+    step = min(int(place), len(shown) - 2)
     part = place - step
-    r, g, b = (round(low + (high - low) * part) for low, high in zip(colors[step], colors[step + 1], strict=True))
+    r, g, b = (round(low + (high - low) * part) for low, high in zip(shown[step], shown[step + 1], strict=True))
     return r, g, b
 
 
@@ -155,13 +196,16 @@ def hex_color(color: RGB) -> str:
     return "#{:02x}{:02x}{:02x}".format(*color)
 
 
-@cache
 def colormap(signed: bool = False) -> "LinearSegmentedColormap":
-    """`RAMP` for matplotlib, or `DIVERGING`."""
+    """The colors for matplotlib; `signed`, from negative to positive."""
+    return _colormap(DIVERGING if signed else colors())
+
+
+@cache
+def _colormap(colors: tuple[RGB, ...]) -> "LinearSegmentedColormap":
     from matplotlib.colors import LinearSegmentedColormap
 
-    name, colors = ("regard-signed", DIVERGING) if signed else ("regard", RAMP)
-    return LinearSegmentedColormap.from_list(name, [hex_color(color) for color in colors])
+    return LinearSegmentedColormap.from_list("regard", [hex_color(color) for color in colors])
 
 
 def readable_on(paper: RGB) -> RGB:

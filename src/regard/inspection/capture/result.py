@@ -147,7 +147,7 @@ class Capture:
         return table
 
     def show(self, **options: Any) -> None:
-        """Print an overview of layers and heads that fits the terminal."""
+        """Print an overview of layers and heads that fits the terminal; options as in `regard.plot.capture`."""
         from regard.plot.capture import print_capture
 
         print_capture(self, **options)
@@ -167,10 +167,10 @@ class Capture:
 
     def figure(self, **options: Any) -> "Figure":
         """The picture that `save` writes as a matplotlib figure of its own, for a logger; options as in `save`."""
-        from regard.plot.capture import figure_of
+        from regard.plot.capture import CapturePicture, figure_of
         from regard.plot.figure import finished
 
-        return finished(figure_of(self, **options))
+        return finished(figure_of(self, CapturePicture(**options)))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import capture_notebook

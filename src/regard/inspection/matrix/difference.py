@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from regard import checks
-from regard.inspection.matrix.handle import AttentionMatrix
-from regard.inspection.matrix.indexing import HEIGHT, LIMIT, WIDTH, Buildable
+from regard.inspection.matrix.handle import AttentionMatrix, ViewOptions
+from regard.inspection.matrix.indexing import HEIGHT, LIMIT, WIDTH, Buildable, Origin
 from regard.inspection.matrix.reductions import HOWS, PooledGrid, Pooling
 from regard.inspection.matrix.source import CELLS, Computed, WeightBlock
 from regard.inspection.tokens import PLAIN, TokenList, token_labels
@@ -43,6 +43,7 @@ class MatrixDifference(Buildable):
         self.first, self.second = first, second
         self.query_tokens = _both(first.query_tokens, second.query_tokens)
         self.key_tokens = _both(first.key_tokens, second.key_tokens)
+        self.origin = first.origin if first.origin == second.origin else Origin(remark=first.origin.remark)
         self._grids: dict[tuple[int, int], PooledGrid] = {}
 
     @property
@@ -54,6 +55,11 @@ class MatrixDifference(Buildable):
     def ndim(self) -> int:
         """Number of axes."""
         return self.first.ndim
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The batch row and the number of the head of each map of the first matrix."""
+        return self.first.places
 
     @property
     def dtype(self) -> torch.dtype:
@@ -121,26 +127,26 @@ class MatrixDifference(Buildable):
         self.first._has_room(f"a grid of {rows} × {cols} cells", rows * cols)
         return self._pooled(rows, cols).stretched(rows, cols).by(how).to(self.dtype)
 
-    def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
+    def show(self, *, color: str = "auto", **view: Unpack[ViewOptions]) -> None:
         """Print a picture that fits the terminal, in colors that diverge from zero."""
-        from regard.plot.attention import print_attention
+        from regard.plot.attention import AttentionPicture, print_attention
 
-        print_attention(self, how=how, color=color, title=title)
+        print_attention(self, AttentionPicture.of(**view), color=color)
 
-    def save(self, path: str | os.PathLike[str], *, how: Literal["max", "mean"] = "max", title: str = "") -> Path:
+    def save(self, path: str | os.PathLike[str], **view: Unpack[ViewOptions]) -> Path:
         """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv. Returns the
         path."""
-        from regard.plot.attention import save_attention
+        from regard.plot.attention import AttentionPicture, save_attention
 
-        save_attention(self, path, how=how, title=title)
+        save_attention(self, path, AttentionPicture.of(**view))
         return Path(path)
 
-    def figure(self, *, how: Literal["max", "mean"] = "max", title: str = "") -> "Figure":
+    def figure(self, **view: Unpack[ViewOptions]) -> "Figure":
         """The picture that `save` writes, as a matplotlib figure of its own."""
-        from regard.plot.attention import figure_of
+        from regard.plot.attention import AttentionPicture, figure_of
         from regard.plot.figure import finished
 
-        return finished(figure_of(self, how=how, title=title))
+        return finished(figure_of(self, AttentionPicture.of(**view)))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import notebook

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -36,6 +36,24 @@ DEFAULTS: dict[str, Any] = {
     "normalizer": Softmax(),
     "query_start": None,
 }
+
+
+class ViewOptions(TypedDict, total=False):
+    """How a matrix is shown and saved.
+
+    `kind`: a heatmap, lines from token to token, or an alignment, which is a map of two texts with the strongest key of
+    each query marked. `how`: what a cell of several weights shows. `title`: by default model, layer, head and text.
+    `colormap`: one of matplotlib's. `tokens`: a range of them. `hide_special`: leave out tokens such as [CLS], and
+    `renormalize`: scale the weights that are left in a row to a sum of 1; the caption says so.
+    """
+
+    kind: Literal["heatmap", "lines", "alignment"]
+    how: Literal["max", "mean"]
+    title: str | None
+    colormap: str | None
+    tokens: slice | None
+    hide_special: bool
+    renormalize: bool
 
 
 @overload
@@ -268,56 +286,42 @@ class AttentionMatrix(WeightArray):
         grid = self._pooled(rows, cols, repeat=True) if "pool" in names else None
         return {name: grid if name == "pool" else getattr(self, name)() for name in names}
 
-    def show(self, *, how: Literal["max", "mean"] = "max", color: str = "auto", title: str = "") -> None:
+    def show(self, *, color: str = "auto", **view: Unpack[ViewOptions]) -> None:
         """Print a picture that fits the terminal: one head with its tokens, or all heads side by side.
 
-        `how`: what a cell shows where it holds several weights. `color`: as in `regard.plot.render`.
+        `color`: as in `regard.plot.render`; the other options are `ViewOptions`.
         """
-        from regard.plot.attention import print_attention
+        from regard.plot.attention import AttentionPicture, print_attention
 
-        print_attention(self, how=how, color=color, title=title)
+        print_attention(self, AttentionPicture.of(**view), color=color)
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        how: Literal["max", "mean"] = "max",
-        title: str = "",
-        kind: Literal["map", "lines", "alignment"] = "map",
-    ) -> Path:
+    def save(self, path: str | os.PathLike[str], **view: Unpack[ViewOptions]) -> Path:
         """Write a picture or the numbers in the format the suffix names: png, svg, pdf, html, npz or csv; or,
         with safetensors, queries, keys and the spec of their weights, which `regard.load` opens.
 
-        `kind` is that of a figure: a map, lines from token to token, or a map of two texts with the strongest key of
-        each query marked. Returns the path.
+        The options are `ViewOptions`. Returns the path.
         """
         if str(path).lower().endswith(".safetensors"):
             from regard.inspection.load import save_matrix
 
-            if (how, title, kind) != ("max", "", "map"):
-                raise TypeError("a safetensors file takes no how, title or kind: it holds the matrix, not a picture")
+            if view:
+                raise TypeError(f"a safetensors file takes no {', '.join(view)}: it holds the matrix, not a picture")
             save_matrix(self, path)
             return Path(path)
-        from regard.plot.attention import save_attention
+        from regard.plot.attention import AttentionPicture, save_attention
 
-        save_attention(self, path, how=how, title=title, kind=kind)
+        save_attention(self, path, AttentionPicture.of(**view))
         return Path(path)
 
-    def figure(
-        self,
-        *,
-        how: Literal["max", "mean"] = "max",
-        title: str = "",
-        kind: Literal["map", "lines", "alignment"] = "map",
-    ) -> "Figure":
+    def figure(self, **view: Unpack[ViewOptions]) -> "Figure":
         """The picture that `save` writes as a matplotlib figure, for a logger or a page of one's own.
 
         It belongs to no pyplot window, so there is nothing to close.
         """
-        from regard.plot.attention import figure_of
+        from regard.plot.attention import AttentionPicture, figure_of
         from regard.plot.figure import finished
 
-        return finished(figure_of(self, how=how, title=title, kind=kind))
+        return finished(figure_of(self, AttentionPicture.of(**view)))
 
     def _repr_html_(self) -> str:
         from regard.plot.page import notebook

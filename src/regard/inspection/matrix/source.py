@@ -254,15 +254,14 @@ def joined(tiles: list[Tile], width: int) -> Iterator[slice]:
 
 
 class Stored(_Checked):
-    """Given weights, (…, head, query, key) or (query, key)."""
+    """Given weights, (…, head, query, key) or (query, key); `visible`, of the same shape, if some pairs are hidden."""
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor, visible: Tensor | None = None) -> None:
         self.heads = weights.shape[-3] if weights.ndim > 2 else 1
         self._weights = weights.reshape(weights.shape[:-2].numel(), *weights.shape[-2:])
         self.maps, self.queries, self.keys = self._weights.shape
-        self.dtype = torch.promote_types(
-            weights.dtype, torch.float32
-        )  # half-precision weights are converted where used
+        self._visible = None if visible is None else visible.reshape(self._weights.shape)
+        self.dtype = torch.promote_types(weights.dtype, torch.float32)  # half precision is converted where it is used
 
     @property
     def weights(self) -> Tensor:
@@ -285,13 +284,15 @@ class Stored(_Checked):
             rows = slice(first, min(self.queries, first + HEIGHT))
             i = torch.arange(rows.start, rows.stop, device=self.device) + max(self.keys - self.queries, 0)
             away = (i.view(-1, 1) - j).abs().to(self.dtype)
-            yield WeightBlock(rows, slice(0, self.keys), self._given[:, rows].to(self.dtype), None, away)
+            seen = None if self._visible is None else self._visible[:, rows]
+            yield WeightBlock(rows, slice(0, self.keys), self._given[:, rows].to(self.dtype), seen, away)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         return self._given[:, rows, columns].to(self.dtype)
 
     def visible_tile(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
-        return self.tile(rows, columns), None
+        seen = None if self._visible is None else self._visible[:, rows, columns]
+        return self.tile(rows, columns), seen
 
     def one_map(self, number: int) -> Tensor:
         """The weights of one map as they were given, (query, key)."""
