@@ -1,7 +1,7 @@
 """MultiHeadAttention: projections around `attend`, with any score, mask, bias, normalizer and positions."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import Tensor, nn
 
@@ -11,8 +11,9 @@ from regard.nn.cache import CachedKeys, CrossKeys, KVCache
 from regard.nn.fused import products
 from regard.nn.parts import AnyBias, AnyMask, added, both, made
 from regard.nn.positions import Learned, Rotary, Sinusoidal, at_offsets
+from regard.nn.torch_layer import TorchArguments, TorchLayerCall, unknown_arguments
 from regard.spec.biases import Bias
-from regard.spec.dropout import check_rate
+from regard.spec.dropout import check_rate, drawn
 from regard.spec.masks import Mask
 from regard.spec.normalizers import Normalizer, Softmax
 from regard.spec.scores import ScaledDot, Score
@@ -91,13 +92,20 @@ class MultiHeadAttention(nn.Module):
     visible. `q_norm` and `k_norm` act on each head's queries and keys before a rotation. `dropout` acts in training
     mode only. Weights start Xavier uniform, biases at 0.
 
-    It loads the state dict of an `nn.MultiheadAttention`, fused or split, and then gives the same output.
+    It loads the state dict of torch's `nn.MultiheadAttention`, fused or split, and then gives the same output. A call
+    with any of that layer's arguments (`key_padding_mask`, `attn_mask`, `is_causal`, `need_weights`,
+    `average_attn_weights`) gives them torch's meaning, where True is hidden, and returns what torch does: (output,
+    weights or None).
 
     >>> import torch, regard
     >>> layer = regard.nn.MultiHeadAttention(64, 8, kv_heads=2, mask="causal")
     >>> layer(torch.randn(1, 10, 64)).shape
     torch.Size([1, 10, 64])
     """
+
+    # what torch's TransformerEncoderLayer asks of its attention before it takes a faster path of its own, or calls it
+    batch_first = True
+    in_proj_bias = None
 
     def __init__(
         self,
@@ -123,8 +131,19 @@ class MultiHeadAttention(nn.Module):
         k_norm: nn.Module | None = None,
         dropout: float = 0.0,
         engine: "str | Ring" = "auto",
+        batch_first: bool = True,
+        **unknown: object,
     ) -> None:
         super().__init__()
+        if unknown:
+            raise unknown_arguments(unknown)
+        if batch_first is not True:
+            raise ValueError(
+                "batch_first=False is not available: inputs are (batch, length, width); call the layer with "
+                "x.transpose(0, 1) and transpose the output back"
+            )
+        if isinstance(bias, bool):
+            raise TypeError(f"bias is added to the logits; for biases of the projections write projection_bias={bias}")
         self.d_model, self.heads = whole("d_model", d_model, 1), whole("heads", heads, 1)
         self.kv_heads = heads if kv_heads is None else whole("kv_heads", kv_heads, 1)
         if heads % self.kv_heads:
@@ -170,12 +189,15 @@ class MultiHeadAttention(nn.Module):
         bias: AnyBias = None,
         query_start: int | Tensor | None = None,
         cache: KVCache | None = None,
-    ) -> Tensor:
+        **arguments: Unpack[TorchArguments],
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Attention of `query` over `key` and `value`: over itself if neither is given, over `key` if only that is.
 
         Query 0 stands at `query_start`, by default 0. With a `cache`, self-attention goes on after the tokens that it
-        holds, and cross-attention projects keys and values once.
+        holds, and cross-attention projects keys and values once. With any of torch's `arguments` the result is that of
+        torch's layer: the output, and the weights unless `need_weights=False`.
         """
+        torch_call = TorchLayerCall.of(arguments) if arguments else None
         if cache is not None and not isinstance(self.engine, str):
             raise ValueError("a cache holds the keys of one process, a Ring divides them; leave out one of the two")
         key = query if key is None else key
@@ -183,23 +205,28 @@ class MultiHeadAttention(nn.Module):
         for name, given, width in zip(NAMES, (query, key, value), self.widths, strict=True):
             if is_tensor(name, given).ndim < 2 or given.shape[-1] != width:
                 raise ValueError(f"{name} must be (batch, length, {width}), got shape {shape(given)}")
+        if torch_call is not None:
+            keys = key.shape[-2] if cache is None or key is not query else None
+            mask, bias = torch_call.joined(mask, bias, query, keys, self.heads)
         if key is query:
             q, seen = self._self_attention(query, value, query_start, cache)
         else:
             q, seen = self._cross_attention(query, key, value, query_start, cache)
-        out = attend_chunks(
-            q,
-            seen.chunks,
-            **self._spec(bias),
-            mask=both(both(self.mask, seen.mask), mask),
-            temperature=self.temperature,
-            normalizer=made(self.normalizer),
-            dropout=self.dropout if self.training else 0.0,
-            query_start=seen.start,
-            engine=self.engine,
-        )
+        spec = self._spec(bias) | {
+            "mask": both(both(self.mask, seen.mask), mask),
+            "temperature": self.temperature,
+            "normalizer": made(self.normalizer),
+            "dropout": self.dropout if self.training else 0.0,
+            "query_start": seen.start,
+        }
+        need_weights = torch_call is not None and torch_call.need_weights
+        if need_weights:
+            spec["dropout"] = drawn(spec["dropout"]) or 0.0  # the same for output and weights
+        out = attend_chunks(q, seen.chunks, engine=self.engine, **spec)
         joined: Tensor = self.out_proj(out.transpose(-3, -2).flatten(-2))
-        return joined
+        if torch_call is None:
+            return joined
+        return joined, torch_call.weights(q, seen.chunks, self.engine, spec) if need_weights else None
 
     @property
     def rotary(self) -> Rotary | None:
