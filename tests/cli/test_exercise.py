@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.lab.exercises import EXERCISES
+from regard.lab.exercises import EXERCISES, exercise
 
 RIGHT = {"scores": [[1, 0, 1], [0, 1, 1], [1, 1, 2]]}
 
@@ -14,7 +14,9 @@ RIGHT = {"scores": [[1, 0, 1], [0, 1, 1], [1, 1, 2]]}
 def test_alone_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exercise"]) == 0
     out = capsys.readouterr().out
-    groups = [block.split("\n") for block in out.rstrip().split("\n\n")[1:]]
+    *blocks, last = out.rstrip().split("\n\n")[1:]
+    assert last == "0 of 21 done"
+    groups = [block.split("\n") for block in blocks]
     assert [group[0] for group in groups] == [
         "Mini-course",
         "Score functions",
@@ -73,3 +75,42 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytes
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_hints_tell_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercise", "9", "--hint", "cold"]) == 0
+    assert capsys.readouterr().out == "cold   divide the scores by 0.5, then softmax\n"
+    assert main(["exercise", "9", "--hint"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= 6
+    assert main(["exercise", "9", "--hint", "cool"]) == 1
+    assert "exercise 9 has no part 'cool'; it asks for cold, hot" in capsys.readouterr().err
+
+
+def test_progress_is_kept_and_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "new"))
+    assert main(["exercise", "9", "--answer", '{"ratio": "e^2", "undo": "halve"}']) == 1
+    assert "1 of 2 right; 4 of 6 parts still open" in capsys.readouterr().out
+    main(["exercise"])
+    out = capsys.readouterr().out
+    assert "Temperature  1/6" in out
+    assert "0 of 21 done; regard exercise --reset begins anew" in out
+    answer = json.dumps(exercise(9).answer)
+    assert main(["exercise", "9", "--answer", answer]) == 0
+    main(["exercise"])
+    assert "Temperature  ✓" in capsys.readouterr().out
+    (tmp_path / "new" / "exercises.json").write_text("{damaged")
+    main(["exercise"])
+    assert "0 of 21 done\n" in capsys.readouterr().out
+    main(["exercise", "9", "--answer", answer])
+    assert main(["exercise", "9", "--reset"]) == 0
+    assert main(["exercise", "--reset"]) == 0
+    capsys.readouterr()
+    main(["exercise"])
+    assert "✓" not in capsys.readouterr().out
+
+
+def test_what_follows_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercise", "18", "--answer", '{"entropy": 2.0, "keys": 7.389}']) == 1
+    assert "0 of 2 right; 1 only follows from an earlier mistake" in capsys.readouterr().out

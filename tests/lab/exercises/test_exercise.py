@@ -76,7 +76,7 @@ def test_the_example_has_the_right_form_and_is_wrong(of: Exercise) -> None:
         assert not each.right
         assert not each.text.startswith(("give", "wrong shape", "wrong length", "entries"))
         assert f"regard lab {of.chapter.experiments[0]}" in each.see
-        assert str(each).startswith(f"✗ {each.part}: ")
+        assert str(each).startswith((f"✗ {each.part}: ", f"↳ {each.part}: "))
 
 
 @pytest.mark.parametrize("of, name, part, mistake", MISTAKES, ids=named)
@@ -118,7 +118,7 @@ def test_every_choice_has_a_reason(of: Exercise, name: str, part: Choice) -> Non
 
 @pytest.mark.parametrize("of", ALL, ids=named)
 @pytest.mark.parametrize(
-    "given", [None, True, "x", {}, [], [[]], [None], [[None]], [[1, 2], [3]], "1", -1e300, 10**400]
+    "given", [None, True, "x", {}, [], [[]], [None], [[None]], [[1, 2], [3]], "two words", -1e300, 10**400]
 )
 def test_garbage_is_wrong_and_said_so(of: Exercise, given: object) -> None:
     for name in of.parts:

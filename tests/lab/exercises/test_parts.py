@@ -1,11 +1,14 @@
 """Numbers, lists, matrices and choices: how they are read, and what is said when they are wrong."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from regard.lab.exercises import check, exercise
 from regard.lab.exercises.exercise import Choice, Quantity
+from regard.lab.exercises.numbers import read
 
 COUNT = Quantity((12, "count them"), (24, "each was counted twice"), (6, "half of them are missing"))
 TINY = Quantity((4.54e-5, "nearly e^(−10)"), (0, "not zero"), digits=2)
@@ -30,7 +33,8 @@ COLOR = Choice("look up", ("red", "that is the evening"), ("blue", "light is sca
         (COUNT, 13, "too large; count them"),
         (COUNT, 11, "too small; count them"),
         (COUNT, [12], "give a number, not a list"),
-        (COUNT, "12", "give a number, got '12'"),
+        (COUNT, "12", "right"),
+        (COUNT, "many", "give a number or an expression such as 0.5, 1/2, e^2 or sqrt(2), got 'many'"),
         (COUNT, True, "give a number, got True"),
         (COUNT, float("inf"), "entries must be finite numbers"),
         (TINY, 4.54e-5, "right"),
@@ -64,7 +68,7 @@ COLOR = Choice("look up", ("red", "that is the evening"), ("blue", "light is sca
     ],
 )
 def test_verdicts(part: Quantity | Choice, given: object, text: str) -> None:
-    assert part.check(given, {}) == (text == "right" or text.startswith("right: "), text)
+    assert part.check(given, {})[:2] == (text == "right" or text.startswith("right: "), text)
 
 
 def test_a_choice_knows_its_right_option() -> None:
@@ -85,3 +89,50 @@ def test_what_follows_from_a_wrong_part_is_not_blamed(number: int, answer: dict[
     verdicts = check(exercise(number), answer)
     assert not any(verdict.right for verdict in verdicts)
     assert verdicts[1].text.startswith(f"this follows correctly from your {verdicts[0].part!r}")
+    assert [verdict.follows for verdict in verdicts] == [False, True]
+    assert str(verdicts[1]).startswith("↳")
+
+
+def test_what_follows_from_a_rounded_right_part_is_right() -> None:
+    right = exercise(18).answer
+    entropy = round(float(str(right["entropy"])), 2)
+    rounded = {"entropy": entropy, "keys": math.exp(entropy)}
+    assert all(verdict.right for verdict in check(exercise(18), rounded))
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("1/2", 0.5),
+        ("e^2", math.e**2),
+        ("e²", math.e**2),
+        ("sqrt(2)", math.sqrt(2)),
+        ("√2", math.sqrt(2)),
+        ("√(2 + 2)", 2.0),
+        ("−1.5", -1.5),
+        ("2·3 × 4", 24.0),
+        ("exp(-1) + ln(2)", math.exp(-1) + math.log(2)),
+        ("1e-3", 1e-3),
+        ("pi/2", math.pi / 2),
+    ],
+)
+def test_expressions(text: str, value: float) -> None:
+    assert float(read(text, 0)) == pytest.approx(value, rel=1e-15)
+    assert read([text, 1], 1).tolist() == pytest.approx([value, 1.0])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "__import__('os')", "1/0", "9^9^9^9", "sqrt(-1)", "1,2", "True", "(" * 150, "1" * 300, "e.real"]
+)
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"an expression such as 0\.5, 1/2, e\^2 or sqrt"):
+        read(text, 0)
+
+
+def test_two_digits_of_a_number_above_one_are_enough() -> None:
+    keys = Quantity((math.e**2, "e to the entropy"))
+    assert keys.check(7.4, {}).right
+    assert keys.check(7.39, {}).right
+    assert not keys.check(7, {}).right
+    assert not keys.check(7.3, {}).right
+    assert not Quantity((0.6652, "a share")).check(0.7, {}).right

@@ -54,7 +54,7 @@ def test_every_mistake_is_named(name: str, mistake: Mistake, decimals: int) -> N
         (WEIGHTS * torch.tensor([[1.0], [1.2], [1.0]]), "row 2 sums to 1.2, not to 1; softmax: e^x of each entry"),
         (-WEIGHTS, "a weight is negative"),
         (WEIGHTS[[0, 1, 1]], "rows 1 and 2 right, the entry in row 3"),
-        ([[0.4, "x"]], "entries must be numbers, got 'x'"),
+        ([[0.4, "x"]], "expression such as 0.5, 1/2, e^2 or sqrt(2), got 'x'"),
         ([[0.4, True]], "entries must be numbers, got True"),
         ([[0.4], [0.4, 0.1]], "rows must be equally long, got lengths 1, 2"),
         ([0.4, 0.2], "give a list of rows"),

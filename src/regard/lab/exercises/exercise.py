@@ -21,6 +21,14 @@ Answer = Mapping[str, object]
 Paragraph = str | Explanation | Table | Picture
 
 
+class Judgement(NamedTuple):
+    """Whether an answer is right and what to say about it; `follows` if it is right for a wrong earlier part."""
+
+    right: bool
+    text: str
+    follows: bool = False
+
+
 class Question(ABC):
     """One part of an exercise. `right` is the right answer as JSON holds it; `hint` leads to it."""
 
@@ -28,7 +36,7 @@ class Question(ABC):
     hint: str
 
     @abstractmethod
-    def check(self, given: object, answer: Answer) -> tuple[bool, str]:
+    def check(self, given: object, answer: Answer) -> Judgement:
         """Whether `given` is right, and what to say about it. `answer` holds all parts that were given."""
 
 
@@ -61,15 +69,20 @@ class Quantity(Question):
         self.mistakes = tuple(Mistake(tensor(value), text) for value, text in mistakes)
         self.axes, self.follows, self.rows_sum, self.digits = axes, follows, rows_sum, digits
 
-    def check(self, given: object, answer: Answer) -> tuple[bool, str]:
-        """Compare with the truth, then with what each known mistake leads to."""
+    def check(self, given: object, answer: Answer) -> Judgement:
+        """Compare with the truth, then with an earlier part, then with what each known mistake leads to."""
         try:
             numbers = read(given, self.truth.ndim)
         except ValueError as error:
-            return False, str(error)
+            return Judgement(False, str(error))
         if self._close(numbers, self.truth):
-            return True, "right"
-        return False, self._diagnosis(numbers, answer) if numbers.shape == self.truth.shape else self._shape(numbers)
+            return Judgement(True, "right")
+        if numbers.shape != self.truth.shape:
+            return Judgement(False, self._shape(numbers))
+        if self.follows and self._follows(numbers, answer, *self.follows):
+            text = f"this follows correctly from your {self.follows[0]!r}, which is not right: repair that first"
+            return Judgement(False, text, follows=True)
+        return Judgement(False, self._diagnosis(numbers))
 
     def _close(self, given: Tensor, value: Tensor) -> bool:
         return close(given, value, self.digits)
@@ -88,15 +101,13 @@ class Quantity(Question):
                 problem = "the numbers are right but transposed"
         return f"{self._mistake(given) or problem}; wanted is {expected}"
 
-    def _diagnosis(self, given: Tensor, answer: Answer) -> str:
+    def _diagnosis(self, given: Tensor) -> str:
         if text := coarse(given, self.truth, self.digits) or self._mistake(given):
             return text
         if self.digits is None and same(given, self.truth.round()):
             return "right as far as it goes, but rounded too coarsely: give at least two decimals"
         if bool(((self.truth >= 0) & (self.truth <= 1)).all()) and self._close(given / 100, self.truth):
             return "these are percentages; give shares of 1"
-        if self.follows and self._follows(given, answer, *self.follows):
-            return f"this follows correctly from your {self.follows[0]!r}, which is not right: repair that first"
         if text := self._sums(given):
             return f"{text}; {self.hint}"
         if self._close(-given, self.truth):
@@ -155,21 +166,20 @@ class Choice(Question):
     def __str__(self) -> str:
         return f"{self.right}; {self.options[str(self.right)]}"
 
-    def check(self, given: object, answer: Answer) -> tuple[bool, str]:
+    def check(self, given: object, answer: Answer) -> Judgement:
         """Compare without regard to case and spaces around the word."""
         words = ", ".join(repr(option) for option in self.options)
         if not isinstance(given, str):
-            return False, f"give one of {words}, got {given!r}"
+            return Judgement(False, f"give one of {words}, got {given!r}")
         by_word = {option.casefold(): option for option in self.options}
         word = given.strip().casefold()
         if word not in by_word:
             near = difflib.get_close_matches(word, by_word, n=1)
-            return False, f"{given!r} is no option; " + (
-                f"did you mean {by_word[near[0]]!r}?" if near else f"choose from {words}"
-            )
+            hint = f"did you mean {by_word[near[0]]!r}?" if near else f"choose from {words}"
+            return Judgement(False, f"{given!r} is no option; {hint}")
         option = by_word[word]
         right = option == self.right
-        return right, f"{'right: ' * right}{self.options[option]}"
+        return Judgement(right, f"{'right: ' * right}{self.options[option]}")
 
 
 @dataclass(frozen=True)
@@ -230,15 +240,28 @@ def _text(paragraph: Paragraph, width: int) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a part of the answer is right, what to say about it, and where to read more if it is not."""
+    """Whether a part of the answer is right, what to say about it, and where to read more if it is not.
+
+    `follows` marks a part that is wrong only because an earlier one is; it is no mistake of its own.
+    """
 
     part: str
     right: bool
     text: str
     see: str = ""
+    follows: bool = False
+
+    @property
+    def mark(self) -> str:
+        """✓ right, ↳ follows from an earlier mistake, ✗ wrong."""
+        return "✓" if self.right else "↳" if self.follows else "✗"
 
     def __str__(self) -> str:
-        return f"{'✓' if self.right else '✗'} {self.part}: {self.text}" + (f" (see {self.see})" if self.see else "")
+        return f"{self.mark} {self.part}: {self.text}" + (f" (see {self.see})" if self.see else "")
+
+
+def _is_right(parts: Mapping[str, Question], name: str, answer: Answer) -> bool:
+    return parts[name].check(answer[name], answer).right
 
 
 def check(exercise: Exercise, answer: object) -> tuple[Verdict, ...]:
@@ -256,6 +279,8 @@ def check(exercise: Exercise, answer: object) -> tuple[Verdict, ...]:
         if name in answer and answer[name] is None:
             verdicts.append(Verdict(name, False, "still open: write your answer in place of None"))
         elif name in answer:
-            right, text = part.check(answer[name], answer)
-            verdicts.append(Verdict(name, right, text, "" if right else str(exercise.chapter)))
+            right, text, follows = part.check(answer[name], answer)
+            if follows and isinstance(part, Quantity) and part.follows and _is_right(parts, part.follows[0], answer):
+                right, text, follows = True, f"right, from the rounded {part.follows[0]!r}", False
+            verdicts.append(Verdict(name, right, text, "" if right else str(exercise.chapter), follows))
     return tuple(verdicts)

@@ -1,12 +1,20 @@
-"""Numbers that a student gives: read from JSON, compared to two decimals or so many digits, rounded for print."""
+"""Numbers that a student gives: read from JSON, compared to two decimals or so many digits, rounded for print.
 
-from collections.abc import Sequence
+A number may be an expression in a text: "1/2", "e^2", "√2", "2 ln 3" is written "2 * ln(3)".
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 TOLERANCE = 0.005 + 1e-9  # two decimals are enough
 PRINTED = 4  # decimals or significant digits of a right answer
+LONGEST = 200  # letters of an expression
 FORMS = ("a number", "a list of numbers, as in [1, 2]", "a list of rows, as in [[1, 2], [3, 4]]")
 
 
@@ -44,18 +52,76 @@ def as_lists(given: object) -> object:
 
 
 def _tensor(entries: Sequence[object], axes: int) -> Tensor:
+    numbers = []
     for entry in entries:
         if isinstance(entry, list):
             raise ValueError(f"give {FORMS[axes]}")
-        if isinstance(entry, bool) or not isinstance(entry, int | float):
+        if isinstance(entry, str):
+            numbers.append(evaluate(entry))
+        elif isinstance(entry, bool) or not isinstance(entry, int | float):
             raise ValueError(f"{f'give {FORMS[0]}' if axes == 0 else 'entries must be numbers'}, got {entry!r}")
+        else:
+            numbers.append(entry)
     try:
-        values = torch.tensor(entries, dtype=torch.float64)
+        values = torch.tensor(numbers, dtype=torch.float64)
     except OverflowError:  # an integer beyond any float
         values = torch.tensor(torch.inf)
     if not bool(values.isfinite().all()):
         raise ValueError("entries must be finite numbers")
     return values
+
+
+_NAMES = {"e": math.e, "pi": math.pi, "π": math.pi}
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "ln": math.log,
+    "log": math.log,
+    "tanh": math.tanh,
+    "cos": math.cos,
+    "sin": math.sin,
+}
+_OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: math.pow,
+}
+
+
+def evaluate(text: str) -> float:
+    """The value of an expression in numbers, e, π and a few functions; a ValueError says what it cannot read."""
+    plain = text.strip().replace("−", "-").replace("·", "*").replace("×", "*").replace("^", "**").replace("²", "**2")
+    plain = re.sub(r"√\s*([\w.]+)", r"sqrt(\1)", plain).replace("√", "sqrt")
+    try:
+        if len(plain) > LONGEST:
+            raise ValueError("too long")
+        return _value(ast.parse(plain, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
+        example = "a number or an expression such as 0.5, 1/2, e^2 or sqrt(2)"
+        raise ValueError(f"give {example}, got {text[:40]!r}") from None
+
+
+def _value(node: ast.expr) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return float(number)
+        case ast.Name(id=name):
+            return _NAMES[name] if name in _NAMES else _unknown()
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return -_value(inner)
+        case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+            return _value(inner)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            return float(_OPERATIONS[type(op)](_value(left), _value(right)))
+        case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](_value(inner))
+    return _unknown()
+
+
+def _unknown() -> float:
+    raise ValueError("no number")
 
 
 def slack(value: Tensor, digits: int | None) -> Tensor:
@@ -64,8 +130,14 @@ def slack(value: Tensor, digits: int | None) -> Tensor:
 
 
 def close(given: Tensor, value: Tensor, digits: int | None) -> bool:
-    """Whether shapes and every entry agree."""
-    return given.shape == value.shape and bool(((given - value).abs() <= slack(value, digits)).all())
+    """Whether shapes and every entry agree; of a number above 1, two digits are enough, as 7.4 for 7.389."""
+    if given.shape != value.shape:
+        return False
+    agree = (given - value).abs() <= slack(value, digits)
+    if digits is None:
+        short = (value.abs() >= 1) & ((given - value.round(decimals=1)).abs() <= 1e-9)
+        agree |= short & (given != value.round())
+    return bool(agree.all())
 
 
 def coarse(given: Tensor, truth: Tensor, digits: int | None) -> str:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 
 from regard.inspection.records import Table
-from regard.lab.exercises.exercise import Answer, Chapter, Exercise, Question
+from regard.lab.exercises.exercise import Answer, Chapter, Exercise, Judgement, Question
 from regard.lab.exercises.numbers import as_lists
 from regard.lab.maps import TRANSLATION as MAP
 
@@ -41,10 +41,10 @@ class CheckedAnswer(Question):
     def __init__(self, hint: str, right: object, problem: Callable[[object], str]) -> None:
         self.hint, self.right, self.problem = hint, right, problem
 
-    def check(self, given: object, answer: Answer) -> tuple[bool, str]:
+    def check(self, given: object, answer: Answer) -> Judgement:
         """Right if there is no problem."""
         problem = self.problem(given)
-        return not problem, problem or "right"
+        return Judgement(not problem, problem or "right")
 
 
 def unknown_word(word: object, axis: str) -> str:
