@@ -143,11 +143,11 @@ def test_verdicts_follow_the_numbers(reading: Reading) -> None:
         context.DEAF,
     )
     nothing = context.ContextResults(reading, {}, dict.fromkeys(names, wrong), reading.cue_weight)
-    assert [claim.verdict.split(":")[0] for claim in context.impact_claims(nothing)] == [
-        *("not shown", "not shown", "not shown", "confirmed")
-    ]
+    said = [claim.verdict for claim in context.claims(nothing)[1:]]
+    assert said == ["not shown", "corrected", "corrected", "confirmed"]
     against = replace(nothing, lost=-reading.cue_weight)
-    assert context.impact_claims(against)[-1].verdict.startswith("not confirmed")
+    assert context.claims(against)[-1].verdict == "corrected"
+    assert "that attention is needed is not shown" in context.finding(nothing)
 
 
 def test_without_the_model_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,13 +59,14 @@ def test_products_do_not_depend_on_the_heads_and_the_scale_does(quick: Quick) ->
 def test_verdicts_follow_the_numbers(quick: Quick) -> None:
     setting = Setting(quick=True)
     cuts = [dimensions.measured(setting, heads, 2) for heads in (1, 12)]
-    named = {claim.says: claim for claim in dimensions.claims(cuts)}
-    assert named["total computation stays constant"].verdict == "partly: of products, not of softmax"
-    assert named["more heads, smaller √d_k"].verdict.startswith("confirmed")
+    said = {claim.measured: claim.verdict for claim in dimensions.claims(cuts)}
+    assert said["operations of products, 12 heads over 1 head"] == "confirmed"
+    assert said["exponentials of softmax, 12 heads over 1 head"] == "corrected"
+    assert said["spread of q · k, 12 heads over 1 head"] == "confirmed"
     other = [cuts[0], dataclasses.replace(cuts[1], operations=1, spread=cuts[0].spread + 1)]
-    named = {claim.says: claim for claim in dimensions.claims(other)}
-    assert named["total computation stays constant"].verdict == "not confirmed"
-    assert named["more heads, smaller √d_k"].verdict.startswith("not confirmed")
+    said = {claim.measured: claim.verdict for claim in dimensions.claims(other)}
+    assert said["operations of products, 12 heads over 1 head"] == "corrected"
+    assert said["spread of q · k, 12 heads over 1 head"] == "corrected"
     assert "do not take the same" in dimensions.finding(other)
 
 

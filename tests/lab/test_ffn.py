@@ -103,18 +103,19 @@ def test_verdicts_follow_the_numbers() -> None:
     ideal = {(question, kind): [1.0, 1.0] for question in QUESTIONS for kind in KINDS}
     ideal |= {(ROUTE, FEED): [0.5, 0.6], (ALONE, ATTENTION): [0.5, 0.7], (TOGETHER, FEED): [0.5, 0.5]}
     results = ffn.PartResults(ffn.count(), ffn.influence(setting, 2), ideal, [])
-    said = {claim.says: claim.verdict for claim in ffn.claims(results)}
-    assert said["ff alone: no cross-position info"] == said["together: route, then transform"] == "confirmed"
-    assert said["attention alone transforms, one token"] == "confirmed"
-    assert said["attention alone transforms, in a text"] == "corrected: softmax is a nonlinearity"
+    said = {claim.measured.removeprefix("share of right answers, "): claim.verdict for claim in ffn.claims(results)}
+    assert said[f"{FEED}: {ROUTE}"] == said[f"{BOTH}: {TOGETHER}"] == "confirmed"
+    assert said[f"{ATTENTION}: {ALONE}"] == "confirmed"
+    assert said[f"{ATTENTION}: {TRANSFORM}"] == "corrected"
     assert "agree" in ffn.crossing_table(results).title
     other = dataclasses.replace(
         results,
         counted=(1, 1),
         right={key: [1.0, 1.0] if key[1] == FEED else [0.5, 0.5] for key in ideal},
-        influence={"attention": torch.zeros(2), "feed-forward": torch.ones(2)},
+        influence={"attention": torch.full((2,), 0.5), "feed-forward": torch.ones(2)},
     )
-    said = {claim.says: claim.verdict for claim in ffn.claims(other)}
-    assert said["attention alone routes"] == said["ff: each position independent"] == "not confirmed"
-    assert said["attention alone transforms, in a text"] == "confirmed"
+    said = {claim.measured.removeprefix("share of right answers, "): claim.verdict for claim in ffn.claims(other)}
+    assert said[f"{ATTENTION}: {ROUTE}"] == "corrected"
+    assert next(word for what, word in said.items() if what.startswith("largest change")) == "corrected"
+    assert said[f"{ATTENTION}: {TRANSFORM}"] == "confirmed"
     assert "differ" in ffn.crossing_table(other).title

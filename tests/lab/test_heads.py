@@ -92,7 +92,9 @@ def test_the_table_of_heads_says_what_the_maps_show(quick: Quick) -> None:
 def test_the_row_of_the_seed_stands_beside(quick: Quick) -> None:
     report = quick("heads")
     assert [row[:2] for row in report.tables[0].rows] == [(count, SEED[count]) for count in HEADS]
-    assert [claim.figure for claim in report.compared[0].claims[:4]] == list(SEED.values())
+    assert [claim.quote.plain for claim in report.compared[0].claims[:4]] == [
+        *("1 · 1.00", "2 · 0.12", "4 · 0.17", "8 · 0.19")
+    ]
 
 
 def _runs(one: float, four: float, after: HeadProfile) -> Any:
@@ -107,25 +109,21 @@ def _runs(one: float, four: float, after: HeadProfile) -> Any:
 def test_verdicts_follow_the_numbers() -> None:
     own = _looked((0.9, 0.0, 0.0), (0.0, 0.9, 0.0), (0.0, 0.0, 0.9))
     none = _looked(*[(0.2, 0.2, 0.2)] * 3)
-    assert [claim.verdict.split(":")[0] for claim in heads.learned_claims(_runs(0, 1, own))] == ["confirmed"] * 3
-    assert [claim.verdict.split(":")[0] for claim in heads.learned_claims(_runs(0, 1, none))] == ["not shown"] * 3
-    for one, four, said in (
-        (0.5, 1.0, "confirmed"),
-        (0.5, 0.8, "partly"),
-        (0.8, 0.8, "not shown"),
-        (1, 1, "not shown"),
-    ):
-        assert heads.several_claims(_runs(one, four, own))[0].verdict.startswith(said)
+    learned = [claim.verdict for claim in heads.learned_claims(_runs(0, 1, own))]
+    assert learned == ["confirmed", "confirmed", "confirmed", "partly"]
+    assert {claim.verdict for claim in heads.learned_claims(_runs(0, 1, none))} == {"corrected"}
+    assert heads.several_claim(_runs(0.5, 1.0, own)).verdict == "confirmed"
+    assert heads.several_claim(_runs(0.8, 0.8, own)).verdict == "corrected"
     high = {
         (start, name, KNOWN): dict.fromkeys(HEADS, torch.full((9,), 0.9))
         for start in (XAVIER, "1")
         for name in MEANINGS
     }
     listed = heads.row_claims(high, _runs(0, 1, own))
-    assert listed[1].verdict == "partly: trained +0.08; random heads 0.90"
-    assert listed[2].verdict == "confirmed: trained close; random heads 0.90"
-    assert listed[4].verdict == "confirmed: no random heads tried here do"
+    assert listed[1].outcome == "partly: random heads over 20 tokens: 0.90"
+    assert listed[2].verdict == "confirmed"
+    assert listed[4].verdict == "confirmed"
     spread = {**high, ("1", "cosine", 6): dict.fromkeys(HEADS, torch.linspace(0, 2, 99))}
-    assert heads.row_claims(spread, _runs(0, 1, own))[4].verdict == "corrected: untrained heads can give the row too"
+    assert heads.row_claims(spread, _runs(0, 1, own))[4].verdict == "corrected"
     close = replace(own, alike=dict.fromkeys(MEANINGS, 0.12))
-    assert heads.row_claims(high, _runs(0, 1, close))[1].verdict.startswith("confirmed: trained close")
+    assert heads.row_claims(high, _runs(0, 1, close))[1].verdict == "confirmed"

@@ -12,7 +12,7 @@ from regard.cli import main
 from regard.inspection.records import Estimate, Table
 from regard.inspection.text import display_width
 from regard.lab import render
-from regard.lab.report import Report, agrees
+from regard.lab.report import Report
 
 Quick = Callable[[str], Report]
 RANDOM = ("scaling", "variance", "temperature", "rows")
@@ -55,7 +55,7 @@ def test_reports_are_complete(quick: Quick, name: str) -> None:
     assert report.tables
     assert report.pictures
     assert report.compared
-    assert all(compared.source.startswith("seed: ") and compared.claims for compared in report.compared)
+    assert all(compared.source and compared.claims for compared in report.compared)
     assert {"seed", "repetitions", "regard", "torch", "python"} <= set(report.settings)
     if name in RANDOM:
         assert any(isinstance(cell, Estimate) for table in report.tables for row in table.rows for cell in row)
@@ -136,12 +136,6 @@ def test_writing_timed_experiments_writes_their_times(
     assert saved["patterns-5.png"] == saved["patterns-5.svg"] == report.timing.pictures[0]
     assert saved["patterns.csv"] == report.tables[0]
     assert saved["patterns-4.csv"] == report.timing.tables[0]
-
-
-def test_agreement_is_rounding() -> None:
-    assert agrees(0.67, 0.6652, decimals=2)
-    assert not agrees(0.67, 0.6649, decimals=2)
-    assert agrees(2.65, Estimate(2.6, 2.5, 2.646), decimals=2)
 
 
 def test_a_folder_that_cannot_be_is_refused_before_anything_runs(

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from regard import lab
-from regard.inspection.records import Bars, Table
+from regard.inspection.records import Bars, Estimate, Table
 from regard.lab.render import html_page, write
-from regard.lab.report import Claim, Compared, Report
+from regard.lab.report import Claim, Compared, Quote, Report, above
 from regard.lab.run_all import Failed
 
 EVIL = "<script>alert(1)</script>&"
@@ -19,12 +19,12 @@ REPORT = Report(
     "It is.",
     (
         Compared(
-            "seed: course",
+            "course",
             (
-                Claim("so", "1", 1.0, "confirmed"),
-                Claim("not so", "1", 2.0, "corrected: by 1"),
-                Claim("in part", "1", 2.0, "partly: below 2"),
-                Claim("odd", "1", 2.0, "not said: about others"),
+                Claim(Quote("course", "heading", "so"), "x", 1.0, above(0)),
+                Claim(Quote("course", "heading", f"not {EVIL}"), "x", -1.0, above(0), "by 1"),
+                Claim(Quote("course", "heading", "in part"), "x", -1.0, above(0, "partly")),
+                Claim(Quote("course", "heading", "odd"), "x", Estimate(0, -1, 1), above(0)),
             ),
         ),
     ),
@@ -62,7 +62,7 @@ def test_every_part_is_there_and_texts_are_texts(tmp_path: Path) -> None:
     assert "1 confirmed</span>" in page
     assert "1 corrected</span>" in page
     assert "1 partly</span>" in page
-    assert "1 not said</span>" in page
+    assert "1 not shown</span>" in page
 
 
 def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_printed_maps_are_the_picture(quick: Quick) -> None:
 
 
 def test_the_slips_are_corrected(quick: Quick) -> None:
-    verdicts = {claim.says: claim.verdict for part in quick("rows").compared for claim in part.claims}
-    assert verdicts["column j: attention FROM token j"] == "corrected: attention received BY token j"
-    assert verdicts["W_Q = W_K: weights symmetric"].startswith("corrected")
-    assert verdicts["rows sum to 1, printed 7 × 6"] == "confirmed"
+    verdicts = {claim.quote.plain: claim.outcome for part in quick("rows").compared for claim in part.claims}
+    assert verdicts["All tokens' attention FROM token j"].startswith("corrected: its sum is not 1")
+    assert verdicts["Attention(A→B) = Attention(B→A)"] == "corrected"
+    assert verdicts["If Q = K (same projection), attention would be symmetric"] == "confirmed"

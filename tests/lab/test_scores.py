@@ -92,16 +92,19 @@ def test_trained_scores_learn_and_additive_does_not(quick: Quick) -> None:
     assert losses["cosine"] > losses["cosine × 10"] + 0.5
 
 
-def test_verdicts_follow_from_the_numbers() -> None:
-    assert scores._power("x", "O(d²)", 1.0, 2).verdict == "corrected: O(d)"
-    assert scores._power("x", "O(d²)", 1.99, 2).verdict == "confirmed"
-    assert scores._power("x", "O(d)", 2.0, 1).verdict == "corrected: O(d²)"
+def test_a_quick_run_shows_no_failure() -> None:
+    of = scores.TrainedScore([], [0.75], Estimate(0.7, 0.7, 0.7), 0.7, 0.75)
+    full, quick = (scores.learning_rule(Setting(quick=quick), of) for quick in (False, True))
+    assert [full.verdict(right) for right in (0.06, 0.3, 0.7)] == ["corrected", "partly", "confirmed"]
+    assert [quick.verdict(right) for right in (0.06, 0.3, 0.7)] == ["not shown", "not shown", "confirmed"]
 
-    def trained(right: float) -> scores.TrainedScore:
-        return scores.TrainedScore([], Estimate(0.75, 0.75, 0.75), Estimate(right, right, right), 0.7, 0.75)
 
-    assert trained(0.7).learns
-    assert not trained(0.5).learns
+def test_costs_are_those_of_the_formulas(quick: Quick) -> None:
+    said = {claim.measured: claim.verdict for part in quick("scores").compared for claim in part.claims}
+    power = "power of d with which"
+    assert said[f"{power} the operations of a pair grow, additive"] == "corrected"
+    assert said[f"{power} the operations of a pair grow, scaled dot"] == "confirmed"
+    assert said[f"{power} the parameters grow, additive"] == "confirmed"
 
 
 def test_every_score_is_timed_against_both(quick: Quick) -> None:

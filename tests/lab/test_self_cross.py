@@ -9,7 +9,7 @@ from torch import nn as torch_nn
 from regard.inspection.capture import capture
 from regard.inspection.records import Estimate, Grid, Panel
 from regard.lab import self_cross
-from regard.lab.report import Report, above_zero
+from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.lab.training import train
 from regard.lab.translation import grammar, training_task
@@ -124,9 +124,3 @@ def test_costs_are_those_of_the_layers() -> None:
         weights = 2 * each.width**2 + 2 * each.width * wide
         assert row[4] == weights + 4 * each.width
     assert [row[0] for row in self_cross.example_table().rows if row[1] == "self"] == ["BERT", "ViT"]
-
-
-def test_verdicts_follow_from_the_interval() -> None:
-    assert above_zero(Estimate(0.2, 0.1, 0.3)) == "confirmed"
-    assert above_zero(Estimate(0.2, -0.1, 0.5)) == "not shown"
-    assert above_zero(Estimate(-0.2, -0.3, -0.1)) == "not confirmed"

@@ -40,11 +40,11 @@ def test_the_map_stands_beside_the_printed_one(quick: Quick) -> None:
 
 
 def test_every_word_of_the_printed_map_is_a_claim(quick: Quick) -> None:
-    (compared,) = quick("translation").compared
-    says = [claim.says for claim in compared.claims]
-    assert says[:4] == ["Le looks at The", "chat looks at cat", "est looks at sits", "assis looks at sits"]
-    assert [claim.figure for claim in compared.claims[:7]] == [0.8, 0.8, 0.4, 0.7, 0.8, 0.7, 0.8]
-    assert compared.claims[7].figure == pytest.approx(1.3)
+    claims = [claim for compared in quick("translation").compared for claim in compared.claims]
+    assert [claim.note[-3:] for claim in claims[:7]] == ["0.8", "0.8", "0.4", "0.7", "0.8", "0.7", "0.8"]
+    assert claims[2].quote.plain.startswith("est · 0.0 · 0.1 · 0.4")
+    assert claims[2].measured.endswith("in which 'est' looks most at 'sits'")
+    assert claims[7].note.endswith("printed 1.3")
 
 
 def test_settings_name_the_training(quick: Quick) -> None:

@@ -153,7 +153,11 @@ def test_any_lines_fit_their_width(
     width: int,
     depth: Depth,
 ) -> None:
-    lines = [Line(name, *([p[k] for p in several] for k in range(4))) for name, several in curves]
+    lines = [
+        Line(name, [p[0] for p in several], [p[1] for p in several], [p[2] for p in several], [p[3] for p in several])
+        for name, several in curves
+    ]
+    lines += [Line(curve.name, curve.x, curve.y, points=list(zip(curve.x, curve.low, strict=True))) for curve in lines]
     rows = chart(Lines(lines, "x\x1b[1m", "y\n", "title", log_x, log_y), width, depth)
     assert block_width(rows) <= width
     assert "".join(map(text, rows)).isprintable()

@@ -35,13 +35,14 @@ class SignedGrid(Grid):
 
 @dataclass(frozen=True)
 class Line:
-    """One curve with an optional interval (`low`, `high`) at each point."""
+    """One curve with an optional interval (`low`, `high`) at each x, or single runs as `points` (x, y)."""
 
     name: str
     x: Row
     y: Row
     low: Row = ()
     high: Row = ()
+    points: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)

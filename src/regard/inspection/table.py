@@ -25,11 +25,15 @@ GAP = "  "  # between columns
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over repetitions with its 95 % interval."""
+    """A mean over repetitions with its 95 % interval.
+
+    Of a few runs no interval can be made: `runs` then holds each of them, `low` and `high` the lowest and the highest.
+    """
 
     mean: float
     low: float
     high: float
+    runs: tuple[float, ...] = ()
 
 
 Cell = str | int | float | Estimate

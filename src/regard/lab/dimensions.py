@@ -5,7 +5,6 @@ parameters on a real layer, operations by torch's counter and by `plan`. What de
 measured on layers of BERT-base's width with initial weights.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,9 @@ from regard.engine.plan import plan
 from regard.inspection.records import Cell, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import milliseconds, one_thread, operations
 from regard.lab.maps import attend_statistics
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import CONCEPTS, Claim, Report, Timing, all_of, below, compared, near, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, mean, parameters
+from regard.lab.statistics import curve, mean, parameters, positive
 from regard.nn import MultiHeadAttention
 from regard.progress import report
 from regard.spec.scores import ScaledDot
@@ -133,7 +132,7 @@ def run(setting: Setting) -> Report:
         (model_table(), cut_table(cuts)),
         (cut_picture(), model_picture(), line_picture(cuts)),
         finding(cuts),
-        (Compared(f"{CONCEPTS}, section 2", claims(cuts)),),
+        compared(*claims(cuts)),
         setting.record(repetitions, tokens_of_the_table_of_models=LENGTH, tokens_measured=SHORT),
         clock(setting),
     )
@@ -266,25 +265,25 @@ def clock(setting: Setting) -> Timing:
 def claims(cuts: list[HeadSplit]) -> tuple[Claim, ...]:
     """What is said of the dimensions."""
     equal = [shape.model for shape in MODELS if shape.heads * shape.d_k == shape.d_model]
-    products = {cut.operations for cut in cuts}
-    shapes = {cut.parameters for cut in cuts}
     most, least = cuts[0], cuts[-1]
-    spread = mean(next(cut for cut in cuts if cut.heads == BERT.heads).spread)
-    grown, width = least.exponentials // most.exponentials, BERT.d_model // BERT.heads
-    custom = confirmed(len(equal) == len(MODELS), "corrected: a custom, not a law; see h · d_k")
-    work = f"products × {most.operations / least.operations:g}, exponentials × {grown}"
-    constant = "partly: of products, not of softmax" if len(products) == 1 else "not confirmed"
-    stay = "constant" if len(shapes) == 1 else "not constant"
-    spreads = [mean(cut.spread).mean for cut in cuts]
-    smaller = all(after < before for before, after in itertools.pairwise(spreads))
-    falls = f"{confirmed(smaller)}: q · k spreads by {spread.mean:.2f} at h = {BERT.heads}"
+    constant = quoted(CONCEPTS, "**Total computation stays constant:** 12 heads × 64 dimensions = 768 total")
+    smaller = quoted(CONCEPTS, "**√d_k changes with head count:** More heads → smaller d_k → smaller √d_k")
+    between = f"{least.heads} heads over 1 head"
+    spread = positive(least.spread / most.spread.mean())
     return (
-        Claim("BERT-base: d_k = d_model / h", 64, width, confirmed(width == 64)),
-        Claim("d_k = d_v = d_model / h", "always", f"{len(equal)} of {len(MODELS)} models", custom),
-        Claim("12 heads × 64 dimensions", 768, BERT.heads * BERT.d_k, confirmed(BERT.heads * BERT.d_k == 768)),
-        Claim("total computation stays constant", "constant", work, constant),
-        Claim("parameters stay (not said)", "", f"{min(shapes):,}", f"not said: {stay}"),
-        Claim("more heads, smaller √d_k", "smaller", f"{math.sqrt(most.d_k):.1f} to {math.sqrt(least.d_k):.1f}", falls),
+        Claim(quoted(CONCEPTS, "d_k = d_v = 768 / 12 = 64"), "768 / 12", BERT.d_model // BERT.heads, near(64, 0.5)),
+        Claim(
+            quoted(CONCEPTS, "d_k = d_v = \\frac{d_{model}}{h}"),
+            f"known models in which it is so, of {len(MODELS)}",
+            len(equal),
+            all_of(len(MODELS)),
+            "a custom, not a law; see h · d_k in the table",
+        ),
+        Claim(constant, "12 × 64", BERT.heads * BERT.d_k, near(768, 0.5)),
+        Claim(constant, f"operations of products, {between}", least.operations / most.operations, near(1, 0.001)),
+        Claim(constant, f"exponentials of softmax, {between}", least.exponentials / most.exponentials, near(1, 0.001)),
+        Claim(smaller, f"√d_k, {between}", math.sqrt(least.d_k / most.d_k), below(0.99)),
+        Claim(smaller, f"spread of q · k, {between}", spread, below(0.99)),
     )
 
 

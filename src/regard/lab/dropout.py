@@ -19,9 +19,9 @@ from regard.inspection.capture import capture
 from regard.inspection.interventions import Ablate, Forbid, intervene
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, above_zero, confirmed
+from regard.lab.report import CONCEPTS, Claim, Report, Timing, above, compared, near, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, during, mean, number, share, training_time
+from regard.lab.statistics import curve, during, mean, number, positive, share, training_time
 from regard.lab.training import Task, Trained, train
 from regard.spec.dropout import Dropout
 
@@ -29,10 +29,10 @@ WIDTH, HEADS = 64, 4
 EXACT = 1e-12  # what float64 leaves of zero here
 SHOWN = 8  # rows and columns of the picture of a map
 NEW = 512  # texts that are never trained on
-PRESETS = (  # model, the seed's rate, where its makers published it
-    ("BERT", 0.1, "0.1", "attention_probs_dropout_prob of its configuration"),
-    ("GPT-2", 0.1, "0.1", "attn_pdrop of its configuration"),
-    ("GPT-3", 0.0, "not given", "its paper names no rate of dropout"),
+PRESETS = (  # model, the seed's rate, the published one, and where
+    ("BERT", 0.1, 0.1, "attention_probs_dropout_prob of its configuration"),
+    ("GPT-2", 0.1, 0.1, "attn_pdrop of its configuration"),
+    ("GPT-3", 0.0, None, "its paper names no rate of dropout"),
 )
 
 
@@ -238,7 +238,7 @@ def run(setting: Setting) -> Report:
         tables(random, before, runs),
         (map_picture(random[0.3]), *line_pictures(random, runs)),
         finding(random, runs),
-        (Compared(f"{CONCEPTS}, section 5", claims(random, runs)),),
+        compared(*claims(random, runs)),
         setting.record(draws, trainings_of_each_rate=repetitions, steps=runs[0.0][0].trained.task.steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
     )
@@ -270,7 +270,13 @@ def tables(random: RandomDropout, before: Tensor, runs: Runs) -> tuple[Table, ..
     task = runs[0.0][0].trained.task
     assert isinstance(task, TopicReading)
     presets = [
-        (model, seed, published, where, f"{random[seed].spread:.3f}" if seed in random else "0")
+        (
+            model,
+            seed,
+            "" if published is None else f"{published:g}",
+            where,
+            f"{random[seed].spread:.3f}" if seed in random else "0",
+        )
         for model, seed, published, where in PRESETS
     ]
     return (
@@ -344,38 +350,44 @@ def line_pictures(random: RandomDropout, runs: Runs) -> tuple[Picture, ...]:
 
 def claims(random: RandomDropout, runs: Runs) -> tuple[Claim, ...]:
     """What is said of dropout."""
-    tenth = random[0.1]
-    most, deviation = max(runs), float(tenth.sums.std())
-    pairs = zip(runs[most], runs[0.0], strict=True)  # trained on the same texts
+    tenth, most = random[0.1], max(runs)
+    pairs = list(zip(runs[most], runs[0.0], strict=True))  # trained on the same texts
     better = number([some.read.new - none.read.new for some, none in pairs])
-    words = [column(runs, p, "words") for p in (0.0, most)]
-    lost = [number([each.read.new - each.read.headless for each in runs[p]]) for p in (0.0, most)]
-    used, missed = f"{words[0].mean:.1f} to {words[1].mean:.1f}", f"{lost[0].mean:.3f} to {lost[1].mean:.3f}"
-    useful, spread = above_zero(better, "corrected"), confirmed(words[1].low > words[0].mean, "not shown")
-    less = confirmed(lost[1].high < lost[0].mean, "not shown")
-    sums = "yes" if deviation < EXACT else f"on average only, ± {deviation:.2f}"
-    whole = confirmed(tenth.whole > 0, "corrected") + ": heads dropped whole"
-    whole += "" if tenth.whole else "; it strikes pairs"
-    presets = []
-    for model, seed, published, where in PRESETS:
-        verdict = "confirmed as published" if published == f"{seed:g}" else "not shown"
-        presets.append(Claim(f"rate of {model}", seed, published, f"{verdict}: {where}"))
+    words = number([some.read.words - none.read.words for some, none in pairs])
+    missed = number(
+        [(none.read.new - none.read.headless) - (some.read.new - some.read.headless) for some, none in pairs]
+    )
+    formula = quoted(CONCEPTS, "\\text{Output} = \\text{Dropout}(\\text{softmax}(scores)) \\times V")
+    heads = quoted(CONCEPTS, "Attention heads can't rely on other heads' patterns")
+    factor = "Dropout multiplies the weights that stay by 1/(1 − p); the formula leaves that unsaid"
+    gained = f"topics of new texts found with p = {most:g}, less those without"
+    presets = [
+        Claim(quoted(CONCEPTS, f"| {model} | {seed} |"), f"published: {where}", published, near(seed, 0.005))
+        for model, seed, published, where in PRESETS
+        if published is not None
+    ]
     return (
-        Claim("output = Dropout(weights) × V, p = 0.1", "no factor", mean(tenth.left), _scaled(tenth)),
-        Claim("rows still sum to 1", "not said", _range(tenth.sums), f"not said: {sums}"),
-        Claim("prevents over-reliance: new texts", "better", better, f"{useful}: topics gained by p = {most:g}"),
-        Claim("several tokens, not just one", "yes", used, f"{spread}: words in use, p = 0 to {most:g}"),
-        Claim("heads cannot rely on other heads", "yes", f"{tenth.whole} of {tenth.heads:,}", whole),
-        Claim("… a trained head is missed less", "yes", missed, f"{less}: topics lost with a head, p = 0 to {most:g}"),
+        Claim(formula, "share of the weight that is left, p = 0.1", positive(tenth.left), near(1, 0.01), factor),
+        Claim(quoted(CONCEPTS, "Prevents over-reliance on specific attention patterns"), gained, better, above(0)),
+        Claim(quoted(CONCEPTS, "Prevents overfitting"), gained, better, above(0)),
+        Claim(
+            quoted(CONCEPTS, "Model learns to use multiple tokens, not just one"),
+            f"more words in use with p = {most:g} than without",
+            words,
+            above(0),
+        ),
+        Claim(
+            heads, f"topics that a missing head costs without dropout, less those with p = {most:g}", missed, above(0)
+        ),
+        Claim(
+            heads,
+            f"heads dropped as a whole, of {tenth.heads:,}, p = 0.1",
+            tenth.whole,
+            above(0, "partly"),
+            "it drops single pairs in each head, never another head",
+        ),
         *presets,
     )
-
-
-def _scaled(drawn: DroppedWeights) -> str:
-    """Whether the weights that stay are multiplied by 1/(1 − p)."""
-    if mean(drawn.left).high < 1 - drawn.p / 2:
-        return f"confirmed, no factor: {1 - drawn.p:g} of the weight stays"
-    return f"corrected: × 1/(1 − p) keeps the mean; without it {1 - drawn.p:g} of the weight would stay"
 
 
 def finding(random: RandomDropout, runs: Runs) -> str:

@@ -5,6 +5,7 @@ block are trained alone and together on tokens that carry bits: to fetch a bit f
 of a token's own bits, and to do both. The models have no norms, because a norm is nonlinear and neither part has one.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,9 +16,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
 from regard.lab.cost import growth_order, milliseconds, one_thread, operations
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import CONCEPTS, Claim, Quote, Report, Rule, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean, share, training_time
+from regard.lab.statistics import mean, positive, share, training_time
 from regard.lab.training import Task, Trained, train
 from regard.nn import FeedForward, MultiHeadAttention
 
@@ -168,7 +169,7 @@ def run(setting: Setting) -> Report:
         (cost_table(), crossing_table(results), *result_tables(results)),
         pictures(results),
         finding(results),
-        (Compared(f"{CONCEPTS}, section 8", claims(results)),),
+        compared(*claims(results)),
         setting.record(repetitions, steps=results.runs[0].task.steps),
         clock(setting, results),
     )
@@ -299,46 +300,58 @@ def clock(setting: Setting, results: PartResults) -> Timing:
     return Timing((table, training_time(results.runs)), (picture,))
 
 
+GOOD = Rule(((LINEAR, "corrected"), (KNOWN, "partly"), (math.inf, "confirmed")))
+BAD = Rule(((LINEAR, "confirmed"), (KNOWN, "partly"), (math.inf, "corrected")))
+
+
 def claims(results: PartResults) -> tuple[Claim, ...]:
     """What is said of the two parts."""
-    near, far = BlockCost(DRAWN, LENGTHS[0]), BlockCost(DRAWN, 2 * LENGTHS[-1])
-    low = growth_order(near.attention, BlockCost(DRAWN, 2 * LENGTHS[0]).attention)
-    high = growth_order(BlockCost(DRAWN, LENGTHS[-1]).attention, far.attention)
-    linear = growth_order(BlockCost(DRAWN, LENGTHS[-1]).feed, far.feed)
-    elsewhere = {name: float(each.max()) for name, each in results.influence.items()}
-    cheaper = f"cheaper than ff to n = {crossing(DRAWN) - 1:,}"
-    interact, alone = mean(results.influence["attention"]), elsewhere["feed-forward"]
+    last, far = BlockCost(DRAWN, LENGTHS[-1]), BlockCost(DRAWN, 2 * LENGTHS[-1])
+    first, second = (BlockCost(DRAWN, length) for length in (LENGTHS[0], 2 * LENGTHS[0]))
+    complexity = quoted(CONCEPTS, "| **Complexity** | O(n²) | O(n) |")
+    scope = quoted(CONCEPTS, "| **Scope** | All positions interact | Each position independent |")
+    routing = quoted(CONCEPTS, "**Attention alone:** Good at routing, weak at transformation")
+    feeding = quoted(CONCEPTS, "**FFN alone:** Good at transformation, no cross-position info")
+    together = quoted(CONCEPTS, "**Together:** Route information, then transform it")
+    power = "power of n with which the operations grow"
+    linear = f"cheaper than the feed-forward layer up to n = {crossing(DRAWN) - 1:,}"
+    alone = float(results.influence["feed-forward"].max())
+    change = "change at another token when one is replaced, relative to its own"
+
+    def told(quote: Quote, question: str, kind: str, rule: Rule, note: str = "") -> Claim:
+        return Claim(quote, f"share of right answers, {kind}: {question}", results.known(question, kind), rule, note)
+
     return (
-        Claim("attention is O(n²)", "n²", f"n^{low:.2f} to n^{high:.2f}", f"confirmed in the end; {cheaper}"),
-        Claim("feed-forward is O(n)", "n", f"n^{linear:.2f}", confirmed(linear == 1)),
-        Claim("all positions interact", "yes", interact, confirmed(elsewhere["attention"] > 0)),
-        Claim("ff: each position independent", 0, alone, confirmed(alone == 0)),
-        Claim("attention alone routes", "good", *_good(results, ROUTE, ATTENTION)),
-        Claim("ff alone: no cross-position info", "none", *_bad(results, ROUTE, FEED)),
-        Claim("ff alone transforms", "good", *_good(results, TRANSFORM, FEED)),
-        Claim("attention alone transforms, one token", "weak", *_bad(results, ALONE, ATTENTION)),
-        Claim("attention alone transforms, in a text", "weak", *_bad(results, TRANSFORM, ATTENTION)),
-        Claim("together: route, then transform", "both", *_good(results, TOGETHER, BOTH)),
+        Claim(
+            complexity,
+            f"{power}, attention, n = {far.length:,}",
+            growth_order(last.attention, far.attention),
+            above(1.5),
+        ),
+        Claim(
+            complexity,
+            f"{power}, attention, n = {second.length}",
+            growth_order(first.attention, second.attention),
+            above(1.5, "partly"),
+            linear,
+        ),
+        Claim(complexity, f"{power}, feed-forward", growth_order(last.feed, far.feed), near(1, 0.01)),
+        Claim(scope, f"{change}, attention", positive(results.influence["attention"]), above(0)),
+        Claim(scope, f"largest {change}, feed-forward", alone, below(0)),
+        told(routing, ROUTE, ATTENTION, GOOD),
+        told(routing, ALONE, ATTENTION, BAD, "over one token it is linear"),
+        told(routing, TRANSFORM, ATTENTION, BAD, "among other tokens softmax is a nonlinearity"),
+        told(feeding, TRANSFORM, FEED, GOOD),
+        told(feeding, ROUTE, FEED, BAD),
+        told(together, TOGETHER, BOTH, GOOD),
     )
-
-
-def _good(results: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
-    known = results.known(question, kind)
-    return known, "confirmed" if known.mean >= KNOWN else "partly" if known.mean > LINEAR else "not confirmed"
-
-
-def _bad(results: PartResults, question: str, kind: str) -> tuple[Estimate, str]:
-    known = results.known(question, kind)
-    if known.mean <= LINEAR:
-        return known, "confirmed"
-    return known, "partly" if known.mean < KNOWN else "corrected: softmax is a nonlinearity"
 
 
 def finding(results: PartResults) -> str:
     """One sentence, from the numbers."""
     here = {pair: f"{results.known(*pair).mean:.0%}" for pair in results.right}
     limit = crossing(DRAWN) - 1
-    bent = results.known(TRANSFORM, ATTENTION).mean > LINEAR
+    bent = BAD.verdict(results.known(TRANSFORM, ATTENTION)) in ("partly", "corrected")
     return (
         f"At d_model = {DRAWN} attention costs less than the feed-forward layer up to n = {limit:,} "
         f"({limit / DRAWN:g} · d_model) and grows as n² only far beyond. Trained alone, attention tells a bit of "

@@ -5,8 +5,9 @@ of them at another position. A small causal model is trained on short texts to n
 evaluated on longer ones. And of the trained model: how its weights fall with the distance.
 """
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,9 +19,9 @@ from regard import nn
 from regard.inspection.capture import capture
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import one_thread
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import CONCEPTS, Claim, Report, Rule, Timing, above, all_of, below, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean, share, training_times
+from regard.lab.statistics import mean, number, positive, share, training_times
 from regard.lab.training import Task, Trained, train
 from regard.spec.biases import ALiBi
 from regard.spec.masks import Causal
@@ -32,6 +33,8 @@ BACK = 2
 TIMES = (1, 2, 4, 8)  # lengths, in trained lengths
 ZERO = 1e-12  # a relative change that is rounding
 KNOWN, KEPT = 0.9, 0.9  # shares: right answers that show a scheme can do it, and of these what is still right
+LEARNS = Rule(((KNOWN, "cannot"), (math.inf, "can")))
+LASTS = Rule(((KEPT, "loses"), (math.inf, "keeps")))
 CAUSAL = "none, causal mask"
 SHAW = 16  # offsets that have a vector of their own, to either side; farther ones share the last
 
@@ -237,7 +240,7 @@ def run(setting: Setting) -> Report:
         (order_table(orders), length_table(trainings, task.length), use_table()),
         pictures(trainings),
         finding(orders, trainings),
-        (Compared(f"{CONCEPTS}, section 6", claims(orders, trainings)),),
+        compared(*claims(orders, trainings)),
         setting.record(repetitions, steps=task.steps, trained_length=task.length, vocabulary=task.vocabulary),
         Timing((training_times("scheme", {name: each.runs for name, each in trainings.items()}),)),
     )
@@ -331,50 +334,86 @@ def near_picture() -> Picture:
 
 def claims(orders: dict[str, OrderChanges], trainings: BySchemeTrainings) -> tuple[Claim, ...]:
     """What is said of positions."""
+    schemes, count = list(DRAWN), len(DRAWN)
     largest = {name: float(each.shuffled.max()) for name, each in orders.items()}
-    causal = mean(orders[CAUSAL].shuffled)
     before = [scheme.name for scheme in SCHEMES if scheme.enters == "embeddings"]
-    schemes = list(DRAWN)
-    through = [name for name in schemes if float(orders[name].values.max()) > 0]
+    outside = [name for name in schemes if float(orders[name].values.max()) == 0]
     broken = [name for name in schemes if float(orders[name].shuffled.min()) > ZERO]
     apart = [name for name in RELATIVE if float(orders[name].moved.max()) < ZERO]
     peaked = [name for name in schemes if trainings[name].peak == BACK]
-    none = "corrected: a causal mask is one" if causal.low > ZERO else "confirmed"
-    only = confirmed(not through, f"corrected: not of {', '.join(through)}")
-    emerge = f"{len(peaked)} of {len(schemes)} look {BACK} back most"
-    same = confirmed(largest["none"] < ZERO)
+    change = "relative change of the output when tokens are shuffled"
+    notion = quoted(CONCEPTS, "Attention has NO built-in notion of position")
+    mask = Rule(((ZERO, "confirmed"), (math.inf, "partly")))
     return (
-        Claim("shuffled tokens, shuffled outputs", "the same", f"{largest['none']:.0e}", same),
-        Claim("no notion of position at all", "none", causal, none),
-        Claim("a scheme breaks it", "all", *_all(broken, schemes)),
-        Claim("positions are added before attention", "all", *_all(before, schemes)),
-        Claim("position flows in through Q and K", "only", f"{len(through)} of {len(schemes)} reach V too", only),
-        Claim("relative: distance, not absolute", "all", *_all(apart, RELATIVE)),
-        Claim("patterns by position emerge, if useful", "may", emerge, confirmed(bool(peaked))),
+        Claim(
+            quoted(CONCEPTS, "If you shuffle input tokens, outputs shuffle the same way"),
+            f"largest {change}, no mask",
+            largest["none"],
+            below(ZERO),
+        ),
+        Claim(notion, f"largest {change}, no mask", largest["none"], below(ZERO)),
+        Claim(
+            notion, f"{change}, causal mask", positive(orders[CAUSAL].shuffled), mask, "a causal mask tells the order"
+        ),
+        Claim(
+            quoted(CONCEPTS, "Breaks permutation equivariance"),
+            f"schemes that do, of {count}",
+            len(broken),
+            all_of(count),
+        ),
+        Claim(
+            quoted(CONCEPTS, "Add position information **before** attention"),
+            f"schemes that add it to the embeddings, of {count}",
+            len(before),
+            all_of(count),
+            "the others act on queries and keys or on scores",
+        ),
+        Claim(
+            quoted(CONCEPTS, "Position information flows into attention through Q and K"),
+            f"schemes that leave V as it is, of {count}",
+            len(outside),
+            all_of(count),
+            "what is added to embeddings reaches V too",
+        ),
+        Claim(
+            quoted(CONCEPTS, "Encodes distance, not absolute"),
+            f"relative schemes whose output stays when all tokens move by {MOVED}, of {len(RELATIVE)}",
+            len(apart),
+            all_of(len(RELATIVE)),
+        ),
+        Claim(
+            quoted(CONCEPTS, "Position-dependent patterns can emerge"),
+            f"trained schemes that look {BACK} back most, of {count}",
+            len(peaked),
+            above(0),
+        ),
     )
-
-
-def _all(which: list[str], of: Sequence[str]) -> tuple[str, str]:
-    """How many schemes do it, and whether all do; the others are named if they are few."""
-    rest = [name for name in of if name not in which]
-    others = ", ".join(rest) if len(rest) < 4 else f"{len(rest)} of them"
-    return f"{len(which)} of {len(of)} schemes", confirmed(not rest, f"corrected: not {others}")
 
 
 def finding(orders: dict[str, OrderChanges], trainings: BySchemeTrainings) -> str:
-    """One sentence, from the numbers."""
-    able = [name for name, each in trainings.items() if each.at(1).mean >= KNOWN]
-    at = {name: [trainings[name].at(times).mean for times in (1, TIMES[-1])] for name in able}
-    lasting = [name for name, (near, far) in at.items() if far >= KEPT * near]
-    lost = [name for name in able if name not in lasting]
-    task = next(iter(trainings.values())).runs[0].task
-    assert isinstance(task, PositionRecall)
+    """Sentences, from the numbers."""
+    learns = {name: LEARNS.verdict(each.at(1)) for name, each in trainings.items()}
+    able = [name for name, word in learns.items() if word == "can"]
+    lasting: dict[str, list[str]] = {"keeps": [], "loses": [], "not shown": []}
+    for name in able:
+        near, far = (trainings[name].right[times * _length(trainings)] for times in (1, TIMES[-1]))
+        kept = number([after / before for before, after in zip(near, far, strict=True)])
+        lasting[LASTS.verdict(kept)].append(name)
+    length = _length(trainings)
+    unsure = _list(lasting["not shown"])
     return (
         f"Without positions a shuffled text gives the shuffled output to {float(orders['none'].shuffled.max()):.0e}, a "
-        f"causal mask alone changes it by {mean(orders[CAUSAL].shuffled).mean:.2f}; trained on {task.length} tokens, "
-        f"{_list(able)} can tell which token stood {BACK} places before, and at {TIMES[-1] * task.length} tokens "
-        f"{_list(lasting)} still can{f', {_list(lost)} not' if lost else ''}."
+        f"causal mask alone changes it by {mean(orders[CAUSAL].shuffled).mean:.2f}. Trained on {length} tokens, "
+        f"{_list(able)} can tell which token stood {BACK} places before; at {TIMES[-1] * length} tokens "
+        f"{_list(lasting['keeps'])} still can, {_list(lasting['loses'])} no longer"
+        f"{f' ({unsure}: not shown with this many runs)' if lasting['not shown'] else ''}."
     )
+
+
+def _length(trainings: BySchemeTrainings) -> int:
+    task = next(iter(trainings.values())).runs[0].task
+    assert isinstance(task, PositionRecall)
+    return task.length
 
 
 def _list(names: list[str]) -> str:

@@ -17,7 +17,7 @@ from torch import nn as torch_nn
 from regard import nn
 from regard.inspection.interventions import Ablate, effect, intervene
 from regard.inspection.records import Cell, Estimate, Grid, Panel, Picture, Table
-from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Report, Timing, above, all_of, below, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, number, share, training_time
 from regard.lab.tasks.relations import NOWHERE, QUESTIONS, ItemTexts, Relater, Relating, right, three_questions
@@ -155,10 +155,7 @@ def run(setting: Setting) -> Report:
         (*random_tables(random, shapes), *trained_tables(runs)),
         pictures(random, runs),
         finding(random, runs, shapes),
-        (
-            Compared(f"{CONCEPTS}, section 7", claims(random, runs, shapes)),
-            Compared(f"{MINI_COURSE}, Multi-Head Attention", sum_claims(random)),
-        ),
+        compared(*claims(random, runs, shapes)),
         setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[WITH][0].trained.task.steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
     )
@@ -268,26 +265,33 @@ def narrowest(runs: Runs) -> Estimate:
 def claims(random: RandomLayers, runs: Runs, shapes: list[ProjectionShape]) -> tuple[Claim, ...]:
     """What is said of W_O."""
     square = sum(each.rows == each.columns for each in shapes)
-    back = all(each.out == each.d_model for each in shapes)
-    apart, joined, more = random.own(WITHOUT), random.own(WITH), gained(runs)
-    mixing = confirmed(apart.mean > 1 - EXACT > joined.mean, "not shown")
-    needless = "corrected: not needed here, the next linear layer mixes as well"
-    need = "confirmed: of use here" if more.low > CLOSE else needless
+    back = sum(each.out == each.d_model for each in shapes)
     fold = max(each.folded for each in runs[WITH])
-    size = confirmed(square == len(shapes), "corrected: (h · d_v) × d_model")
+    mixed = quoted(CONCEPTS, "Mix information from all attention heads")
+    useful = quoted(CONCEPTS, "Which head combinations are useful")
+    formula = quoted(MINI_COURSE, "MultiHead(Q, K, V) = Concat(head_1, head_2, ..., head_h) * W_O")
+    apart = f"side by side: {random.own(WITHOUT).mean:.2f}"
+    folded = f"the next linear layer can mix as well: W_O folded into it changes answers by {fold:.0e}"
     return (
-        Claim("mixes all heads: effect in its own block", "mixed", joined, f"{mixing}; side by side {apart.mean:.2f}"),
-        Claim("returns to d_model", "yes", "yes" if back else "no", confirmed(back, "corrected")),
-        Claim("W_O is d_model × d_model", "d_model × d_model", f"{square} of {len(shapes)} layers", size),
-        Claim("learns which combinations are useful", "yes", more, f"{need} (folded into it: {fold:.0e} apart)"),
+        Claim(mixed, "share of a head's effect that stays in its own block", random.own(WITH), below(0.9), apart),
+        Claim(
+            quoted(CONCEPTS, "Return to d_model dimension"),
+            f"layers that do, of {len(shapes)}",
+            back,
+            all_of(len(shapes)),
+        ),
+        Claim(
+            quoted(CONCEPTS, "W_O: (d_model × d_model)"),
+            f"layers in which it is, of {len(shapes)}",
+            square,
+            all_of(len(shapes)),
+            "it is (h · d_v) × d_model",
+        ),
+        Claim(useful, "right answers gained with W_O", gained(runs), above(CLOSE, "partly"), folded),
+        Claim(
+            formula, "largest |Concat · W_O − Σ head · its rows of W_O|", random.apart, below(EXACT), "a sum over heads"
+        ),
     )
-
-
-def sum_claims(random: RandomLayers) -> tuple[Claim, ...]:
-    """The formula."""
-    verdict = "confirmed: a sum over heads" if random.apart < EXACT else "corrected"
-    says = "Concat(heads) · W_O = Σ head · its rows of W_O"
-    return (Claim(says, "Concat · W_O", f"{random.apart:.0e} apart", verdict),)
 
 
 def finding(random: RandomLayers, runs: Runs, shapes: list[ProjectionShape]) -> str:

@@ -18,7 +18,7 @@ from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.table import Column, columns_of
 from regard.inspection.text import display_width, visible
-from regard.lab.report import VERDICTS, Report
+from regard.lab.report import COLUMNS, VERDICTS, Compared, Report, printed
 from regard.lab.run_all import Failed, Outcome
 from regard.pages.document import content_hash
 from regard.plot.save import as_json as record_json
@@ -28,7 +28,7 @@ NARROWEST = 40
 SHORTEST = 12  # letters of a text that is broken into lines
 STYLE = Path(__file__).parent / "render.css"
 SHORT = 14  # letters that are not broken into lines
-COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected", "not confirmed": "corrected"}
+COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected"}
 
 
 def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
@@ -39,14 +39,27 @@ def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
         if part is not None:
             parts += [fitted(table, width) for table in part.tables]
             parts += [plot.render(picture, width=width, color=color) for picture in part.pictures]
-    parts += [fitted(compared.table(), width) for compared in report.compared]
+    parts += [_claims(compared, width) for compared in report.compared]
     parts.append(_wrapped(f"Finding: {report.finding}", width))
     parts.append(_wrapped(f"({', '.join(f'{name} {value}' for name, value in report.settings.items())})", width))
     return "\n\n".join(parts)
 
 
-def _wrapped(sentence: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(sentence, width, break_on_hyphens=False))
+def _wrapped(sentence: str, width: int, indent: str = "") -> str:
+    lines = textwrap.wrap(sentence, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def _claims(compared: Compared, width: int) -> str:
+    """Each quotation, and below it what was measured for it, the rule and the verdict."""
+    lines, last = [_wrapped(f"The seed ({compared.source}) beside this run", width)], ""
+    for claim in compared.claims:
+        if claim.quote.plain != last:
+            last = claim.quote.plain
+            lines.append(_wrapped(f"“{last}”", width, "  "))
+        lines.append(_wrapped(f"{claim.measured}: {printed(claim.here)} ({claim.rule})", width, "    "))
+        lines.append(_wrapped(f"→ {claim.outcome}", width, "    "))
+    return "\n".join(lines)
 
 
 def fitted(table: Table, width: int) -> str:
@@ -128,12 +141,8 @@ def write(report: Report, folder: Path) -> list[Path]:
         plot.save(table, written[-1])
     if report.compared:
         written.append(folder / f"{report.name}-seed.csv")
-        rows = [
-            (compared.source, claim.says, claim.figure, claim.here, claim.verdict)
-            for compared in report.compared
-            for claim in compared.claims
-        ]
-        plot.save(Table(("source", "claim", "the seed", "here", "verdict"), rows), written[-1])
+        rows = [(compared.source, *row) for compared in report.compared for row in compared.table().rows]
+        plot.save(Table(("source", *COLUMNS), rows), written[-1])
     written.append(folder / f"{report.name}.json")
     replace(written[-1], as_json(report).encode())
     return written
@@ -181,14 +190,14 @@ def _header(outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
             f"{_text(run['regard'])}, torch {_text(run['torch'])}, {_text(run['machine'])}. Intervals are 95% over "
             "repetitions. Seeds are the four documents that the experiments are held against.</p>"
         )
-        kinds = [claim.kind for report in reports for compared in report.compared for claim in compared.claims]
+        kinds = [claim.verdict for report in reports for compared in report.compared for claim in compared.claims]
         counts = Counter(kinds)
         named = [
             f'<span class="{COLORS.get(kind, "")}">{counts[kind]} {kind}</span>' for kind in VERDICTS if counts[kind]
         ]
         lines.append(
-            f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the run is "
-            "too small to tell; <em>not said</em>: the seeds say nothing of it.</p>"
+            f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the "
+            "interval holds a bound of the rule, so this many runs cannot tell.</p>"
         )
     lines.append('<nav><ol class="contents">')
     for each in outcomes:
@@ -218,7 +227,7 @@ def _section(number: int, outcome: Outcome, folder: Path) -> str:
             name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
             parts.append(f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>')
     for compared in outcome.compared:
-        parts.append(_table(compared.table(), [COLORS.get(claim.kind, "") for claim in compared.claims]))
+        parts.append(_table(compared.table(), [COLORS.get(claim.verdict, "") for claim in compared.claims]))
     run = outcome.settings
     command = f"regard lab {outcome.name}{' --quick' if run['quick'] else ''} --seed {run['seed']}"
     listed = " · ".join(f"{_text(name)} {_text(value)}" for name, value in run.items())

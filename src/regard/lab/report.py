@@ -1,38 +1,172 @@
-"""Report: the result of an experiment as a record of numbers and sentences. It does not draw itself."""
+"""Report: the result of an experiment as a record of numbers and sentences. It does not draw itself.
 
+A verdict is never written by hand. A `Claim` holds an exact quotation, the number that was measured for it and a
+`Rule`; the verdict is what the rule says of the number as it is printed.
+"""
+
+import json
+import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+from regard.inspection.number import interval, short
 from regard.inspection.records import Cell, Estimate, Picture, Table
 
 # the four documents this project grew from, as reports cite them; docs/seeds.md goes through their claims
-SCORE_FUNCTIONS = "seed: score functions"
-CONCEPTS = "seed: important concepts"
-MINI_COURSE = "seed: mini-course"
-RESULTS = "seed: experiment results"
+SCORE_FUNCTIONS = "score functions"
+CONCEPTS = "important concepts"
+MINI_COURSE = "mini-course"
+RESULTS = "experiment results"
 
-VERDICTS = ("confirmed", "partly", "corrected", "not confirmed", "not shown", "not said")
+VERDICTS = ("confirmed", "partly", "corrected", "not shown")
+QUOTES = Path(__file__).parent / "quotes.json"
+
+
+@dataclass(frozen=True)
+class Quote:
+    """Words of one of the four documents, exactly as they stand there, and the heading above them."""
+
+    document: str
+    heading: str
+    text: str
+
+    @property
+    def plain(self) -> str:
+        """The words without Markdown: no asterisks, backquotes and borders of table cells."""
+        cells = [cell.strip() for cell in self.text.replace("**", "").replace("`", "").split("|")]
+        return " · ".join(cell for cell in cells if cell)
+
+
+@cache
+def _quotes() -> dict[tuple[str, str], Quote]:
+    listed: dict[str, dict[str, list[str]]] = json.loads(QUOTES.read_text(encoding="utf-8"))
+    return {
+        (document, text): Quote(document, heading, text)
+        for document, headings in listed.items()
+        for heading, texts in headings.items()
+        for text in texts
+    }
+
+
+def quoted(document: str, text: str) -> Quote:
+    """The quotation with this text; `quotes.json` has the words and headings of all of them."""
+    if (quote := _quotes().get((document, text))) is None:
+        raise KeyError(f"quotes.json has no {text!r} of {document!r}; add it with the heading above it")
+    return quote
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which word a number gets: one for each band of values, from low to high.
+
+    A band reaches up to its bound, which belongs to it; the last one has no bound. An interval that lies in one band,
+    or in bands of one word, gets that word; any other is *not shown*: there are too few runs to tell. The words of a
+    claim are verdicts; a finding has words of its own.
+    """
+
+    bands: tuple[tuple[float, str], ...]
+
+    def __post_init__(self) -> None:
+        bounds = [bound for bound, _ in self.bands]
+        assert bounds == sorted(set(bounds)), bounds
+        assert bounds[-1] == math.inf
+
+    def verdict(self, here: float | Estimate, otherwise: str = "not shown") -> str:
+        """The word for a number or an interval, as they are printed; `otherwise` if the interval holds a bound."""
+        low, high = printed_range(here)
+        starts = [-math.inf, *(bound for bound, _ in self.bands)]
+        words = {
+            word for start, (bound, word) in zip(starts, self.bands, strict=False) if low <= bound and start < high
+        }
+        return words.pop() if len(words) == 1 else otherwise
+
+    def __str__(self) -> str:
+        words = [word for _, word in self.bands]
+        bounds = [short(bound, 6) for bound, _ in self.bands[:-1]]
+        if len(words) == 2:
+            first = words[0] == "confirmed"
+            where = f"up to {bounds[0]}" if first else f"above {bounds[0]}"
+            return f"{words[1 - first]} {where}, {words[first]} else"
+        if len(words) == 3 and words[0] == words[2]:
+            return f"{words[1]} above {bounds[0]} up to {bounds[1]}, {words[0]} else"
+        listed = [f"{word} up to {bound}" for word, bound in zip(words, bounds, strict=False)]
+        return ", ".join([*listed, f"{words[-1]} above"])
+
+
+def above(bound: float, otherwise: str = "corrected") -> Rule:
+    """Confirmed above a bound."""
+    return Rule(((bound, otherwise), (math.inf, "confirmed")))
+
+
+def below(bound: float, otherwise: str = "corrected") -> Rule:
+    """Confirmed up to a bound."""
+    return Rule(((bound, "confirmed"), (math.inf, otherwise)))
+
+
+def within(low: float, high: float, otherwise: str = "corrected") -> Rule:
+    """Confirmed above `low` and up to `high`."""
+    return Rule(((low, otherwise), (high, "confirmed"), (math.inf, otherwise)))
+
+
+def near(figure: float, by: float, otherwise: str = "corrected") -> Rule:
+    """Confirmed within ±`by` of a figure."""
+    return within(figure - by, figure + by, otherwise)
+
+
+def rounds_to(figure: float, decimals: int, otherwise: str = "corrected") -> Rule:
+    """Confirmed if the number, rounded to so many decimals, is the figure."""
+    return near(figure, 0.5 * 10.0**-decimals, otherwise)
+
+
+def all_of(count: int) -> Rule:
+    """Confirmed if all of them do, partly if some do, corrected if none does."""
+    middle: tuple[tuple[float, str], ...] = ((count - 0.5, "partly"),) if count > 1 else ()
+    return Rule(((0.5, "corrected"), *middle, (math.inf, "confirmed")))
+
+
+def printed_range(here: float | Estimate) -> tuple[float, float]:
+    """The ends of an interval as they are printed; a single number is both."""
+    text = printed(here)
+    if isinstance(here, Estimate):
+        low, high = text.partition("[")[2].removesuffix("]").split(", ")
+        return float(low), float(high)
+    return float(text), float(text)
+
+
+def printed(here: float | Estimate) -> str:
+    """A measured number, as the reports print it."""
+    return interval(here) if isinstance(here, Estimate) else short(here, 6)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure or statement of a source, what this run measured for it, and the verdict that follows.
+    """A quotation, what was measured for it, and the rule that turns the number into a verdict.
 
-    A verdict begins with one of `VERDICTS`: *not shown* if the run is too small to tell, *not said* if the source says
-    nothing of it.
+    `measured` says what the number is. `note` adds what a reader needs to know beside the verdict.
     """
 
-    says: str
-    figure: Cell
-    here: Cell
-    verdict: str
+    quote: Quote
+    measured: str
+    here: float | Estimate
+    rule: Rule
+    note: str = ""
 
     def __post_init__(self) -> None:
-        assert self.kind, f"{self.says}: {self.verdict}"
+        assert all(word in VERDICTS for _, word in self.rule.bands), self.rule
 
     @property
-    def kind(self) -> str:
-        """Which of the verdicts it is."""
-        return next((kind for kind in VERDICTS if self.verdict.startswith(kind)), "")
+    def verdict(self) -> str:
+        """What the rule says of the number."""
+        return self.rule.verdict(self.here)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict with its note."""
+        return f"{self.verdict}: {self.note}" if self.note else self.verdict
+
+
+COLUMNS = ("the seed says", "measured", "here", "rule", "verdict")
 
 
 @dataclass(frozen=True)
@@ -43,9 +177,26 @@ class Compared:
     claims: tuple[Claim, ...]
 
     def table(self) -> Table:
-        """The source's own figures beside ours."""
-        rows = [(claim.says, claim.figure, claim.here, claim.verdict) for claim in self.claims]
-        return Table(("claim", "the seed", "here", "verdict"), rows, title=self.source)
+        """The quotations beside what was measured for them."""
+        rows = [
+            (
+                f"“{claim.quote.plain}”",
+                claim.measured,
+                printed(claim.here),
+                str(claim.rule),
+                claim.outcome,
+            )
+            for claim in self.claims
+        ]
+        return Table(COLUMNS, rows, title=f"seed: {self.source}")
+
+
+def compared(*claims: Claim) -> tuple[Compared, ...]:
+    """Claims by document and heading, in the order in which each is first met."""
+    places: dict[str, list[Claim]] = {}
+    for claim in claims:
+        places.setdefault(f"{claim.quote.document}, {claim.quote.heading}", []).append(claim)
+    return tuple(Compared(place, tuple(those)) for place, those in places.items())
 
 
 @dataclass(frozen=True)
@@ -60,6 +211,7 @@ class Timing:
 class Report:
     """One experiment: its question, tables, pictures, one sentence of finding, and the claims it was held against.
 
+    `why` says in a sentence why the question matters, `setup` what was done, in words that a student understands.
     `settings` are what is needed to run it again. The first table and picture are the ones to look at first.
     """
 
@@ -71,20 +223,5 @@ class Report:
     compared: tuple[Compared, ...]
     settings: dict[str, Cell]
     timing: Timing | None = None
-
-
-def agrees(figure: float, here: float | Estimate, decimals: int) -> bool:
-    """Whether ours, rounded as the figure was, gives the figure; of an estimate, some point of its interval."""
-    half = 0.5 * 10.0**-decimals + 1e-12
-    low, high = (here.low, here.high) if isinstance(here, Estimate) else (here, here)
-    return low - half <= figure <= high + half
-
-
-def confirmed(holds: bool, otherwise: str = "not confirmed") -> str:
-    """The verdict of a claim that either holds or not."""
-    return "confirmed" if holds else otherwise
-
-
-def above_zero(difference: Estimate, otherwise: str = "not confirmed") -> str:
-    """The verdict of a claim that a difference is positive: *not shown* if its interval holds 0."""
-    return "confirmed" if difference.low > 0 else "not shown" if difference.high > 0 else otherwise
+    why: str = ""
+    setup: str = ""

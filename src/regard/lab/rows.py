@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.inspection.records import Cell, Panel, Table
 from regard.lab.maps import MAPS, SELF, TRANSLATION, PrintedMap, attend_statistics, weights
-from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Compared, Report, confirmed
+from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Report, above, below, compared, near, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import mean
+from regard.lab.statistics import mean, positive
 from regard.lab.symmetry import EXACT, TOKENS, random_projections, scaled_dot
 
 
@@ -41,11 +41,11 @@ def run(setting: Setting) -> Report:
         (sums(draws["own"]), symmetry(draws)),
         (Panel(tuple(printed.grid() for printed in MAPS)),),
         finding(draws),
-        (
-            Compared(f"{MINI_COURSE}, the printed maps", map_claims(draws["own"])),
-            Compared(f"{CONCEPTS}, sections 3 and 9", claims(draws)),
-        ),
+        compared(*map_claims(), *claims(draws)),
         setting.record(repetitions),
+        why="A map of weights is read by rows and by columns, and the two say different things.",
+        setup=f"The two maps that the mini-course prints, and {repetitions} random self-attentions of {TOKENS} tokens, "
+        "once with W_Q and W_K of their own and once with one matrix for both.",
     )
 
 
@@ -91,18 +91,13 @@ def symmetry(draws: dict[str, RowSumDraws]) -> Table:
     return Table(columns, rows, f"Random self-attention of {TOKENS} tokens, mean and 95% interval")
 
 
-def map_claims(random: RowSumDraws) -> tuple[Claim, ...]:
+def map_claims() -> tuple[Claim, ...]:
     """What the printed maps say about themselves."""
     listed = []
+    softmax = quoted(MINI_COURSE, "Then, a softmax function is applied to obtain a probability distribution")
     for printed in MAPS:
-        given = printed.tensor().sum(1)
-        off = float((given - 1).abs().max())
-        verdict = "confirmed" if off < EXACT else f"not confirmed: off by {off:.2g}"
-        listed.append(Claim(f"rows sum to 1, {_size(printed)}", "1", float(given.mean()), verdict))
-    zeros = sum(int((printed.tensor() == 0).sum()) for printed in MAPS)
-    least = float(random.smallest.min())
-    verdict = "corrected: rounded, softmax is never 0" if least > 0 else "confirmed"
-    listed.append(Claim("weights of exactly 0.0", f"{zeros} of them", least, verdict))
+        off = float((printed.tensor().sum(1) - 1).abs().max())
+        listed.append(Claim(softmax, f"largest |row sum − 1| of the map {_size(printed)}", off, below(EXACT)))
     return tuple(listed)
 
 
@@ -110,18 +105,27 @@ def claims(draws: dict[str, RowSumDraws]) -> tuple[Claim, ...]:
     """What is said of rows, columns and symmetry."""
     own, shared = draws["own"], draws["shared"]
     off = float((own.row_high - own.row_low).max())
-    low, high = mean(own.column_low), mean(own.column_high)
+    apart = own.column_high - own.column_low
     received = SELF.statistics("received")["received"]
     heaviest = int(received.argmax())
-    scores, table = (confirmed(float(each.max()) < EXACT, "corrected") for each in (shared.scores, shared.weights))
-    columns = confirmed(low.high < 1 < high.low, "corrected")
-    here = f"{SELF.columns[heaviest]} {float(received[heaviest]):.2f}"
+    gives = f"what {SELF.columns[heaviest]!r} receives in the map {_size(SELF)} (what it gives is 1)"
+    equal = quoted(CONCEPTS, "Attention(A→B) = Attention(B→A)")
+    symmetric = quoted(CONCEPTS, "If Q = K (same projection), attention would be **symmetric**")
+    note = "its sum is not 1, so it is what token j receives; the attention FROM token j is row j"
     return (
-        Claim("row i sums to 1", "1.0", f"1 ± {off:.0e}", confirmed(off < EXACT, "corrected")),
-        Claim("column j does not", "≠ 1", f"{low.mean:.2f} to {high.mean:.2f}", columns),
-        Claim("column j: attention FROM token j", "from", here, "corrected: attention received BY token j"),
-        Claim("W_Q = W_K: scores symmetric", "yes", mean(shared.scores), f"{scores}: max |s_ij − s_ji|"),
-        Claim("W_Q = W_K: weights symmetric", "yes", mean(shared.weights), f"{table}: max |w_ij − w_ji|"),
+        Claim(quoted(CONCEPTS, "Sums to 1.0"), "largest difference between two row sums", off, below(EXACT)),
+        Claim(
+            quoted(CONCEPTS, "Doesn't sum to 1"), "greatest − least column sum of a map", positive(apart), above(EXACT)
+        ),
+        Claim(
+            quoted(CONCEPTS, "All tokens' attention FROM token j"),
+            gives,
+            float(received[heaviest]),
+            near(1.0, EXACT),
+            note,
+        ),
+        Claim(symmetric, "max |s_ij − s_ji| of the scores, W_Q = W_K", float(shared.scores.max()), below(EXACT)),
+        Claim(equal, "max |w_ij − w_ji| of the weights, W_Q = W_K", positive(shared.weights), below(EXACT)),
     )
 
 

@@ -9,12 +9,16 @@ from torch import Tensor
 
 from regard.inspection.records import Bars, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import weights
-from regard.lab.report import SCORE_FUNCTIONS, Claim, Compared, Report, agrees, confirmed
+from regard.lab.report import SCORE_FUNCTIONS, Claim, Report, above, below, compared, quoted, rounds_to
 from regard.lab.setting import Setting
 from regard.spec.scores import Dot
 
 SMALL, LARGE = (1.0, 2.0, 3.0), (10.0, 20.0, 30.0)
-PRINTED = {SMALL: (0.09, 0.24, 0.67), LARGE: (0.00, 0.00, 1.00)}
+# the weights that the source prints, where, and what it says of the gradient
+PRINTED = {
+    SMALL: ((0.09, 0.24, 0.67), "[0.09, 0.24, **0.67**]", "Smooth distribution, meaningful gradients"),
+    LARGE: ((0.00, 0.00, 1.00), "[0.00, 0.00, **1.00**]", "Saturated! No gradient for training"),
+}
 FACTORS = (0.1, 0.3, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
 STEEPEST = 0.25  # no derivative of softmax is larger: w (1 − w) at w = 1/2
 
@@ -28,8 +32,11 @@ def run(setting: Setting) -> Report:
         (table(by_factor),),
         (picture(by_factor),),
         finding(),
-        (Compared(f"{SCORE_FUNCTIONS}, The softmax saturation problem", claims()),),
+        compared(*claims()),
         setting.record(repetitions=1),
+        why="Softmax turns scores into weights, and learning can only move weights that have a derivative.",
+        setup="Attention over three keys with the scores [1, 2, 3], and with the same scores times 0.1 to 10. The "
+        "weights and their derivatives are computed exactly.",
     )
 
 
@@ -73,16 +80,15 @@ def _name(scores: tuple[float, ...]) -> str:
 def claims() -> tuple[Claim, ...]:
     """Each printed weight, and what is said about gradients."""
     listed = []
-    for scores, figures in PRINTED.items():
+    for scores, (figures, row_quote, gradient_quote) in PRINTED.items():
         row, jacobian = softmax(torch.tensor(scores))
         for place, (figure, weight) in enumerate(zip(figures, row.tolist(), strict=True), 1):
-            verdict = confirmed(agrees(figure, weight, decimals=2))
-            listed.append(Claim(f"softmax {_name(scores)}, weight {place}", f"{figure:.2f}", f"{weight:.4g}", verdict))
-        steepest = largest(jacobian)
-        says = "meaningful gradients" if scores == SMALL else "no gradient"
-        holds = steepest > 0.1 * STEEPEST if scores == SMALL else steepest == 0
-        verdict = f"{confirmed(holds, 'corrected')}: {100 * steepest / STEEPEST:.2g}% of the steepest"
-        listed.append(Claim(f"gradient at {_name(scores)}", says, steepest, verdict))
+            what = f"weight {place} of softmax {_name(scores)}"
+            listed.append(Claim(quoted(SCORE_FUNCTIONS, row_quote), what, weight, rounds_to(figure, 2)))
+        rule = above(0.1 * STEEPEST) if scores == SMALL else below(0.0)
+        what = f"largest derivative of softmax at {_name(scores)}"
+        note = f"{100 * largest(jacobian) / STEEPEST:.2g}% of the steepest possible, {STEEPEST}"
+        listed.append(Claim(quoted(SCORE_FUNCTIONS, gradient_quote), what, largest(jacobian), rule, note))
     return tuple(listed)
 
 

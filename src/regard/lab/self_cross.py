@@ -17,9 +17,9 @@ from regard.inspection.capture import capture
 from regard.inspection.interventions import Ablate, Uniform, intervene
 from regard.inspection.records import Bars, Cell, Estimate, Grid, Panel, Picture, Table
 from regard.lab.maps import normal
-from regard.lab.report import RESULTS, Claim, Compared, Report, above_zero, confirmed
+from regard.lab.report import RESULTS, Claim, Report, above, below, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import number, share
+from regard.lab.statistics import number, positive, share
 from regard.lab.training import train
 from regard.lab.translation import grammar, training_task
 from regard.lab.translation.grammar import PAD, Pair, sources, targets
@@ -32,6 +32,8 @@ ROUNDING, MOVED = 1e-12, 1e-3  # differences below and above which an output sta
 INTACT, UNIFORM, REMOVED = "intact", "equal weights", "output removed"
 CHANGES = {UNIFORM: Uniform(), REMOVED: Ablate()}
 MEMORY, WORDS, OTHER = "encoder outputs shuffled", "English words shuffled", "another sentence's outputs"
+SELF_ROW = "| Self-Attention | Sequence X | Same X | Within-sequence patterns |"
+CROSS_ROW = "| Cross-Attention | Sequence X | Different Y | Between-sequence patterns |"
 SHUFFLED = [4, 2, 0, 5, 1, 3]  # the order of English words in the picture
 
 
@@ -49,7 +51,7 @@ def run(setting: Setting) -> Report:
         (*trained_tables(runs), law_table(draws), example_table(), cost_table()),
         (map_picture(runs[0]), worth_picture(runs), shuffled_picture(runs[0])),
         finding(runs, draws),
-        (Compared(f"{RESULTS}, Self-Attention vs Cross-Attention", claims(runs, draws)),),
+        compared(*claims(runs, draws)),
         setting.record(repetitions, test_sentences=tested, random_layers=len(draws)),
     )
 
@@ -253,7 +255,7 @@ def trained_tables(runs: list[SelfCrossRun]) -> tuple[Table, Table]:
         tables = [each.maps[place.name] for each in runs]
         measures = (
             share([square(each) for each in tables]),
-            number([keys_in_use(each) for each in tables]),
+            positive([keys_in_use(each) for each in tables]),
             share([same_place(each) for each in tables]),
         )
         rows.append((place.name, place.queries, place.keys, _shape(runs[0].cat[place.name]), *measures))
@@ -351,23 +353,22 @@ def _lost(runs: list[SelfCrossRun], name: str) -> Estimate:
 def claims(runs: list[SelfCrossRun], draws: list[RandomLayer]) -> tuple[Claim, ...]:
     """The table of the seed, and its examples."""
     independent = next(law for law in LAWS if law.done == "another token of X changed")
-    encoder, cross = (runs[0].cat[place.name] for place in (ENCODER, CROSS))
-    within, between = (_lost(runs, f"{place.name}: {REMOVED}") for place in (ENCODER, CROSS))
-    flat = _lost(runs, f"{CROSS.name}: {UNIFORM}")
-    other = _lost(runs, OTHER)
-    own_moves, other_stays = (holds(independent, draws, own) for own in (True, False))
-    lengths = len(grammar.cat().french), len(grammar.cat().english)
-    within_x = "another token of X changes the output" if own_moves else "no change"
-    between_x = "tokens of X do not meet" if other_stays else "tokens of X meet"
+    own, other = quoted(RESULTS, SELF_ROW), quoted(RESULTS, CROSS_ROW)
+    translation = quoted(RESULTS, "Machine translation: Decoder attends to encoder outputs")
+    change = "output that changes when another token of X does, random layers"
+    lost = "share of the words lost"
+    rows, columns = runs[0].cat[CROSS.name].shape
+    shape = f"the map of the seed's sentence is {rows} × {columns}"
+    encoder, decoder = (_lost(runs, f"{place.name}: {REMOVED}") for place in (ENCODER, CROSS))
     return (
-        Claim("self: Q, K and V from X", "n × n", _shape(encoder), confirmed(encoder.shape[0] == encoder.shape[1])),
-        Claim("cross: K and V from Y", "n × m", _shape(cross), confirmed(tuple(cross.shape) == lengths)),
-        Claim("self: within-sequence patterns", "tokens of X meet", within_x, confirmed(own_moves)),
-        Claim("cross: between-sequence patterns", "X meets Y", between_x, confirmed(other_stays)),
-        Claim("encoder looks at itself", "used", within, f"{above_zero(within)}: words lost without it"),
-        Claim("decoder looks at the encoder", "used", between, f"{above_zero(between)}: words lost without it"),
-        Claim("what is looked at matters", "yes", flat, f"{above_zero(flat)}: words lost with equal weights"),
-        Claim("Y conditions what X becomes", "yes", other, f"{above_zero(other)}: words lost with another Y"),
+        Claim(own, f"least {change}, self", float(independent.apart(draws, own=True).min()), above(ROUNDING)),
+        Claim(own, f"{lost} without the encoder's self-attention", encoder, above(0)),
+        Claim(
+            other, f"largest {change}, cross", float(independent.apart(draws, own=False).max()), below(ROUNDING), shape
+        ),
+        Claim(other, f"{lost} with another sentence's Y", _lost(runs, OTHER), above(0)),
+        Claim(translation, f"{lost} without cross-attention", decoder, above(0)),
+        Claim(translation, f"{lost} with equal weights", _lost(runs, f"{CROSS.name}: {UNIFORM}"), above(0)),
     )
 
 

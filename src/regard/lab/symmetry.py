@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from regard.inspection.capture import capture
 from regard.inspection.records import Bars, Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import attend_statistics, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import CONCEPTS, Claim, Report, Rule, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, mean, number, share, training_time
+from regard.lab.statistics import curve, mean, number, positive, share, training_time
 from regard.lab.tasks.relations import Relating, right
 from regard.lab.training import Trained, train
 
@@ -151,7 +151,7 @@ def run(setting: Setting) -> Report:
         (learned_table(runs), random_table(random), circle_table(runs, sizes), freedom_table(free)),
         pictures(runs, sizes, random[SHARED]),
         finding(random, runs),
-        (Compared(f"{CONCEPTS}, section 3", claims(random, runs, free)),),
+        compared(*claims(random, runs, free)),
         setting.record(draws, trainings_of_each_kind=repetitions, steps=training_task(setting, 0, *variants[0]).steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
     )
@@ -275,28 +275,31 @@ def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> 
     own, circles, several = (rights(runs, "next", ITEMS, name) for name in (OWN, SHARED, SEVERAL))
     line = rights(runs, "previous", ITEMS, SHARED)
     ratios = [three / one for three, one in free.values()]
-    same = "scores are, up to rounding" if random[SHARED].symmetric else f"scores differ by {float(scores.max()):.1g}"
-    equal = confirmed(float(table.max()) < EXACT, f"corrected: {same}; ln w differs by lse_j − lse_i")
-    learned = own.mean >= LEARNED
-    direction = "confirmed: learned round a circle" if learned else f"not shown: not learned here, {own.mean:.2f}"
-    capacity = confirmed(min(ratios) == 3, "corrected: 3× the numbers, (3 − 1/h)× the free directions")
+    asymmetric = quoted(CONCEPTS, "A can attend to B without B equally attending to A")
+    symmetric = quoted(CONCEPTS, "If Q = K (same projection), attention would be **symmetric**")
+    equal = quoted(CONCEPTS, "Attention(A→B) = Attention(B→A)")
+    directional = quoted(CONCEPTS, "Cannot model directional relationships")
+    cannot = Rule(((2 / PAYLOADS, "confirmed"), (LEARNED, "partly"), (math.inf, "corrected")))
+    right = "share of right answers with one W for both"
+    lost = f"with one link lost it would be {one_lost(ITEMS):.3f}"
+    rounding = "up to rounding the scores are symmetric" if random[SHARED].symmetric else ""
+    capacity = quoted(CONCEPTS, "3× the learning capacity")
+    freedom = "3 × the numbers, (3 − 1/h) × the directions in which scores and values can move"
     return (
-        Claim("two projections: A → B without B → A", "yes", own, direction),
-        Claim("W_Q = W_K: A → B equals B → A", "equal", mean(table), equal),
-        Claim("W_Q = W_K: no directions (a line)", "cannot", line, _cannot(line, circular=False)),
-        Claim(f"W_Q = W_K: no directions (a circle of {ITEMS})", "cannot", circles, _cannot(circles)),
-        Claim("the same with 4 heads", "cannot", several, _cannot(several)),
-        Claim("three matrices: 3× the learning capacity", "3×", f"{min(ratios):.2f}× to {max(ratios):.2f}×", capacity),
+        Claim(asymmetric, f"share of right answers round a circle of {ITEMS}, two projections", own, above(LEARNED)),
+        Claim(symmetric, "max |s_ij − s_ji| of the scores, one W", float(scores.max()), below(EXACT), rounding),
+        Claim(
+            equal,
+            "max |w_ij − w_ji| of the weights, one W",
+            positive(table),
+            below(EXACT),
+            "ln w differs by lse_j − lse_i",
+        ),
+        Claim(directional, f"{right}, along a line", line, cannot),
+        Claim(directional, f"{right}, round a circle of {ITEMS}", circles, cannot, lost),
+        Claim(directional, f"{right}, round the circle, 4 heads", several, cannot),
+        Claim(capacity, "free directions, three matrices over one, 1 head", min(ratios), near(3, 0.005), freedom),
     )
-
-
-def _cannot(estimate: Estimate, circular: bool = True) -> str:
-    """The verdict on the claim that something cannot be learned."""
-    if estimate.mean >= LEARNED:
-        return "corrected: it can"
-    if estimate.mean <= 2 / PAYLOADS:
-        return "confirmed"
-    return f"partly: with one link lost it would be {one_lost(ITEMS):.3f}" if circular else "partly learned"
 
 
 def finding(random: RandomMaps, runs: Runs) -> str:

@@ -10,7 +10,6 @@ claims about sampling and distillation are about the output's softmax. The best 
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -19,9 +18,9 @@ from torch.special import entr
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Compared, Report, above_zero, confirmed
+from regard.lab.report import CONCEPTS, Claim, Report, Rule, above, below, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, during, mean, number, share
+from regard.lab.statistics import curve, during, mean, number, positive, share
 from regard.lab.tasks.matching import SCALED, Distilling, Matcher, Matching, MatchingExamples, best_loss, loss, right
 from regard.lab.training import Trained, train
 from regard.spec.normalizers import Hard
@@ -41,28 +40,36 @@ AFTER, ASKED, TAUGHT = "trained with τ", "asked at τ", "students"
 
 @dataclass(frozen=True)
 class Regime:
-    """A named range of τ, what the source says of it, and a test of that. At a border both names hold."""
+    """A named range of τ, the source's row, and a rule that says what it means. At a border both names hold."""
 
     name: str
     low: float
     high: float
-    says: str
-    means: str
-    test: Callable[[float, float], bool]
+    row: str = ""
+    statistic: str = "effective"
+    rule: Rule | None = None
 
     def covers(self, tau: float) -> bool:
         """Whether τ has this name; 1.0 is Normal alone."""
         return self.low <= tau <= self.high and (tau != 1.0 or self.low == self.high)
 
 
-# tests take the largest weight and the effective number of keys
-REGIMES = (
-    Regime("Very Cold", 0.1, 0.5, "almost one-hot", f"weight ≥ {ONE_HOT}", lambda peak, keys: peak >= ONE_HOT),
-    Regime("Cold", 0.5, 1.0, "sharp, focused", "keys < half", lambda peak, keys: keys < KEYS / 2),
-    Regime("Normal", 1.0, 1.0, "default behavior", "some spread", lambda peak, keys: 1 < keys < KEYS),
-    Regime("Warm", 1.0, 2.0, "softer, spread out", "keys > half", lambda peak, keys: keys > KEYS / 2),
-    Regime("Hot", 2.0, 5.0, "very flat, uniform", f"keys ≥ {FLAT:.0%}", lambda peak, keys: keys >= FLAT * KEYS),
+COLD, WARM = (
+    "| 0.5-1.0 | Cold | Sharp, focused | Precise retrieval |",
+    "| 1.0-2.0 | Warm | Softer, spread out | Regularization |",
 )
+VERY_COLD, HOT = (
+    "| 0.1-0.5 | Very Cold | Almost one-hot | Hard attention approximation |",
+    "| 2.0+ | Hot | Very flat, uniform | Exploration |",
+)
+REGIMES = (
+    Regime("Very Cold", 0.1, 0.5, VERY_COLD, "peak", above(ONE_HOT)),
+    Regime("Cold", 0.5, 1.0, COLD, "effective", below(KEYS / 2)),
+    Regime("Normal", 1.0, 1.0),
+    Regime("Warm", 1.0, 2.0, WARM, "effective", above(KEYS / 2)),
+    Regime("Hot", 2.0, 5.0, HOT, "effective", above(FLAT * KEYS)),
+)
+STATISTICS = {"peak": "largest weight", "effective": f"keys in use of {KEYS}"}
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,7 @@ def run(setting: Setting) -> Report:
         (*regime_tables(by_tau), *use_tables(runs)),
         (regime_picture(by_tau), *use_pictures(runs)),
         finding(by_tau, runs),
-        (
-            Compared(f"{CONCEPTS}, section 4, Temperature effects", regime_claims(by_tau)),
-            Compared(f"{CONCEPTS}, section 4, When to use temperature", use_claims(runs)),
-        ),
+        compared(*regime_claims(by_tau), *use_claims(runs)),
         setting.record(repetitions, trainings=len(runs), steps=runs[0].trained[1.0].task.steps),
     )
 
@@ -214,13 +218,13 @@ def _model(trained: Trained) -> Matcher:
 def scored(runs: Runs, models: str, tau: float, name: str) -> Estimate:
     """A score of the models trained with τ, of the model of τ = 1 asked at τ, or of the students taught at τ."""
     values = [float(getattr(each.scores[models][tau], name)) for each in runs]
-    return share(values) if name in ("right", "weight") else number(values)
+    return share(values) if name in ("right", "weight") else positive(values)
 
 
 def gain(runs: Runs, tau: float) -> Estimate:
     """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
     best = NARROW**0.5 / NOISE**2  # √d / σ² makes the true probabilities
-    return number([each.gain[tau] / best for each in runs])
+    return positive([each.gain[tau] / best for each in runs])
 
 
 def moved(runs: Runs) -> float:
@@ -233,9 +237,9 @@ def regime_tables(by_tau: ByTemperature) -> tuple[Table, Table]:
     rows: list[tuple[Cell, ...]] = []
     for tau in TEMPERATURES:
         draws = by_tau[tau]
-        rows.append((f"{tau:g}", names(tau), *map(mean, (draws.entropy, draws.effective, draws.peak))))
+        rows.append((f"{tau:g}", names(tau), positive(draws.entropy), positive(draws.effective), share(draws.peak)))
     title = f"{KEYS} keys, d_k = {WIDTH}, scores ÷ √d_k ÷ τ; mean and 95% interval"
-    limit = [(f"{tau:g}", mean(by_tau[tau].hard), mean(by_tau[tau].effective)) for tau in COLDEST]
+    limit = [(f"{tau:g}", share(by_tau[tau].hard), positive(by_tau[tau].effective)) for tau in COLDEST]
     return (
         Table(("τ", "regime", "entropy (nats)", "keys e^H", "peak"), rows, title),
         Table(("τ", "share of weight misplaced", "keys e^H"), limit, "Distance to hard attention, normalizer=Hard()"),
@@ -246,8 +250,8 @@ def regime_picture(by_tau: ByTemperature) -> Picture:
     """Effective number of keys against τ, and the largest weight down to the limit."""
     every = sorted(by_tau)
     keys = curve("", TEMPERATURES, [mean(by_tau[tau].effective) for tau in TEMPERATURES])
-    peak = curve("largest weight", every, [mean(by_tau[tau].peak) for tau in every])
-    apart = curve("distance to hard", every, [mean(by_tau[tau].hard) for tau in every])
+    peak = curve("largest weight", every, [share(by_tau[tau].peak) for tau in every])
+    apart = curve("distance to hard", every, [share(by_tau[tau].hard) for tau in every])
     in_use = Lines([keys], "τ", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
     return Panel((in_use, Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True)))
 
@@ -259,7 +263,7 @@ def use_tables(runs: Runs) -> tuple[Table, ...]:
         factor, moves = gain(runs, tau), _size(max(each.moved[tau] for each in runs))
         results = (scored(runs, AFTER, tau, name) for name in ("loss", "right"))
         training.append((f"{tau:g}", *results, factor, factor.mean / tau, moves))
-    best = number([each.best.loss for each in runs]), share([each.best.right for each in runs])
+    best = positive([each.best.loss for each in runs]), share([each.best.right for each in runs])
     training.append(("best possible", *best, "τ", 1.0, ""))
     names = ("loss", "right", "weight", "different")
     asked: list[tuple[Cell, ...]] = [
@@ -268,7 +272,7 @@ def use_tables(runs: Runs) -> tuple[Table, ...]:
     students: list[tuple[Cell, ...]] = []
     for soft in SOFT:
         source = "right answers" if soft == LABELS else f"teacher, τ = {soft:g}"
-        keys = number([each.target_keys[soft] for each in runs])
+        keys = positive([each.target_keys[soft] for each in runs])
         students.append((source, keys, *(scored(runs, TAUGHT, soft, name) for name in ("loss", "right"))))
     students.append(("(the teacher)", "", *(scored(runs, ASKED, 1.0, name) for name in ("loss", "right"))))
     return (
@@ -317,55 +321,88 @@ def _curve(runs: Runs, name: str) -> Line:
 
 
 def regime_claims(by_tau: ByTemperature) -> tuple[Claim, ...]:
-    """Each named regime, tested at every temperature it covers."""
+    """Each named regime, tested at the coldest and the hottest temperature that it alone covers."""
     listed = []
     for regime in REGIMES:
+        if regime.rule is None:  # τ = 1 is the definition of "normal"
+            continue
         taus = [tau for tau in TEMPERATURES if regime.covers(tau)]
-        peaks = [mean(by_tau[tau].peak).mean for tau in taus]
-        keys = [mean(by_tau[tau].effective).mean for tau in taus]
-        passed = [tau for tau, peak, used in zip(taus, peaks, keys, strict=True) if regime.test(peak, used)]
-        if passed == taus:
-            verdict = f"confirmed: {regime.means} everywhere"
-        elif passed:
-            verdict = f"partly: {regime.means} at τ = {', '.join(f'{tau:g}' for tau in passed)}"
-        else:
-            verdict = f"corrected: {regime.means} nowhere"
-        here = f"{_span(keys, '.1f')} keys, peak {_span(peaks, '.2f')}"
-        listed.append(Claim(f"{regime.name}, τ = {_span(taus, 'g')}", regime.says, here, verdict))
+        for tau in (taus[0], taus[-1]):
+            here = positive(getattr(by_tau[tau], regime.statistic))
+            what = f"{STATISTICS[regime.statistic]} at τ = {tau:g}"
+            listed.append(Claim(quoted(CONCEPTS, regime.row), what, here, regime.rule))
     return tuple(listed)
 
 
-def _span(numbers: list[float], form: str) -> str:
-    ends = [format(number, form) for number in (numbers[0], numbers[-1])]
-    return ends[0] if len(numbers) == 1 else f"{ends[0]}–{ends[1]}"
+def differences(runs: Runs, models: str, name: str, first: float, second: float) -> Estimate:
+    """A score at one temperature less that at another, training by training."""
+    return number(
+        [getattr(each.scores[models][first], name) - getattr(each.scores[models][second], name) for each in runs]
+    )
 
 
 def use_claims(runs: Runs) -> tuple[Claim, ...]:
     """When to use which temperature."""
-    losses = [scored(runs, AFTER, tau, "loss").mean for tau in TRAINED]
-    matters = "corrected: any τ will do" if max(losses) - min(losses) < ALIKE else "confirmed: τ matters"
-    ratio = gain(runs, TRAINED[-1]).mean / gain(runs, TRAINED[0]).mean
-    cost = scored(runs, ASKED, 0.7, "loss").mean - scored(runs, ASKED, 1.0, "loss").mean
-    same = scored(runs, ASKED, 0.7, "right") == scored(runs, ASKED, 1.0, "right")
-    keys = [scored(runs, ASKED, tau, "different").mean for tau in (1.0, 1.5)]
-    weight = [scored(runs, ASKED, tau, "weight").mean for tau in (1.0, 0.5)]
-    hot = [scored(runs, ASKED, tau, "different").mean for tau in (2.0, 5.0)]
-    better = number([each.scores[TAUGHT][1.0].loss - each.scores[TAUGHT][2.0].loss for each in runs])
-    scores = [scored(runs, TAUGHT, soft, "right").mean for soft in (LABELS, 1.0, 2.0)]
-    answers = f"{'the same' if same else 'other'} answers, {'too sure' if cost > 0 else 'better'}"
-    focused = f"{confirmed(not same or cost <= 0, 'partly')}: {answers}"
-    differ = f"outputs differ by {_size(moved(runs))}"
-    # whether W_Q and W_K took over at least half of the factor of 4, on a log scale
-    undone = "corrected: undone by training" if ratio > 2 else "confirmed: not undone"
+    others = number(
+        [
+            each.scores[AFTER][1.0].loss - min(each.scores[AFTER][tau].loss for tau in TRAINED if tau != 1.0)
+            for each in runs
+        ]
+    )
+    ratio = positive([each.gain[TRAINED[-1]] / each.gain[TRAINED[0]] for each in runs])
+    focused, cost = (differences(runs, ASKED, name, 0.7, 1.0) for name in ("weight", "loss"))
+    output = "meant of the output's softmax, which this model's attention is"
+    keys = f"different keys in {DRAWN} draws"
+    undone = f"× {TRAINED[-1] / TRAINED[0]:g} would undo it wholly; on this task training makes up for τ"
     return (
-        Claim("training", "1.0", f"loss {_row(losses)} at {_row(TRAINED, 'g')}", matters),
-        Claim("Warm as regularization", "1.0–2.0", f"gain × {ratio:.1f} for τ × 4", undone),
-        Claim("inference, focused", "0.7–1.0", f"{cost:+.3f} nats at 0.7", focused),
-        Claim("Cold for precise retrieval", "0.5–1.0", f"weight on it {_row(weight)}", _rises(weight)),
-        Claim("sampling, diverse", "1.0–1.5", f"{_row(keys, '.1f')} keys in {DRAWN}", _rises(keys)),
-        Claim("Hot for exploration", "2.0+", f"{_row(hot, '.1f')} keys in {DRAWN}", _rises(hot)),
-        Claim("distillation", "2.0+", f"right {_row(scores)}", f"{above_zero(better)}: answers, τ = 1, τ = 2"),
-        Claim("τ at inference, not in training", "in most", differ, "confirmed: τ · W_Q undoes τ"),
+        Claim(
+            quoted(CONCEPTS, "| Training | 1.0 (standard) |"),
+            f"loss after training with τ = 1, less the lowest with τ = {_row([t for t in TRAINED if t != 1], 'g')}",
+            others,
+            below(ALIKE),
+            "on this one task the others train as well",
+        ),
+        Claim(
+            quoted(CONCEPTS, WARM),
+            f"gain of W_Q and W_K trained with τ = {TRAINED[-1]:g} over that with τ = {TRAINED[0]:g}",
+            ratio,
+            Rule(((2.0, "confirmed"), (math.inf, "corrected"))),
+            undone,
+        ),
+        Claim(
+            quoted(CONCEPTS, "| Inference (focused) | 0.7-1.0 |"),
+            "weight on the right key at τ = 0.7 less that at 1",
+            focused,
+            above(0),
+            f"the answers stay the same, and the loss changes by {cost.mean:+.3f} nats",
+        ),
+        Claim(
+            quoted(CONCEPTS, COLD),
+            "weight on the right key at τ = 0.5 less that at 1",
+            differences(runs, ASKED, "weight", 0.5, 1.0),
+            above(0),
+        ),
+        Claim(
+            quoted(CONCEPTS, "| Sampling (diverse) | 1.0-1.5 |"),
+            f"{keys} at τ = 1.5 less those at 1",
+            differences(runs, ASKED, "different", 1.5, 1.0),
+            above(0),
+            output,
+        ),
+        Claim(
+            quoted(CONCEPTS, HOT),
+            f"{keys} at τ = 5 less those at 2",
+            differences(runs, ASKED, "different", 5.0, 2.0),
+            above(0),
+            output,
+        ),
+        Claim(
+            quoted(CONCEPTS, "| Knowledge distillation | 2.0+ |"),
+            "loss of students of a teacher at τ = 1, less that of students at τ = 2",
+            differences(runs, TAUGHT, "loss", 1.0, 2.0),
+            above(0),
+            output,
+        ),
     )
 
 
@@ -373,27 +410,20 @@ def _row(numbers: list[float] | tuple[float, ...], form: str = ".2f") -> str:
     return ", ".join(format(each, form) for each in numbers)
 
 
-def _rises(numbers: list[float]) -> str:
-    return confirmed(numbers == sorted(numbers) and numbers[0] < numbers[-1])
-
-
 def finding(by_tau: ByTemperature, runs: Runs) -> str:
-    """Three sentences, from the numbers."""
+    """Sentences, from the numbers."""
     low, high = TEMPERATURES[0], TEMPERATURES[-1]
     keys = {tau: mean(by_tau[tau].effective).mean for tau in (low, 0.5, 1.0, high)}
-    one_hot = mean(by_tau[0.5].peak).mean >= ONE_HOT
     losses = [scored(runs, AFTER, tau, "loss").mean for tau in TRAINED]
     gains = [gain(runs, tau).mean for tau in TRAINED]
-    best = min(TEMPERATURES, key=lambda tau: scored(runs, ASKED, tau, "loss").mean)
     students = {soft: f"{scored(runs, TAUGHT, soft, 'right').mean:.0%}" for soft in SOFT}
+    better = above(0).verdict(differences(runs, TAUGHT, "loss", 1.0, 2.0)) == "confirmed"
+    distilled = "" if better else " (that τ = 2 teaches better than τ = 1 is not shown with this many runs)"
     return (
         f"From τ = {low:g} to {high:g} a query goes from {keys[low]:.1f} to {keys[high]:.1f} of {KEYS} keys in use; "
-        f"τ = 0.5 still uses {keys[0.5]:.1f}{'' if one_hot else ', which is not one-hot'}, and at τ = {COLDEST[-1]:g} "
-        f"all but {mean(by_tau[COLDEST[-1]].hard).mean:.1%} of the weight is where hard attention puts it "
-        f"(unscaled scores of width {WIDTH} are scaled ones at τ = {1 / math.sqrt(WIDTH):g}). "
-        f"A model can undo τ by multiplying W_Q with it (outputs differ by {_size(moved(runs))}), and does: trained "
-        f"with τ = {_row(TRAINED, 'g')} its gain is {_row(gains)} of what is best at "
-        f"τ = 1, its loss {_row(losses)}; after training τ is a knob, and the loss is lowest at τ = {best:g}; students "
-        f"of {TEACHING * CHOICES} examples are right {students[LABELS]} of the time if they see answers, and "
-        f"{students[1.0]}, {students[2.0]} and {students[4.0]} if they see a teacher at τ = 1, 2 and 4."
+        f"τ = 0.5 still uses {keys[0.5]:.1f}. On this task a model undoes the τ it trains with: trained with τ = "
+        f"{_row(TRAINED, 'g')} the gain of W_Q and W_K is {_row(gains)} and the loss {_row(losses)}. After training, τ "
+        f"makes answers sharper or more diverse; students of {TEACHING * CHOICES} examples are right "
+        f"{students[LABELS]} of the time if they see answers, and {students[1.0]}, {students[2.0]} and {students[4.0]} "
+        f"if they see a teacher at τ = 1, 2 and 4{distilled}."
     )

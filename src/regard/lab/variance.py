@@ -12,26 +12,47 @@ from torch import Tensor
 
 from regard.inspection.records import Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal
-from regard.lab.report import CONCEPTS, SCORE_FUNCTIONS, Claim, Compared, Report, confirmed
+from regard.lab.report import (
+    CONCEPTS,
+    SCORE_FUNCTIONS,
+    Claim,
+    Quote,
+    Report,
+    Rule,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+    within,
+)
 from regard.lab.scaling import NONE, ROOT, SCALINGS, WHOLE
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, mean
+from regard.lab.statistics import curve, mean, positive, share
 
 WIDTHS = (16, 64, 256, 512)
 PAIRS = 1000  # independent pairs of one repetition
 DEVIATION = 2.0  # standard deviation of the components in the counter-example: variance 4
 SATURATED = 0.9  # a query is called saturated when one key takes this share
-RANGES = {16: 8, 64: 16, 256: 32, 512: 45}
-BEHAVIORS = {16: "somewhat smooth", 64: "starting to saturate", 256: "heavily saturated", 512: "nearly one-hot"}
-# the share of saturated queries that each word is taken to mean: from, and below
-MEANT = {
-    "works OK": (0.0, 0.05),
-    "somewhat smooth": (0.0, 0.05),
-    "starting to saturate": (0.05, 1 / 3),
-    "heavily saturated": (0.5, 1.01),
-    "saturates": (0.5, 1.01),
-    "nearly one-hot": (0.75, 1.01),
+ROWS = {
+    16: "| 16 | 16 | [-8, +8] | Somewhat smooth |",
+    64: "| 64 | 64 | [-16, +16] | Starting to saturate |",
+    256: "| 256 | 256 | [-32, +32] | Heavily saturated |",
+    512: "| 512 | 512 | [-45, +45] | Nearly one-hot |",
 }
+BEHAVIORS = {width: row.split("|")[4].strip() for width, row in ROWS.items()}
+CHAPTER = {64: ("[-16, 16]", "Softmax works OK"), 512: ("[-45, 45]", "Softmax saturates!")}
+# the share of saturated queries that each phrase is taken to mean
+MEANT = {
+    "Softmax works OK": below(0.05),
+    "Somewhat smooth": below(0.05),
+    "Starting to saturate": within(0.05, 0.33),
+    "Heavily saturated": above(0.5),
+    "Softmax saturates!": above(0.5),
+    "Nearly one-hot": above(0.75),
+}
+SATURATION = Rule(((0.1, "not saturated"), (0.5, "partly saturated"), (math.inf, "saturated")))
+EQUAL = 0.05  # a relative difference that still counts as equal
 FLAT = 0.9  # a share of the keys that is almost all
 
 
@@ -72,11 +93,11 @@ def run(setting: Setting) -> Report:
         tables(scores, rows),
         (picture(scores, rows),),
         finding(scores, rows),
-        (
-            Compared(f"{CONCEPTS}, section 1", concept_claims(scores, rows)),
-            Compared(f"{SCORE_FUNCTIONS}, Why scaling matters", chapter_claims(scores, rows, wide)),
-        ),
+        compared(*claims(scores, rows, wide)),
         setting.record(repetitions),
+        why="Softmax of large scores gives one key everything, and the width of a head decides how large scores are.",
+        setup=f"Pairs of random vectors with independent components of mean 0 and variance 1, {PAIRS} pairs a "
+        f"repetition; then attention of {KEYS} random tokens with scores as they are, ÷ √d and ÷ d.",
     )
 
 
@@ -106,13 +127,16 @@ def tables(scores: dict[int, DotProducts], rows: ByWidth) -> tuple[Table, ...]:
     """Dot products, and what softmax makes of them."""
     products = Table(
         ("d", "Var(q · k)", "2.5% quantile", "97.5% quantile", "share in ±2√d"),
-        [(width, *map(mean, (draws.variance, draws.low, draws.high, draws.inside))) for width, draws in scores.items()],
+        [
+            (width, positive(draws.variance), mean(draws.low), mean(draws.high), share(draws.inside))
+            for width, draws in scores.items()
+        ],
         "Dot products of standard normal vectors, mean and 95% interval",
     )
     keys = Table(
         ("d", *(f"keys, {name}" for name in SCALINGS), f"weight ≥ {SATURATED}"),
         [
-            (width, *(mean(draws[name].effective) for name in SCALINGS), mean(draws[NONE].saturated))
+            (width, *(positive(draws[name].effective) for name in SCALINGS), share(draws[NONE].saturated))
             for width, draws in rows.items()
         ],
         f"Effective number of keys e^H of {KEYS}, and how often one key takes {SATURATED:.0%}, unscaled",
@@ -135,57 +159,57 @@ def picture(scores: dict[int, DotProducts], rows: ByWidth) -> Picture:
     )
 
 
-def concept_claims(scores: dict[int, DotProducts], rows: ByWidth) -> tuple[Claim, ...]:
-    """The table of dimensions, ranges and behaviors."""
+def claims(scores: dict[int, DotProducts], rows: ByWidth, wide: DotProducts) -> tuple[Claim, ...]:
+    """The table of dimensions, ranges and behaviors, the two rows of the other document, and what it leaves out."""
     listed = []
-    for width in WIDTHS:
-        draws = scores[width]
-        # four intervals of 95 % miss one time in five; these are wide enough to miss one time in a hundred
-        wide = mean(draws.variance, confidence=1 - 0.01 / len(WIDTHS))
-        verdict = f"{confirmed(wide.low <= width <= wide.high)}, ratio {wide.mean / width:.4f}"
-        listed.append(Claim(f"Var(q · k), d = {width}", width, mean(draws.variance), verdict))
-        inside = mean(draws.inside).mean
-        verdict = f"{_ranged(inside)}: holds {inside:.1%}"
-        listed.append(Claim(f"range, d = {width}", f"±{RANGES[width]}", mean(draws.high), verdict))
-        listed.append(_behavior(width, BEHAVIORS[width], rows[width][NONE]))
-    flat = mean(rows[WIDTHS[-1]][WHOLE].effective)
-    verdict = f"{confirmed(flat.mean > FLAT * KEYS)}: of {KEYS}"
-    listed.append(Claim(f"keys in use, ÷ d, d = {WIDTHS[-1]}", "too flat", f"{flat.mean:.2f}", verdict))
+    for width, text in ROWS.items():
+        quote = quoted(CONCEPTS, text)
+        variance, what = positive(scores[width].variance), f"variance of q · k at d = {width}"
+        listed.append(Claim(quote, what, variance, near(width, EQUAL * width)))
+        listed.append(_ranged(quote, width, scores[width]))
+        listed.append(_behavior(quote, width, BEHAVIORS[width], rows[width][NONE]))
+    flat, keys = mean(rows[WIDTHS[-1]][WHOLE].effective), f"keys in use of {KEYS}, ÷ d, d = {WIDTHS[-1]}"
+    listed.append(
+        Claim(quoted(CONCEPTS, "| d_k | 1/d_k | Too small, too flat attention |"), keys, flat, above(FLAT * KEYS))
+    )
+    for width, (span, words) in CHAPTER.items():
+        listed.append(_ranged(quoted(SCORE_FUNCTIONS, span), width, scores[width]))
+        listed.append(_behavior(quoted(SCORE_FUNCTIONS, words), width, words, rows[width][NONE]))
+    variance = positive(scores[64].variance)
+    grows = quoted(SCORE_FUNCTIONS, "**Var[q·k] = d** (variance grows with dimension!)")
+    listed.append(Claim(grows, "variance of q · k at d = 64", variance, near(64, EQUAL * 64)))
+    unit = quoted(SCORE_FUNCTIONS, "**Var[q·k/√d] = 1** (constant variance)")
+    over = positive(scores[WIDTHS[-1]].variance / WIDTHS[-1])
+    listed.append(Claim(unit, f"variance of q · k / √d at d = {WIDTHS[-1]}", over, near(1, EQUAL)))
+    independent = quoted(SCORE_FUNCTIONS, "For vectors q, k ∈ ℝ^d with independent components")
+    what = f"variance of q · k at d = 64, components independent with variance {DEVIATION**2:g}"
+    note = "independence is not enough; components must have unit variance too"
+    listed.append(Claim(independent, what, positive(wide.variance), near(64, EQUAL * 64), note))
     return tuple(listed)
 
 
-def _ranged(inside: float) -> str:
-    return "confirmed as ±2√d" if 0.93 < inside < 0.97 else "not confirmed"
-
-
-def chapter_claims(scores: dict[int, DotProducts], rows: ByWidth, wide: DotProducts) -> tuple[Claim, ...]:
-    """The two rows of the other document, and the condition it leaves out."""
-    variance = mean(wide.variance)
-    independence = confirmed(variance.low <= 64 <= variance.high, "corrected: only of unit variance, here 4")
-    return (
-        Claim("range, d = 64", "±16", mean(scores[64].high), _ranged(mean(scores[64].inside).mean)),
-        _behavior(64, "works OK", rows[64][NONE]),
-        Claim("range, d = 512", "±45", mean(scores[512].high), _ranged(mean(scores[512].inside).mean)),
-        _behavior(512, "saturates", rows[512][NONE]),
-        Claim("independence gives Var = d", "64 at d = 64", variance, independence),
+def _ranged(quote: Quote, width: int, draws: DotProducts) -> Claim:
+    """A printed range, which is ±2√d: it holds 95 % of normal scores."""
+    what = f"share of the scores within ±2√d = ±{2 * math.sqrt(width):.0f}"
+    return Claim(
+        quote, what, share(draws.inside), within(0.93, 0.97), "a range of two standard deviations, not a bound"
     )
 
 
-def _behavior(width: int, words: str, rows: SaturationDraws) -> Claim:
+def _behavior(quote: Quote, width: int, words: str, rows: SaturationDraws) -> Claim:
     """A description of a width, compared with the share of saturated queries."""
-    saturated = mean(rows.saturated).mean
-    low, high = MEANT[words]
-    verdict = f"{confirmed(low <= saturated < high, 'corrected')}: {saturated:.0%} of queries saturated"
-    return Claim(f"keys in use, d = {width}", words, mean(rows.effective), verdict)
+    what = f"share of queries that give one key {SATURATED:.0%} or more, unscaled, d = {width}"
+    keys = f"{mean(rows.effective).mean:.1f} of {KEYS} keys in use"
+    return Claim(quote, what, share(rows.saturated), MEANT[words], keys)
 
 
 def finding(scores: dict[int, DotProducts], rows: ByWidth) -> str:
     """One sentence, from the numbers."""
     off = max(abs(mean(draws.variance).mean / width - 1) for width, draws in scores.items())
-    at_64, keys = mean(rows[64][NONE].saturated).mean, mean(rows[64][NONE].effective).mean
-    verdict = "saturated" if at_64 >= 0.5 else "partly saturated" if at_64 >= 0.1 else "not saturated"
+    at_64, keys = share(rows[64][NONE].saturated), mean(rows[64][NONE].effective).mean
+    state = SATURATION.verdict(at_64, "not shown to be saturated with this many runs")
     return (
-        f"Var(q · k) equals d to {off:.1%}; unscaled softmax is {verdict} at d = 64 already ({keys:.1f} of {KEYS} keys "
-        f"in use, {at_64:.0%} of queries give one key {SATURATED:.0%} or more), where ÷ √d leaves "
+        f"Var(q · k) equals d to {off:.1%}; unscaled softmax is {state} at d = 64 ({keys:.1f} of {KEYS} keys in use, "
+        f"{at_64.mean:.0%} of queries give one key {SATURATED:.0%} or more), where ÷ √d leaves "
         f"{mean(rows[64][ROOT].effective).mean:.1f} in use."
     )

@@ -170,6 +170,9 @@ class Canvas:
             if self._holds(start, stop):
                 for column, row in self._segment(start, stop):
                     self._dot(column, row, series)
+        for point in curve.points:
+            if self._holds(point):
+                self._dot(self.frame.column(point[0]), self.frame.row(point[1]), series)
         return sum(not self._holds(point) for point in points)
 
     def markers(self, curve: Curve, series: int) -> None:
@@ -212,7 +215,7 @@ def chart(lines: Lines, width: int, depth: Depth) -> list[Line]:
     check_lines(lines)
     width = min(width, _WIDEST)
     x_axis = axis_over((x for curve in lines.lines for x in curve.x), lines.log_x)
-    y_axis = axis_over((y for curve in lines.lines for y in (*curve.y, *curve.low, *curve.high)), lines.log_y)
+    y_axis = axis_over((y for curve in lines.lines for y in _heights(curve)), lines.log_y)
     y_axis = y_axis.rounded(_TICKS)
     margin = max(map(len, y_axis.labels(y_axis.ticks(_TICKS)))) + 1
     frame = Frame(max(width - margin - 1, 1), max(10, min(width // 4, 20)), x_axis, y_axis)
@@ -223,6 +226,8 @@ def chart(lines: Lines, width: int, depth: Depth) -> list[Line]:
     for index, curve in enumerate(lines.lines):
         canvas.markers(curve, index)
     banded = f"   {shading(depth)} interval" if any(len(curve.low) for curve in lines.lines) else ""
+    if not banded and any(curve.points for curve in lines.lines):
+        banded = "   dots: runs"
     signs = [marker(index, depth) for index in range(len(lines.lines))]
     remark = f"{missing} points have no place here: not finite, or not positive on a log axis." if missing else ""
     return [
@@ -234,6 +239,10 @@ def chart(lines: Lines, width: int, depth: Depth) -> list[Line]:
         [Span(" " * (margin + 1) + center(fit(prose(lines.x_label, depth), frame.width), frame.width))],
         *paragraph(remark, width, depth),
     ]
+
+
+def _heights(curve: Curve) -> tuple[float, ...]:
+    return (*curve.y, *curve.low, *curve.high, *(y for _, y in curve.points))
 
 
 def _body(canvas: Canvas, margin: int, depth: Depth) -> list[Line]:
@@ -286,7 +295,7 @@ def check_lines(lines: Lines) -> None:
 
 
 def draw_chart(figure: "Figure | SubFigure", record: Lines) -> None:
-    """Curves with a marker each and their intervals as bands."""
+    """Curves with a marker each and their intervals as bands, or single runs as small points."""
     check_lines(record)
     axes = figure.subplots()
     draw_frame(axes, record)
@@ -301,6 +310,10 @@ def draw_chart(figure: "Figure | SubFigure", record: Lines) -> None:
         if len(curve.low):
             low, high = _drawable(curve.low, False), _drawable(curve.high, False)
             axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+        if curve.points:
+            runs = zip(*curve.points, strict=True)
+            at, to = (_drawable(run, log) for run, log in zip(runs, (record.log_x, record.log_y), strict=True))
+            axes.scatter(at, to, s=9, color=color, alpha=0.45, linewidths=0)
     xs = {float(x) for curve in record.lines for x in curve.x if math.isfinite(x) and x > 0}
     ys = {float(y) for curve in record.lines for y in curve.y if math.isfinite(y) and y > 0}
     if record.log_x and xs:

@@ -5,6 +5,7 @@ tells its senses apart later has come from the words around it, and there is no 
 found by cosine among the sentences of the same word. Nothing is trained here: the model is as published.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,9 @@ from regard.cached import cached_property
 from regard.inspection.interventions import Ablate, Change, Forbid
 from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.context.reading import Heads, Reading, Senses, SenseSentence, closeness, minilm, read, sentences, words
-from regard.lab.report import MINI_COURSE, Claim, Compared, Report, confirmed
+from regard.lab.report import MINI_COURSE, Claim, Report, Rule, above, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, mean, share
+from regard.lab.statistics import correlation, curve, mean, number, share
 from regard.progress import report
 
 SHOWN = 5  # sentences of a sense
@@ -70,9 +71,6 @@ def run(setting: Setting) -> Report:
     chosen = drawn(setting.choose(full=12, quick=5), setting.choose(full=8, quick=4), generator)
     report(f"{len(chosen)} sentences", 0, 1)
     results = measured(setting, encoder, chosen, generator)
-    last, static = mean(results.layers[-1].closeness), float(results.static.closeness.mean())
-    verdict = f"{confirmed(last.high < static, 'not shown')}: cosine across sentences, first {static:.2f}"
-    rich = Claim("rich contextual representations", "for each word", last, verdict)
     first = torch.randint(len(chosen), (2,), generator=generator).tolist()
     return Report(
         "context",
@@ -85,10 +83,7 @@ def run(setting: Setting) -> Report:
             from_the_word(results.reading),
         ),
         finding(results),
-        (
-            Compared(f"{MINI_COURSE}, What is attention?", (rich,)),
-            Compared(f"{MINI_COURSE}, Impact of attention scores", impact_claims(results)),
-        ),
+        compared(*claims(results)),
         setting.record(len(words(chosen)), model="minilm", sentences=len(chosen)),
     )
 
@@ -243,22 +238,43 @@ def from_the_word(reading: Reading) -> Picture:
     return Panel(bars, f"Where “{word}” looks: layer {layer + 1}, head {head + 1}; *words that tell its sense*")
 
 
-def impact_claims(results: ContextResults) -> tuple[Claim, ...]:
+def claims(results: ContextResults) -> tuple[Claim, ...]:
     """Contextualization, disambiguation and interpretability."""
-    accuracy, base = share(results.changed[AS_IS].accuracy), results.reading.chance
-    blind, other = results.fall(BLIND), results.fall(CONTROL_BLIND)
-    apart = mean(results.changed[CONTROL_BLIND].separation - results.changed[BLIND].separation)
-    deaf, r = share(results.changed[DEAF].accuracy), results.agreement()
-    context = confirmed(accuracy.low > base, "not shown")
-    through = confirmed(mean(results.changed[AS_IS].accuracy - results.changed[DEAF].accuracy).low > 0, "not shown")
-    cues, others = confirmed(apart.low > 0, "not shown"), f"without others {other.mean:.2f}"
-    insight = "not confirmed" if r < 0.3 else "partly" if r < 0.8 else "confirmed"
-    return (
-        Claim("contextualization", "yes", accuracy, f"{context}: neighbor has the sense; chance {base:.2f}"),
-        Claim("… by attention", "yes", deaf, f"{through}: the same without attention"),
-        Claim("disambiguation", "by relevant words", blind, f"{cues}: lost without them; {others}"),
-        Claim("interpretability", "yes", r, f"{insight}: correlation of a head's weight on cues and use"),
+    before, after = results.static.closeness, results.layers[-1].closeness
+    rich = quoted(MINI_COURSE, "Creating rich contextual representations for each word")
+    context = quoted(
+        MINI_COURSE,
+        "**Contextualization**: They allow for creating contextual representations of words, taking into account their "
+        "environment",
     )
+    relevant = quoted(MINI_COURSE, "**Disambiguation**: They help resolve ambiguities by focusing on relevant words")
+    insight = quoted(MINI_COURSE, '**Interpretability**: They provide insight into how the model "reasons" about text')
+    nearest, chance = "share of sentences whose nearest neighbor has the sense", results.reading.chance
+    blind, control = results.changed[BLIND].separation, results.changed[CONTROL_BLIND].separation
+    related = Rule(((0.3, "corrected"), (0.8, "partly"), (math.inf, "confirmed")))
+    what = "correlation, over heads, of the weight on telling words and the separation lost without the head"
+    return (
+        Claim(
+            rich,
+            "cosine of a word across sentences, by embedding less after the last layer",
+            number(before - after),
+            above(0),
+        ),
+        Claim(context, nearest, share(results.changed[AS_IS].accuracy), above(chance), f"chance: {chance:.2f}"),
+        Claim(context, f"{nearest}, with attention less without", attention_gain(results), above(0)),
+        Claim(
+            relevant,
+            "separation of the senses without as many other words, less without the telling words",
+            number(control - blind),
+            above(0),
+        ),
+        Claim(insight, what, correlation(results.agreement(), results.lost.numel()), related),
+    )
+
+
+def attention_gain(results: ContextResults) -> Estimate:
+    """Sentences whose nearest neighbor has the sense: with attention, less with all heads ablated."""
+    return number(results.changed[AS_IS].accuracy - results.changed[DEAF].accuracy)
 
 
 def finding(results: ContextResults) -> str:
@@ -267,11 +283,13 @@ def finding(results: ContextResults) -> str:
     weight = results.reading.cue_weight
     layer, head = divmod(int(weight.argmax()), weight.shape[1])
     needed = divmod(int(results.lost.argmax()), weight.shape[1])
+    shown = above(0).verdict(attention_gain(results)) == "confirmed"
+    deaf = f"{results.changed[DEAF].accuracy.mean():.0%}"
+    without = f"without attention in {deaf}" if shown else "that attention is needed is not shown with this many words"
     return (
         f"The nearest neighbor of a word has its sense in {first:.0%} of the sentences by the embedding, "
-        f"which is chance, and in {last:.0%} after the last layer; without attention it stays at "
-        f"{results.changed[DEAF].accuracy.mean():.0%}. If the words that tell the sense cannot be read, "
-        f"{results.fall(BLIND).mean:.0%} of the separation is lost; if as many others cannot, "
+        f"which is chance, and in {last:.0%} after the last layer; {without}. If the words that tell the "
+        f"sense cannot be read, {results.fall(BLIND).mean:.0%} of the separation is lost; if as many others cannot, "
         f"{results.fall(CONTROL_BLIND).mean:.0%}. Head {layer + 1}.{head + 1} gives them most weight "
         f"({weight.max():.2f}; uniform attention {results.reading.uniform:.2f}), and without the {READERS} "
         f"heads that read them most {results.fall(LESS).mean:.0%} is lost, without as many others of the same layers "

@@ -4,6 +4,7 @@ The sentences come from a grammar (`translation/grammar.py`), which knows the ri
 pairs only. Every run has its own weights, its own training sentences and its own unseen test sentences.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor
 
 from regard.inspection.records import Cell, Grid, Lines, Panel, Picture, Table
 from regard.lab.maps import TRANSLATION as PRINTED
-from regard.lab.report import MINI_COURSE, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import MINI_COURSE, Claim, Report, Rule, Timing, above, all_of, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import during, number, share, training_times
+from regard.lab.statistics import during, positive, share, training_times
 from regard.lab.training import Trained, train
 from regard.lab.translation import grammar, task
 from regard.lab.translation.grammar import Pair
@@ -50,6 +51,17 @@ class Baselines:
 
 Runs = dict[str, list[TranslationRun]]
 
+# of the printed map, by French word
+ROWS = (
+    "Le          | 0.8 | 0.1 | 0.0  | 0.0 | 0.1 | 0.0 |",
+    "chat        | 0.1 | 0.8 | 0.1  | 0.0 | 0.0 | 0.0 |",
+    "est         | 0.0 | 0.1 | 0.4  | 0.3 | 0.1 | 0.1 |",
+    "assis       | 0.0 | 0.1 | 0.7  | 0.1 | 0.0 | 0.1 |",
+    "sur         | 0.0 | 0.0 | 0.1  | 0.8 | 0.1 | 0.0 |",
+    "le          | 0.1 | 0.0 | 0.0  | 0.1 | 0.7 | 0.1 |",
+    "tapis       | 0.0 | 0.0 | 0.0  | 0.1 | 0.1 | 0.8 |",
+)
+
 
 def run(setting: Setting) -> Report:
     """Run the experiment."""
@@ -68,7 +80,7 @@ def run(setting: Setting) -> Report:
         (main_table(runs_by_score, plain), cat_table(runs_by_score), pair_table(runs_by_score)),
         (cat_picture(runs_by_score), other_picture(runs_by_score), curves(trained)),
         finding(runs_by_score, plain),
-        (Compared(f"{MINI_COURSE}, Exercise 2 and Impact of attention scores", claims(runs_by_score, plain)),),
+        compared(*claims(runs_by_score, plain)),
         setting.record(
             repetitions,
             steps=trained[SCALED][0].task.steps,
@@ -203,19 +215,25 @@ def claims(runs_by_score: Runs, plain: Baselines) -> tuple[Claim, ...]:
     listed = []
     for place, source in sorted(pair.sure):
         right = sum(int(each.cat[place].argmax()) == source for each in every)
-        verdict = f"{confirmed(right == len(every), 'partly')} in {right} of {len(every)} models"
-        weight = share([float(each.cat[place, source]) for each in every])
-        printed = PRINTED.weights[place][source]
-        listed.append(Claim(f"{french[place]} looks at {english[source]}", printed, weight, verdict))
-    received = [float(each.cat[:, 2].sum()) for each in every]
-    verdict = f"{confirmed(min(received) > 1, 'partly')}: two words have it as source"
-    printed = float(PRINTED.tensor()[:, 2].sum())
-    listed.append(Claim("sits: its column sums to", printed, number(received), verdict))
-    errors = [each.error for each in every]
-    better = max(errors) < float(plain.diagonal.min())
-    verdict = "confirmed" if max(errors) <= GOOD else "partly" if better else "not confirmed"
-    note = f"{verdict}: alignment error; words in order {share(plain.diagonal).mean:.2f}"
-    listed.append(Claim("attention aligns words implicitly", "yes", share(errors), note))
+        weight = share([float(each.cat[place, source]) for each in every]).mean
+        what = f"models, of {len(every)}, in which {french[place]!r} looks most at {english[source]!r}"
+        note = f"weight there {weight:.2f}, printed {PRINTED.weights[place][source]:g}"
+        listed.append(Claim(quoted(MINI_COURSE, ROWS[place]), what, right, all_of(len(every)), note))
+    two = quoted(
+        MINI_COURSE, 'How does attention help in correctly translating "sits" to "est assis" (two words in French)?'
+    )
+    received = positive([float(each.cat[:, 2].sum()) for each in every])
+    note = f"both words look at it; printed {float(PRINTED.tensor()[:, 2].sum()):.1f}"
+    listed.append(Claim(two, "what 'sits' receives from all French words", received, above(1), note))
+    aligned = quoted(
+        MINI_COURSE,
+        "**Translation**: In machine translation, they implicitly align words between source and target languages",
+    )
+    rule = Rule(((GOOD, "confirmed"), (float(plain.diagonal.min()), "partly"), (math.inf, "corrected")))
+    note = f"words in order: {share(plain.diagonal).mean:.2f}"
+    listed.append(
+        Claim(aligned, "alignment error, unseen sentences", share([each.error for each in every]), rule, note)
+    )
     return tuple(listed)
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import milliseconds
-from regard.lab.report import MINI_COURSE, RESULTS, Claim, Compared, Report, Timing, confirmed
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, Report, Timing, above, below, compared, quoted
 from regard.lab.setting import Setting
-from regard.lab.statistics import curve, over_trainings, parameters
+from regard.lab.statistics import curve, number, over_trainings, parameters
 from regard.lab.training import Trained, train
 from regard.lab.why import task
 from regard.lab.why.task import KERNEL, KINDS, LAYERS, REACH, SYMBOLS, MarkRecall, drawn, right_answers
@@ -23,6 +23,7 @@ from regard.lab.why.task import KERNEL, KINDS, LAYERS, REACH, SYMBOLS, MarkRecal
 ONE, SEVERAL = MARKED = (1, 4)  # marked tokens
 RATES = {"attention": 0.01, "convolution": 0.02, "recurrence": 0.01}
 GOOD = 0.9
+SAME = 1e-4  # a difference in float32 that is rounding
 FARTHEST = 2**62  # farther than any distance
 
 
@@ -63,10 +64,7 @@ def run(setting: Setting) -> Report:
         (main_table(results, length), length_table(results, length), way_table(results, length)),
         (distance_picture(results, length),),
         finding(results, length),
-        (
-            Compared(f"{RESULTS}, The core problem", core_claims(setting, results, length)),
-            Compared(f"{MINI_COURSE}, What is attention?", course_claims(results, length)),
-        ),
+        compared(*core_claims(setting, results), *course_claims(results, length)),
         setting.record(repetitions, trained_length=length, symbols=SYMBOLS),
         timing(setting, results),
     )
@@ -198,7 +196,7 @@ def distance_picture(results: Results, length: int) -> Picture:
     return Panel(parts, f"Trained: what is recalled, by how far back it stands, in {length} tokens")
 
 
-def core_claims(setting: Setting, results: Results, length: int) -> tuple[Claim, ...]:
+def core_claims(setting: Setting, results: Results) -> tuple[Claim, ...]:
     """Fixed operations, and what attention does instead."""
     generator = setting.generator()
     sequences = [
@@ -207,38 +205,52 @@ def core_claims(setting: Setting, results: Results, length: int) -> tuple[Claim,
     convolution, recurrence = (recaller(results[kind, ONE].trained).body for kind in ("convolution", "recurrence"))
     assert isinstance(convolution, task.Convolving)
     assert isinstance(recurrence, task.Recurring)
-    filters, steps = task.slid(convolution, sequences[0], 7), task.stepped(recurrence, sequences[1])
     attention = results["attention", SEVERAL]
-    begun, learned = over_trainings(attention.before), over_trainings(attention.focus)
-    sure, what = confirmed(learned.low > begun.high, "not shown"), "weight on what is asked for"
-    everywhere = "at all positions and lengths in all three"
-    return (
-        Claim("convolutions", "same filter at all positions", filters, _same(filters, "slid by 7, the answer slides")),
-        Claim("RNNs", "same weights at all steps", steps, _same(steps, "one step, repeated")),
-        Claim("attention", "LEARNS what to focus on", learned, f"{sure}: {what}, first {begun.mean:.2f}"),
-        Claim("parameters", "", parameters(attention.trained[0].model), "not said: the same " + everywhere),
+    gained = [after - before for before, after in zip(attention.before, attention.focus, strict=True)]
+    more = number(gained[0] if len(gained) == 1 else [float(each.mean()) for each in gained])
+    begun = (
+        f"before training {over_trainings(attention.before).mean:.2f}, after {over_trainings(attention.focus).mean:.2f}"
     )
-
-
-def _same(error: float, what: str) -> str:
-    return f"{confirmed(error < 1e-4, 'corrected')}: {what}; largest difference"
+    return (
+        Claim(
+            quoted(RESULTS, "Convolutions: same filter across all positions"),
+            "largest difference between the answer to a slid sequence and the slid answer",
+            task.slid(convolution, sequences[0], 7),
+            below(SAME),
+        ),
+        Claim(
+            quoted(RESULTS, "RNNs: same weights for all timesteps"),
+            "largest difference between a pass and one step, repeated",
+            task.stepped(recurrence, sequences[1]),
+            below(SAME),
+        ),
+        Claim(
+            quoted(RESULTS, "**The attention insight:** Let the model LEARN what to focus on."),
+            "weight on the token that is asked for, gained by training",
+            more,
+            above(0),
+            begun,
+        ),
+    )
 
 
 def course_claims(results: Results, length: int) -> tuple[Claim, ...]:
     """Long range, and in parallel."""
     far = {kind: results[kind, SEVERAL].accuracy(REACH + 1) for kind in KINDS}
-    least = min(far["attention"].low, 1.0)
-    ahead = all(least > far[kind].high for kind in KINDS if kind != "attention")
-    long = "confirmed" if far["attention"].mean >= GOOD else "partly"
     others = ", ".join(f"{kind} {far[kind].mean:.2f}" for kind in KINDS if kind != "attention")
     grown = {kind: chains(results, kind, length) for kind in KINDS}
-    still = grown["attention"][0] == grown["attention"][1]
-    waits = grown["recurrence"][1] > 1.5 * grown["recurrence"][0]
-    parallel, chain_here = confirmed(still and waits, "corrected"), "{} and {}".format(*grown["attention"])
-    verdict = f"{parallel}: recurrence {grown['recurrence'][0]} and {grown['recurrence'][1]}"
+    parallel = quoted(MINI_COURSE, "Processing sequences in parallel (unlike RNNs)")
+    chain = f"longest chain of operations at {2 * length} tokens over that at {length}"
     return (
-        Claim("long-range", "captured", far["attention"], f"{long}{', alone' if ahead else ''}: {others}"),
-        Claim(f"parallel, chain at {length}, {2 * length}", "unlike RNNs", chain_here, verdict),
+        Claim(
+            quoted(MINI_COURSE, "Capturing long-range dependencies between words"),
+            f"right answers of attention about tokens more than {REACH} back",
+            far["attention"],
+            above(GOOD, "partly"),
+            others,
+        ),
+        Claim(parallel, f"attention: {chain}", grown["attention"][1] / grown["attention"][0], below(1)),
+        Claim(parallel, f"recurrence: {chain}", grown["recurrence"][1] / grown["recurrence"][0], above(1.5)),
     )
 
 
