@@ -10,18 +10,8 @@ import torch
 
 from regard.inspection.records import Estimate, Grid, Panel
 from regard.lab import dropout
-from regard.lab.dropout import (
-    HEADS,
-    DroppedWeights,
-    Reader,
-    ReaderScores,
-    TopicReading,
-    TopicTexts,
-    dropped,
-    hidden,
-    read,
-    right,
-)
+from regard.lab.dropout import DroppedWeights, dropped, hidden
+from regard.lab.dropout.task import HEADS, Reader, ReaderScores, TopicReading, TopicTexts, read, right
 from regard.lab.report import Report
 from regard.plot.figure import grid_layout
 

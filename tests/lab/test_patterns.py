@@ -7,20 +7,8 @@ import torch
 
 from regard.inspection.records import Estimate
 from regard.lab import patterns
-from regard.lab.patterns import (
-    BASIC,
-    DRAWN,
-    GLOBAL,
-    LOCAL,
-    LONG,
-    PATTERNS,
-    SHORT,
-    START,
-    by_distance,
-    computed,
-    draw,
-    picture,
-)
+from regard.lab.patterns import BASIC, DRAWN, LONG, PATTERNS, SHORT, computed, picture
+from regard.lab.patterns.task import GLOBAL, LOCAL, START, by_distance, draw
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.spec.masks import Causal, Dilated, Mask, local, longformer

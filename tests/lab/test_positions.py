@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from regard.inspection.records import Estimate, Lines
 from regard.lab import positions
 from regard.lab.maps import weights
-from regard.lab.positions import SCHEMES, PositionRecall, TransformerXL, named, order, profile, right
+from regard.lab.positions import order, schemes
+from regard.lab.positions.schemes import SCHEMES, PositionRecall, TransformerXL, named, profile, right
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.nn import MultiHeadAttention
@@ -88,7 +89,7 @@ def test_answers_and_profiles_of_a_model_that_looks_where_it_is_told() -> None:
 def test_the_loss_is_of_the_token_asked_for() -> None:
     task = positions.training_task(Setting(quick=True), "rotary", 0)
     assert isinstance(task, PositionRecall)
-    model = Looking(positions.BACK, task.vocabulary)
+    model = Looking(schemes.BACK, task.vocabulary)
     sharp = nn.Sequential(model)
     loss = task.loss(lambda tokens: 50 * sharp(tokens), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     assert float(loss) == pytest.approx(0.0, abs=1e-6)
@@ -100,7 +101,7 @@ def test_learned_tables_have_rows_that_training_never_reaches() -> None:
     task.loss(model, torch.Generator().manual_seed(0)).backward()
     gradient = model.get_parameter("embedding.position.weight").grad
     assert gradient is not None
-    assert len(gradient) == task.longest == positions.TIMES[-1] * task.length
+    assert len(gradient) == task.longest == schemes.TIMES[-1] * task.length
     assert bool((gradient[: task.length - 1] != 0).any(1).all())
     assert float(gradient[task.length :].abs().max()) == 0
 
@@ -121,8 +122,8 @@ def test_verdicts_and_finding_follow_the_numbers(quick: Quick) -> None:
     orders[positions.CAUSAL] = order(SCHEMES[0], 2, generator, causal=True)
     trained = positions.learned(Setting(quick=True, seed=3), "rotary", [1, 2])
     length = min(trained.right)
-    able = dataclasses.replace(trained, right={times * length: [1.0, 1.0] for times in positions.TIMES})
-    unable = dataclasses.replace(trained, right={times * length: [0.1, 0.1] for times in positions.TIMES})
+    able = dataclasses.replace(trained, right={times * length: [1.0, 1.0] for times in schemes.TIMES})
+    unable = dataclasses.replace(trained, right={times * length: [0.1, 0.1] for times in schemes.TIMES})
     trainings = {scheme.name: able if scheme.name == "ALiBi" else unable for scheme in SCHEMES}
     assert "ALiBi can tell" in positions.finding(orders, trainings)
     assert "ALiBi still can, nobody no longer." in positions.finding(orders, trainings)

@@ -15,8 +15,8 @@ from regard.inspection.records import Estimate
 from regard.lab.report import (
     QUOTES,
     VERDICTS,
+    DecisionRule,
     Report,
-    Rule,
     above,
     all_of,
     below,
@@ -102,10 +102,14 @@ def test_no_interval_is_impossible(quick: Quick, name: str) -> None:
         (all_of(3), 1, "partly"),
         (all_of(3), 0, "corrected"),
         (all_of(1), 1, "confirmed"),
-        (Rule(((0, "corrected"), (1, "corrected"), (math.inf, "confirmed"))), Estimate(0, -1, 0.5), "corrected"),
+        (
+            DecisionRule(((0, "corrected"), (1, "corrected"), (math.inf, "confirmed"))),
+            Estimate(0, -1, 0.5),
+            "corrected",
+        ),
     ],
 )
-def test_rules(rule: Rule, here: float | Estimate, word: str) -> None:
+def test_rules(rule: DecisionRule, here: float | Estimate, word: str) -> None:
     assert rule.verdict(here) == word
     ends = [float(each) for each in re.findall(NUMBER, printed(here))]
     low, high = (ends[0], ends[0]) if len(ends) == 1 else (ends[1], ends[2])

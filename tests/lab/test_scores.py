@@ -8,6 +8,7 @@ import torch
 from regard.inspection.records import Estimate
 from regard.lab import scores
 from regard.lab.report import Report
+from regard.lab.scores import learning
 from regard.lab.setting import Setting
 from regard.spec.scores import Additive, ConcatMLP, General
 
@@ -47,14 +48,14 @@ def test_a_sum_holds_its_hidden_layer_for_every_pair() -> None:
 
 
 def test_products_refuse_different_widths_and_learned_scores_take_them() -> None:
-    for score in scores.BARE.values():
-        assert "their widths must be equal: query has 24, key has 16" in scores.refusal(score)
-    assert scores.refusal(General(torch.zeros(24, 16))) == ""
-    assert scores.refusal(Additive(torch.zeros(5, 24), torch.zeros(5, 16), torch.zeros(5))) == ""
+    for score in learning.BARE.values():
+        assert "their widths must be equal: query has 24, key has 16" in learning.refusal(score)
+    assert learning.refusal(General(torch.zeros(24, 16))) == ""
+    assert learning.refusal(Additive(torch.zeros(5, 24), torch.zeros(5, 16), torch.zeros(5))) == ""
 
 
 def test_additive_is_odd_and_a_bias_mends_it() -> None:
-    assert scores.oddness(torch.Generator().manual_seed(0)) == 0
+    assert learning.oddness(torch.Generator().manual_seed(0)) == 0
     generator = torch.Generator().manual_seed(0)
     a, b, v, offset = (torch.randn(*size, generator=generator) for size in ((5, 4), (5, 3), (5,), (5,)))
     query, key = torch.randn(4, generator=generator), torch.randn(3, generator=generator)
@@ -64,21 +65,21 @@ def test_additive_is_odd_and_a_bias_mends_it() -> None:
 
     assert formula(1, torch.zeros(5)) == -formula(-1, torch.zeros(5))
     assert abs(formula(1, offset) + formula(-1, offset)) > 0.1
-    biased = scores.training_task(Setting(), "additive + bias", scores.OTHER, 0).model()
+    biased = learning.training_task(Setting(), "additive + bias", learning.OTHER, 0).model()
     assert isinstance(biased.score(), ConcatMLP)  # type: ignore[operator]
 
 
 def test_bare_products_answer_as_well_as_can_be() -> None:
     """Without noise between them, dot and best differ by a factor: the same largest weight, another loss."""
     setting = Setting(quick=True, seed=5)
-    problem = scores.training_task(setting, "dot", scores.SAME, 0).problem
+    problem = learning.training_task(setting, "dot", learning.SAME, 0).problem
     new = problem.draw(200, setting.generator())
     best = problem.best(new)
     right = float((best.argmax(-1) == new.shown).double().mean())
-    for score in scores.BARE:
-        assert scores.without_training(setting, score)[1] == pytest.approx(right)
+    for score in learning.BARE:
+        assert learning.without_training(setting, score)[1] == pytest.approx(right)
     least = float(torch.nn.functional.cross_entropy(best.flatten(0, 1), new.shown.flatten()))
-    assert all(scores.without_training(setting, score)[0] > least for score in scores.BARE)
+    assert all(learning.without_training(setting, score)[0] > least for score in learning.BARE)
 
 
 def test_trained_scores_learn_and_additive_does_not(quick: Quick) -> None:
@@ -93,8 +94,8 @@ def test_trained_scores_learn_and_additive_does_not(quick: Quick) -> None:
 
 
 def test_a_quick_run_shows_no_failure() -> None:
-    of = scores.TrainedScore([], [0.75], Estimate(0.7, 0.7, 0.7), 0.7, 0.75)
-    full, quick = (scores.learning_rule(Setting(quick=quick), of) for quick in (False, True))
+    of = learning.TrainedScore([], [0.75], Estimate(0.7, 0.7, 0.7), 0.7, 0.75)
+    full, quick = (learning.learning_rule(Setting(quick=quick), of) for quick in (False, True))
     assert [full.verdict(right) for right in (0.06, 0.3, 0.7)] == ["corrected", "partly", "confirmed"]
     assert [quick.verdict(right) for right in (0.06, 0.3, 0.7)] == ["not shown", "not shown", "confirmed"]
 

@@ -9,7 +9,8 @@ from regard.inspection.records import Estimate
 from regard.lab.maps import normal, weights
 from regard.lab.report import Report
 from regard.lab.tasks.matching import SCALED, Matcher, MatchingExamples, MatchingProblem
-from regard.lab.temperature import COLDEST, DRAWN, REGIMES, TEMPERATURES, answer, measure, moved_by, names
+from regard.lab.temperature import COLDEST, REGIMES, measure, names
+from regard.lab.temperature.uses import DRAWN, TEMPERATURES, answer, moved_by
 from regard.spec.scores import Dot
 
 Quick = Callable[[str], Report]

@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
 from regard.lab.cost import growth_order, milliseconds, one_thread, operations
-from regard.lab.report import CONCEPTS, Claim, Quote, Report, Rule, Timing, above, below, compared, near, quoted
+from regard.lab.report import CONCEPTS, Claim, DecisionRule, Quote, Report, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, positive, share, training_time
 from regard.lab.training import Task, Trained, train
@@ -300,8 +300,8 @@ def clock(setting: Setting, results: PartResults) -> Timing:
     return Timing((table, training_time(results.runs)), (picture,))
 
 
-GOOD = Rule(((LINEAR, "corrected"), (KNOWN, "partly"), (math.inf, "confirmed")))
-BAD = Rule(((LINEAR, "confirmed"), (KNOWN, "partly"), (math.inf, "corrected")))
+GOOD = DecisionRule(((LINEAR, "corrected"), (KNOWN, "partly"), (math.inf, "confirmed")))
+BAD = DecisionRule(((LINEAR, "confirmed"), (KNOWN, "partly"), (math.inf, "corrected")))
 
 
 def claims(results: PartResults) -> tuple[Claim, ...]:
@@ -318,7 +318,7 @@ def claims(results: PartResults) -> tuple[Claim, ...]:
     alone = float(results.influence["feed-forward"].max())
     change = "change at another token when one is replaced, relative to its own"
 
-    def told(quote: Quote, question: str, kind: str, rule: Rule, note: str = "") -> Claim:
+    def answered(quote: Quote, question: str, kind: str, rule: DecisionRule, note: str = "") -> Claim:
         return Claim(quote, f"share of right answers, {kind}: {question}", results.known(question, kind), rule, note)
 
     return (
@@ -338,12 +338,12 @@ def claims(results: PartResults) -> tuple[Claim, ...]:
         Claim(complexity, f"{power}, feed-forward", growth_order(last.feed, far.feed), near(1, 0.01)),
         Claim(scope, f"{change}, attention", positive(results.influence["attention"]), above(0)),
         Claim(scope, f"largest {change}, feed-forward", alone, below(0)),
-        told(routing, ROUTE, ATTENTION, GOOD),
-        told(routing, ALONE, ATTENTION, BAD, "over one token it is linear"),
-        told(routing, TRANSFORM, ATTENTION, BAD, "among other tokens softmax is a nonlinearity"),
-        told(feeding, TRANSFORM, FEED, GOOD),
-        told(feeding, ROUTE, FEED, BAD),
-        told(together, TOGETHER, BOTH, GOOD),
+        answered(routing, ROUTE, ATTENTION, GOOD),
+        answered(routing, ALONE, ATTENTION, BAD, "over one token it is linear"),
+        answered(routing, TRANSFORM, ATTENTION, BAD, "among other tokens softmax is a nonlinearity"),
+        answered(feeding, TRANSFORM, FEED, GOOD),
+        answered(feeding, ROUTE, FEED, BAD),
+        answered(together, TOGETHER, BOTH, GOOD),
     )
 
 

@@ -18,7 +18,7 @@ from regard.inspection.heads import head_table
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import normal, weights
-from regard.lab.report import MINI_COURSE, RESULTS, Claim, Report, Rule, Timing, above, compared, near, quoted
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, DecisionRule, Report, Timing, above, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, number, placement, share, training_time
 from regard.lab.tasks.relations import QUESTIONS, ItemTexts, Relating, right, three_questions
@@ -297,7 +297,7 @@ def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:
     what = f"kinds of untrained random heads, of {tried}, that give the same row by chance"
     drops = quoted(RESULTS, "Multiple heads: learn DIFFERENT patterns (similarity drops to ~0.12-0.19)")
     note = "a low similarity is no sign of learning if random heads have it too"
-    return (*listed, Claim(drops, what, ways, Rule(((0.5, "confirmed"), (math.inf, "corrected"))), note))
+    return (*listed, Claim(drops, what, ways, DecisionRule(((0.5, "confirmed"), (math.inf, "corrected"))), note))
 
 
 def learned_claims(runs: Runs) -> tuple[Claim, ...]:
@@ -317,7 +317,7 @@ def learned_claims(runs: Runs) -> tuple[Claim, ...]:
             synonyms,
             "weight of the best head on the other item of the same type",
             like,
-            Rule(((CALLED, "corrected"), (math.inf, "partly"))),
+            DecisionRule(((CALLED, "corrected"), (math.inf, "partly"))),
             "items of one type, in a made-up language; `regard lab context` looks at real words",
         ),
     )

@@ -19,7 +19,7 @@ from regard.cached import cached_property
 from regard.inspection.capture import capture
 from regard.inspection.heads import head_table
 from regard.inspection.records import Cell, Estimate, Grid, Lines, Panel, Picture, Table
-from regard.lab.report import MINI_COURSE, RESULTS, Claim, Report, Rule, Timing, above, compared, quoted
+from regard.lab.report import MINI_COURSE, RESULTS, Claim, DecisionRule, Report, Timing, above, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, number, parameters, positive, share
 from regard.lab.training import Task, Trained, train
@@ -28,7 +28,7 @@ from regard.spec.biases import ALiBi
 from regard.spec.biases import Distance as DistanceBias
 
 STRONG = 0.8  # a head that gives this share of its weight to one kind of token is called after it
-STRONG_HEAD = Rule(((STRONG, "weaker"), (math.inf, "strong")))
+STRONG_HEAD = DecisionRule(((STRONG, "weaker"), (math.inf, "strong")))
 CELLS = 64  # rows and columns of the picture of a long text
 REACH = 8  # distances that have a bias of their own; all longer ones share one
 GAIN = 10.0

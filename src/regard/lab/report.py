@@ -1,7 +1,7 @@
 """Report: the result of an experiment as a record of numbers and sentences. It does not draw itself.
 
 A verdict is never written by hand. A `Claim` holds an exact quotation, the number that was measured for it and a
-`Rule`; the verdict is what the rule says of the number as it is printed.
+`DecisionRule`; the verdict is what the rule says of the number as it is printed.
 """
 
 import json
@@ -57,7 +57,7 @@ def quoted(document: str, text: str) -> Quote:
 
 
 @dataclass(frozen=True)
-class Rule:
+class DecisionRule:
     """Which word a number gets: one for each band of values, from low to high.
 
     A band reaches up to its bound, which belongs to it; the last one has no bound. An interval that lies in one band,
@@ -94,35 +94,35 @@ class Rule:
         return ", ".join([*listed, f"{words[-1]} above"])
 
 
-def above(bound: float, otherwise: str = "corrected") -> Rule:
+def above(bound: float, otherwise: str = "corrected") -> DecisionRule:
     """Confirmed above a bound."""
-    return Rule(((bound, otherwise), (math.inf, "confirmed")))
+    return DecisionRule(((bound, otherwise), (math.inf, "confirmed")))
 
 
-def below(bound: float, otherwise: str = "corrected") -> Rule:
+def below(bound: float, otherwise: str = "corrected") -> DecisionRule:
     """Confirmed up to a bound."""
-    return Rule(((bound, "confirmed"), (math.inf, otherwise)))
+    return DecisionRule(((bound, "confirmed"), (math.inf, otherwise)))
 
 
-def within(low: float, high: float, otherwise: str = "corrected") -> Rule:
+def within(low: float, high: float, otherwise: str = "corrected") -> DecisionRule:
     """Confirmed above `low` and up to `high`."""
-    return Rule(((low, otherwise), (high, "confirmed"), (math.inf, otherwise)))
+    return DecisionRule(((low, otherwise), (high, "confirmed"), (math.inf, otherwise)))
 
 
-def near(figure: float, by: float, otherwise: str = "corrected") -> Rule:
+def near(figure: float, by: float, otherwise: str = "corrected") -> DecisionRule:
     """Confirmed within ±`by` of a figure."""
     return within(figure - by, figure + by, otherwise)
 
 
-def rounds_to(figure: float, decimals: int, otherwise: str = "corrected") -> Rule:
+def rounds_to(figure: float, decimals: int, otherwise: str = "corrected") -> DecisionRule:
     """Confirmed if the number, rounded to so many decimals, is the figure."""
     return near(figure, 0.5 * 10.0**-decimals, otherwise)
 
 
-def all_of(count: int) -> Rule:
+def all_of(count: int) -> DecisionRule:
     """Confirmed if all of them do, partly if some do, corrected if none does."""
     middle: tuple[tuple[float, str], ...] = ((count - 0.5, "partly"),) if count > 1 else ()
-    return Rule(((0.5, "corrected"), *middle, (math.inf, "confirmed")))
+    return DecisionRule(((0.5, "corrected"), *middle, (math.inf, "confirmed")))
 
 
 def printed_range(here: float | Estimate) -> tuple[float, float]:
@@ -149,7 +149,7 @@ class Claim:
     quote: Quote
     measured: str
     here: float | Estimate
-    rule: Rule
+    rule: DecisionRule
     note: str = ""
 
     def __post_init__(self) -> None:

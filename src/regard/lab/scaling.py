@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.inspection.records import Bars, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
-from regard.lab.report import RESULTS, Claim, Report, Rule, below, compared, quoted, within
+from regard.lab.report import RESULTS, Claim, DecisionRule, Report, below, compared, quoted, within
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, placement, positive, share
 from regard.spec.scores import Dot, ScaledDot, Score
@@ -178,7 +178,7 @@ def claims(by_width: ByWidth) -> tuple[Claim, ...]:
     what = f"share of queries with a weight ≥ {ONE_HOT} at d_k = {DRAWN}, unscaled"
     position = quoted(RESULTS, "Almost all weight on position 5 (~100%)")
     one_hot = share(by_width[DRAWN][NONE].one_hot)
-    rule = Rule(((0.1, "corrected"), (0.9, "partly"), (math.inf, "confirmed")))
+    rule = DecisionRule(((0.1, "corrected"), (0.9, "partly"), (math.inf, "confirmed")))
     listed.append(Claim(position, what, one_hot, rule, "true of one query in two; which position is chance"))
     return (*listed, *_vanishing(by_width))
 
@@ -191,7 +191,7 @@ def _vanishing(by_width: ByWidth) -> tuple[Claim, ...]:
         "∂out/∂query, mean over the queries": "query_mean",
     }
     quote = quoted(RESULTS, "Gradients vanish for non-dominant positions. The model can't learn!")
-    rule = Rule(((VANISHED, "confirmed"), (1.0, "partly"), (math.inf, "corrected")))
+    rule = DecisionRule(((VANISHED, "confirmed"), (1.0, "partly"), (math.inf, "corrected")))
     listed = []
     for what, statistic in statistics.items():
         unscaled, scaled = (getattr(by_width[WIDTHS[-1]][name], statistic) for name in (NONE, ROOT))

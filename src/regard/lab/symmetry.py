@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.inspection.capture import capture
 from regard.inspection.records import Bars, Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import attend_statistics, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Report, Rule, Timing, above, below, compared, near, quoted
+from regard.lab.report import CONCEPTS, Claim, DecisionRule, Report, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, number, positive, share, training_time
 from regard.lab.tasks.relations import Relating, right
@@ -279,7 +279,7 @@ def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> 
     symmetric = quoted(CONCEPTS, "If Q = K (same projection), attention would be **symmetric**")
     equal = quoted(CONCEPTS, "Attention(A→B) = Attention(B→A)")
     directional = quoted(CONCEPTS, "Cannot model directional relationships")
-    cannot = Rule(((2 / PAYLOADS, "confirmed"), (LEARNED, "partly"), (math.inf, "corrected")))
+    cannot = DecisionRule(((2 / PAYLOADS, "confirmed"), (LEARNED, "partly"), (math.inf, "corrected")))
     right = "share of right answers with one W for both"
     lost = f"with one link lost it would be {one_lost(ITEMS):.3f}"
     rounding = "up to rounding the scores are symmetric" if random[SHARED].symmetric else ""

@@ -16,9 +16,9 @@ from regard.lab.report import (
     CONCEPTS,
     SCORE_FUNCTIONS,
     Claim,
+    DecisionRule,
     Quote,
     Report,
-    Rule,
     above,
     below,
     compared,
@@ -51,7 +51,7 @@ MEANT = {
     "Softmax saturates!": above(0.5),
     "Nearly one-hot": above(0.75),
 }
-SATURATION = Rule(((0.1, "not saturated"), (0.5, "partly saturated"), (math.inf, "saturated")))
+SATURATION = DecisionRule(((0.1, "not saturated"), (0.5, "partly saturated"), (math.inf, "saturated")))
 EQUAL = 0.05  # a relative difference that still counts as equal
 FLAT = 0.9  # a share of the keys that is almost all
 

@@ -16,7 +16,7 @@ from regard.cached import cached_property
 from regard.inspection.interventions import Ablate, Change, Forbid
 from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.context.reading import Heads, Reading, Senses, SenseSentence, closeness, minilm, read, sentences, words
-from regard.lab.report import MINI_COURSE, Claim, Report, Rule, above, compared, quoted
+from regard.lab.report import MINI_COURSE, Claim, DecisionRule, Report, above, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import correlation, curve, mean, number, share
 from regard.progress import report
@@ -251,7 +251,7 @@ def claims(results: ContextResults) -> tuple[Claim, ...]:
     insight = quoted(MINI_COURSE, '**Interpretability**: They provide insight into how the model "reasons" about text')
     nearest, chance = "share of sentences whose nearest neighbor has the sense", results.reading.chance
     blind, control = results.changed[BLIND].separation, results.changed[CONTROL_BLIND].separation
-    related = Rule(((0.3, "corrected"), (0.8, "partly"), (math.inf, "confirmed")))
+    related = DecisionRule(((0.3, "corrected"), (0.8, "partly"), (math.inf, "confirmed")))
     what = "correlation, over heads, of the weight on telling words and the separation lost without the head"
     return (
         Claim(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.inspection.records import Cell, Grid, Lines, Panel, Picture, Table
 from regard.lab.maps import TRANSLATION as PRINTED
-from regard.lab.report import MINI_COURSE, Claim, Report, Rule, Timing, above, all_of, compared, quoted
+from regard.lab.report import MINI_COURSE, Claim, DecisionRule, Report, Timing, above, all_of, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import during, positive, share, training_times
 from regard.lab.training import Trained, train
@@ -229,7 +229,7 @@ def claims(runs_by_score: Runs, plain: Baselines) -> tuple[Claim, ...]:
         MINI_COURSE,
         "**Translation**: In machine translation, they implicitly align words between source and target languages",
     )
-    rule = Rule(((GOOD, "confirmed"), (float(plain.diagonal.min()), "partly"), (math.inf, "corrected")))
+    rule = DecisionRule(((GOOD, "confirmed"), (float(plain.diagonal.min()), "partly"), (math.inf, "corrected")))
     note = f"words in order: {share(plain.diagonal).mean:.2f}"
     listed.append(
         Claim(aligned, "alignment error, unseen sentences", share([each.error for each in every]), rule, note)

@@ -13,20 +13,18 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch import nn as torch_nn
-from torch.nn.functional import cross_entropy
 
-from regard import nn
 from regard.engine.attend import attend
 from regard.engine.native.library import library
 from regard.engine.tiled.tiles import Schedule
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.cost import milliseconds
 from regard.lab.maps import normal
-from regard.lab.report import RESULTS, Claim, Report, Rule, Timing, below, compared, near, quoted
+from regard.lab.patterns.task import COLORS, FULL, GLOBAL, LOCAL, MASKS, WINDOW, Telling, by_distance, draw
+from regard.lab.report import RESULTS, Claim, DecisionRule, Report, Timing, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, share
-from regard.lab.training import Task, train
+from regard.lab.training import train
 from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
 from regard.spec.masks.base import plane_of
 
@@ -37,13 +35,8 @@ SHORT, LONG = 2048, 4096  # between them n doubles
 STACKED = 512  # tokens over which layers are stacked
 SMALL = ("dilated, 5 keys", "causal documents")  # as small as local: left out of the chart of growth
 SEES = "Which keys (columns) each query (row) sees"
-COLORS, OTHERS = 8, 8
-START = COLORS + OTHERS  # the token of place 0: it can be made global
-FULL, LOCAL, GLOBAL = "full", "local", "global + local"
-WINDOW = 9
-MASKS = {FULL: Full(), LOCAL: local(WINDOW), GLOBAL: longformer(WINDOW, [0])}  # of the trained models
 SURE = 0.9  # right more often than this is called right
-RIGHT = Rule(((SURE, "not always right"), (math.inf, "right")))
+RIGHT = DecisionRule(((SURE, "not always right"), (math.inf, "right")))
 
 Counts = dict[str, dict[int, int]]
 
@@ -139,76 +132,6 @@ def computed(mask: Mask, length: int) -> float:
 def doubling(counts: Counts, pattern: MaskKind) -> float:
     """How many times more pairs there are when n doubles."""
     return counts[pattern.name][LONG] / counts[pattern.name][SHORT]
-
-
-@dataclass(frozen=True)
-class ColorTexts:
-    """Tokens (text, place), where the color stands and which it is, (text,)."""
-
-    tokens: Tensor
-    where: Tensor
-    color: Tensor
-
-
-def draw(count: int, length: int, generator: torch.Generator) -> ColorTexts:
-    """A start, then tokens that mean nothing, and a color in the place of one of them."""
-    tokens = torch.randint(COLORS, COLORS + OTHERS, (count, length), generator=generator)
-    tokens[:, 0] = START
-    where = torch.randint(1, length, (count,), generator=generator)
-    color = torch.randint(COLORS, (count,), generator=generator)
-    tokens[torch.arange(count), where] = color
-    return ColorTexts(tokens, where, color)
-
-
-class Teller(torch_nn.Module):
-    """Tokens to logits of the color at every place. No positions: only the mask tells near from far."""
-
-    def __init__(self, layers: int, width: int, mask: Mask) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(START + 1, width)
-        self.encoder = nn.Encoder(layers, width, 1, d_ff=2 * width, mask=mask)
-        self.head = torch_nn.Linear(width, COLORS)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(text, place) to (text, place, color)."""
-        logits: Tensor = self.head(self.encoder(self.embedding(tokens)))
-        return logits
-
-
-@dataclass(frozen=True)
-class Telling(Task):
-    """`layers` of one pattern, on texts of one length."""
-
-    pattern: str
-    layers: int
-    length: int
-    batch: int
-    width: int = 32
-
-    @property
-    def name(self) -> str:
-        return f"patterns {self.pattern.replace(' + ', ' ')} {self.layers} {self.seed}"
-
-    def model(self) -> torch_nn.Module:
-        return Teller(self.layers, self.width, MASKS[self.pattern])
-
-    def loss(self, model: torch_nn.Module, generator: torch.Generator) -> Tensor:
-        texts = draw(self.batch, self.length, generator)
-        return cross_entropy(model(texts.tokens).flatten(0, 1), texts.color.repeat_interleave(self.length))
-
-
-def by_distance(model: torch_nn.Module, texts: ColorTexts) -> Tensor:
-    """The share of places that name the color, by their distance from it: entry d is of distance d.
-
-    The start token is left out.
-    """
-    with torch.no_grad():
-        right = model(texts.tokens).argmax(-1) == texts.color.unsqueeze(1)
-    places = torch.arange(texts.tokens.shape[1])
-    distance = (places - texts.where.unsqueeze(1)).abs()[:, 1:].flatten()
-    count = len(places) - 1
-    hits = distance.bincount(right[:, 1:].flatten().double(), minlength=count)
-    return hits / distance.bincount(minlength=count).clamp(min=1)
 
 
 @dataclass(frozen=True)
@@ -360,7 +283,7 @@ def claims(counts: Counts, trained: list[TrainedPattern]) -> tuple[Claim, ...]:
     local = quoted(RESULTS, "Trade-off: O(n×w) instead of O(n²), but loses global context")
     doubled = "visible pairs when n doubles, as a multiple"
     widest = int(visible(band.drawn, DRAWN).sum(1).max())
-    guessing = Rule(((2 / COLORS, "confirmed"), (SURE, "partly"), (math.inf, "corrected")))
+    guessing = DecisionRule(((2 / COLORS, "confirmed"), (SURE, "partly"), (math.inf, "corrected")))
     note = f"in one layer; guessing is right {1 / COLORS:.0%} of the time, and stacked layers reach further"
     return (
         Claim(

@@ -8,34 +8,41 @@ weights of their one attention are the output (`lab/tasks/matching.py`), so its 
 claims about sampling and distillation are about the output's softmax. The best answer is known.
 """
 
-import copy
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.special import entr
 
-from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Bars, Cell, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Report, Rule, above, below, compared, quoted
+from regard.lab.report import CONCEPTS, Claim, DecisionRule, Report, above, below, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, mean, number, positive, share
-from regard.lab.tasks.matching import SCALED, Distilling, Matcher, Matching, MatchingExamples, best_loss, loss, right
-from regard.lab.training import Trained, train
+from regard.lab.temperature.uses import (
+    AFTER,
+    ASKED,
+    CHOICES,
+    DRAWN,
+    LABELS,
+    SOFT,
+    TAUGHT,
+    TEACHING,
+    TEMPERATURES,
+    TRAINED,
+    Runs,
+    differences,
+    gain,
+    matching,
+    scored,
+    trained_and_asked,
+)
 from regard.spec.normalizers import Hard
 
 WIDTH = 64
-TEMPERATURES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 COLDEST = (0.1, 0.03, 0.01, 0.003, 0.001)
 ONE_HOT, FLAT = 0.9, 0.9  # a largest weight that is almost all; a share of the keys that is almost all
-TRAINED = (0.5, 1.0, 2.0)  # temperatures of trainings
-LABELS = 0.0
-SOFT = (LABELS, 1.0, 2.0, 4.0)  # what students learn from
-DRAWN = 10  # answers drawn from one distribution
-NARROW, CHOICES, NOISE, TEACHING = 16, 16, 1.5, 4
 ALIKE = 0.05  # losses in nats that differ by less are called the same
-AFTER, ASKED, TAUGHT = "trained with τ", "asked at τ", "students"
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Regime:
     high: float
     row: str = ""
     statistic: str = "effective"
-    rule: Rule | None = None
+    rule: DecisionRule | None = None
 
     def covers(self, tau: float) -> bool:
         """Whether τ has this name; 1.0 is Normal alone."""
@@ -83,31 +90,6 @@ class TemperatureDraws:
 
 
 ByTemperature = dict[float, TemperatureDraws]
-
-
-@dataclass(frozen=True)
-class AnswerScores:
-    """Scores of a model's weights on new examples."""
-
-    loss: float
-    right: float  # share of queries whose largest weight is on the right key
-    weight: float  # on the right key
-    different: float  # expected number of different keys in `DRAWN` draws
-
-
-@dataclass(frozen=True)
-class TemperatureTraining:
-    """The results of one seed, each by temperature."""
-
-    trained: dict[float, Trained]
-    scores: dict[str, dict[float, AnswerScores]]  # by AFTER, ASKED and TAUGHT
-    gain: dict[float, float]  # mean of the diagonal of W_Qᵀ W_K
-    moved: dict[float, float]  # largest change of an output when τ changes and W_Q makes up for it
-    target_keys: dict[float, float]  # effective number of keys in what each student learns from
-    best: AnswerScores
-
-
-Runs = list[TemperatureTraining]  # by seed
 
 
 def run(setting: Setting) -> Report:
@@ -147,89 +129,6 @@ def measure(draws: list[tuple[Tensor, Tensor]], tau: float) -> TemperatureDraws:
 def names(tau: float) -> str:
     """The regimes a temperature belongs to."""
     return " / ".join(regime.name for regime in REGIMES if regime.covers(tau))
-
-
-def matching(setting: Setting, seed: int, tau: float) -> Matching:
-    """The training with a temperature."""
-    return Matching(
-        *(seed, setting.choose(full=600, quick=200), 2e-2, 0.1, 20),
-        keys=CHOICES,
-        d_query=NARROW,
-        d_key=NARROW,
-        noise=NOISE,
-        mapped=False,
-        score=SCALED,
-        width=NARROW,
-        temperature=tau,
-        sets=8,
-    )
-
-
-def trained_and_asked(setting: Setting, seed: int, new: MatchingExamples) -> TemperatureTraining:
-    """Train with every temperature, evaluate at every temperature, and train students."""
-    tasks = {tau: matching(setting, seed, tau) for tau in TRAINED}
-    trained = {tau: train(task) for tau, task in tasks.items()}
-    problem = tasks[1.0].problem
-    lesson = problem.draw(TEACHING, torch.Generator().manual_seed(seed + 2))
-    models = {tau: _model(each) for tau, each in trained.items()}
-    teacher = models[1.0]
-    fields = {**asdict(tasks[1.0]), "steps": setting.choose(full=300, quick=150)}
-    lessons = {soft: Distilling(**fields, examples=TEACHING, soft=soft, taught=tasks[1.0].steps) for soft in SOFT}
-    students = {soft: _model(train(task)) for soft, task in lessons.items()}
-    best = problem.best(new).softmax(-1)
-    with torch.no_grad():
-        targets = {soft: teacher(lesson.query, lesson.key, soft) for soft in SOFT if soft}
-        return TemperatureTraining(
-            trained,
-            {
-                AFTER: {tau: answer(model(new.query, new.key), new) for tau, model in models.items()},
-                ASKED: {tau: answer(teacher(new.query, new.key, tau), new) for tau in TEMPERATURES},
-                TAUGHT: {soft: answer(model(new.query, new.key), new) for soft, model in students.items()},
-            },
-            {tau: float(model.product().diagonal().mean()) for tau, model in models.items()},
-            {tau: moved_by(teacher, new, tau) for tau in TEMPERATURES},
-            {LABELS: 1.0} | {soft: float(entr(each).sum(-1).exp().mean()) for soft, each in targets.items()},
-            replace(answer(best, new), loss=best_loss(problem, new)),
-        )
-
-
-def moved_by(model: Matcher, given: MatchingExamples, tau: float) -> float:
-    """How far outputs move when the temperature becomes τ and W_Q is multiplied by it."""
-    other = copy.deepcopy(model)
-    other.temperature = tau
-    assert other.w_query is not None
-    other.w_query.weight.data.mul_(tau)
-    apart: Tensor = other(given.query, given.key) - model(given.query, given.key)
-    return float(apart.abs().max())
-
-
-def answer(weights: Tensor, given: MatchingExamples) -> AnswerScores:
-    """The scores of weights."""
-    on = weights.gather(-1, given.shown.unsqueeze(-1)).mean()
-    different = (1 - (1 - weights) ** DRAWN).sum(-1).mean()  # the expected number, no draw needed
-    return AnswerScores(float(loss(weights, given.shown)), right(weights, given.shown), float(on), float(different))
-
-
-def _model(trained: Trained) -> Matcher:
-    assert isinstance(trained.model, Matcher)
-    return trained.model
-
-
-def scored(runs: Runs, models: str, tau: float, name: str) -> Estimate:
-    """A score of the models trained with τ, of the model of τ = 1 asked at τ, or of the students taught at τ."""
-    values = [float(getattr(each.scores[models][tau], name)) for each in runs]
-    return share(values) if name in ("right", "weight") else positive(values)
-
-
-def gain(runs: Runs, tau: float) -> Estimate:
-    """What W_Q and W_K multiply q · k / √d_k by, in units of what is best at τ = 1."""
-    best = NARROW**0.5 / NOISE**2  # √d / σ² makes the true probabilities
-    return positive([each.gain[tau] / best for each in runs])
-
-
-def moved(runs: Runs) -> float:
-    """The largest difference of outputs after τ went into W_Q."""
-    return max(difference for each in runs for difference in each.moved.values())
 
 
 def regime_tables(by_tau: ByTemperature) -> tuple[Table, Table]:
@@ -334,13 +233,6 @@ def regime_claims(by_tau: ByTemperature) -> tuple[Claim, ...]:
     return tuple(listed)
 
 
-def differences(runs: Runs, models: str, name: str, first: float, second: float) -> Estimate:
-    """A score at one temperature less that at another, training by training."""
-    return number(
-        [getattr(each.scores[models][first], name) - getattr(each.scores[models][second], name) for each in runs]
-    )
-
-
 def use_claims(runs: Runs) -> tuple[Claim, ...]:
     """When to use which temperature."""
     others = number(
@@ -366,7 +258,7 @@ def use_claims(runs: Runs) -> tuple[Claim, ...]:
             quoted(CONCEPTS, WARM),
             f"gain of W_Q and W_K trained with τ = {TRAINED[-1]:g} over that with τ = {TRAINED[0]:g}",
             ratio,
-            Rule(((2.0, "confirmed"), (math.inf, "corrected"))),
+            DecisionRule(((2.0, "confirmed"), (math.inf, "corrected"))),
             undone,
         ),
         Claim(
