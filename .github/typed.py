@@ -7,4 +7,4 @@ import regard
 query = torch.ones(1, 1, 3, 2)
 out: torch.Tensor = regard.attend(query, query, query, mask="causal")
 entropy: torch.Tensor = regard.matrix(query, query).entropy()
-head: regard.AttentionMatrix = regard.matrix(query, query)[0, 0]  # type: ignore[assignment]
+head: regard.AttentionMatrix = regard.matrix(query, query)[0, 0]

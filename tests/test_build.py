@@ -30,10 +30,11 @@ GET_IT = (
     "--no-deps --no-cache-dir"
 )
 
-DATA = [
+# All of it is data or code that is used: modules, pages with their scripts and styles, texts, `py.typed`.
+FILES = [
     file
     for file in (ROOT / "src" / "regard").rglob("*")
-    if file.suffix in {".html", ".css", ".js", ".svg", ".txt", ".json"}
+    if file.is_file() and "__pycache__" not in file.parts and file.suffix not in LIBRARIES
 ]
 
 
@@ -49,7 +50,8 @@ def test_without_a_compiler_the_package_is_built_and_runs_on_tiled(tmp_path: Pat
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         assert not [name for name in names if name.endswith(LIBRARIES)]
-        assert {file.relative_to(ROOT / "src").as_posix() for file in DATA} <= names
+        assert {file.relative_to(ROOT / "src").as_posix() for file in FILES} <= names
+        assert "regard/py.typed" in names
         archive.extractall(copy)
     runs_on_tiled_and_says_once(copy, f"this installation has no native core; {GET_IT}")
     foreign = copy / "regard" / "engine" / "native" / "libregard.so"

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from repo_review.processor import process
 
+import regard
+
 ROOT = Path(__file__).parents[1]
 LONGEST = 400
 PROSE = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md"]
@@ -94,6 +96,16 @@ def test_everything_asked_for_is_pinned() -> None:
     asked = [*project["project"]["dependencies"], *(item for group in [*extras, *groups] for item in group)]
     names = {re.split(r"[\[<>=!~ ]", item)[0] for item in asked} - {"regard"}
     assert names - set(pins()) == set()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased, release, *_ = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", changelog, re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = [re.search(rf"^{key}: (\S+)$", citation, re.MULTILINE) for key in ("version", "date-released")]
+    assert unreleased == ("Unreleased", "")
+    assert release[0] == regard.__version__
+    assert release == tuple(found and found[1] for found in cited)
 
 
 def test_hooks_use_the_pinned_tools() -> None:

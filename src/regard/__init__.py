@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from regard.spec import biases, masks, normalizers, positions, scores
     from regard.spec.dropout import Dropout
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AttentionMatrix",
