@@ -192,6 +192,11 @@ def checked(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return joined(weights @ v)
 
 
+def by_distance(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = split(q), split(k), split(v)
+    return joined(self.note((-torch.cdist(q, k)).softmax(-1)) @ v)
+
+
 def windows(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """As in Swin: windows are in the batch, and their masks are added in a view."""
     size = LENGTH - 3
@@ -234,7 +239,7 @@ def learned_queries(self: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 PLAIN: list[Attend] = [
     *(by_matmul, by_einsum, by_einsum_with_dots, keys_first, keys_above, folded, length_first, heads_outside),
     *(without_heads, one_query_head_group, repeated_keys, masked, in_place, hidden_after, written_out, by_logarithm),
-    *(added_up, checked, windows, shifted, relative_values, class_token, learned_queries),
+    *(added_up, checked, by_distance, windows, shifted, relative_values, class_token, learned_queries),
 ]
 
 

@@ -170,6 +170,7 @@ class Product(NamedTuple):
 
 
 MATRIX_PRODUCTS = ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "baddbmm_", "addmv", "_addmm_activation")
+DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")  # of the rows of two tensors
 BATCH = "ABCDEFGHIJKLMNOPQRSTUVW"  # letters of batch axes
 
 
@@ -183,6 +184,9 @@ def product_of(name: str, args: Any, factors: Sequence[Tensor]) -> Product | Non
     if name == "linear" and other == 2:
         lead = BATCH[: one - 1]
         return Product(f"{lead}y", "zy", f"{lead}z")
+    if name in DISTANCES:
+        lead = BATCH[: max(one, other) - 2]
+        return Product(f"{lead[len(lead) - one + 2 :]}xy", f"{lead[len(lead) - other + 2 :]}zy", f"{lead}xz")
     if name not in MATRIX_PRODUCTS or not one or not other:
         return None
     lead = BATCH[: max(one, other, 2) - 2]

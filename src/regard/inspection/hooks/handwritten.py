@@ -18,6 +18,7 @@ MIXED, CHANGED = ", then mixed heads", ", then changed weights"  # between the s
 LOST = "its softmax was too many others ago when its result was multiplied with values"
 FUNCTION = "its weights are the {} of its scores, not a softmax"
 SUMS = "its weights do not add up to 1 where it multiplies them with values, as if it divided by their sum after that"
+REARRANGED = "its scores or weights are rearranged, so that it is not known which axis is that of the keys"
 OTHER_AXIS = "its softmax is not over the axis that it adds up in the product with the values"
 
 
@@ -54,17 +55,21 @@ class Weights:
             return FUNCTION.format(self.function)
         if self.tensor is None:
             return LOST
+        if self.axes is None:
+            return REARRANGED
         return SUMS if self.function == "exp" and not self._adds_up() else None
 
-    def is_over(self, shape: torch.Size, summed: list[int], axes: Axes | None) -> bool:
-        """Whether a product sums over the keys. `shape` and `axes` are those of the factor that was made of the
-        weights, `summed` the numbers of the axes that are added up."""
+    def product_refusal(self, shape: torch.Size, summed: list[int], axes: Axes | None) -> str | None:
+        """Why a product does not sum over the keys; None if it does. `shape` and `axes` are those of the factor that
+        was made of the weights, `summed` the numbers of the axes that are added up."""
         assert self.tensor is not None
+        assert self.axes is not None
         keys = self.tensor.shape[self.axis]
-        if axes is None or self.axes is None:
-            return [shape[axis] for axis in summed] == [keys]
+        if axes is None:
+            return None if [shape[axis] for axis in summed] == [keys] else REARRANGED
         known = bool(marks(self.axes[self.axis]) & KEY) or keys == 1
-        return known and all(marks(axes[axis]) & KEY or shape[axis] == 1 for axis in summed)
+        over = known and all(marks(axes[axis]) & KEY or shape[axis] == 1 for axis in summed)
+        return None if over else OTHER_AXIS
 
     def _adds_up(self) -> bool:
         """Whether every row adds up to 1, as far as rounding allows, or to 0."""
@@ -76,9 +81,8 @@ class Weights:
     def call(self, after: str) -> AttentionCall:
         """The call. `after` says what was done between the softmax and the product with the values."""
         assert self.tensor is not None
+        assert self.axes is not None
         axes, axis = self.axes, self.axis
-        if axes is None:
-            axes = _assumed(self.tensor, axis)
         channels = bool(marks(axes[axis]) & FEATURE) and _all_features(axes)
         head = _head_axis(axes, axis, channels)
 
@@ -142,13 +146,6 @@ def weights_of(
             for pieces in axes
         )
     return Weights(out, axis, axes, factors, int(role != ROW), function, function != "exp"), axes
-
-
-def _assumed(tensor: Tensor, axis: int) -> Axes:
-    """Of weights whose axes are not known: the last axis but that of the keys is that of the queries."""
-    query = max((number for number in range(tensor.ndim) if number != axis), default=-1)
-    roles = {axis: KEY, query: QUERY}
-    return tuple(((size, roles.get(number, 0)),) if size != 1 else () for number, size in enumerate(tensor.shape))
 
 
 def _all_features(axes: Axes) -> bool:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 # operators by name, with the indices of the two tensors they multiply
 PRODUCTS = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "inner", "linear", "convolution", "_grouped_mm"), (0, 1)),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "tensordot"), (0, 1)),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "tensordot", "cdist", "_cdist_forward", "_euclidean_dist"), (0, 1)),
     **dict.fromkeys(("addmm", "addbmm", "baddbmm", "baddbmm_", "addmv", "addr", "_addmm_activation"), (1, 2)),
 }
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d")
@@ -23,6 +23,7 @@ HIDING = ("masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_")  
 NOISE = ("bernoulli", "bernoulli_")  # of dropout
 CHANGING = ("add", "add_", "sub", "sub_", "rsub", "pow", "pow_", "square", "sqrt", "sqrt_", "clamp", "clamp_", "lerp")
 DIVIDING = ("div", "div_", "mul", "mul_")
+COPIES = ("reshape", "reshape_as", "flatten", "contiguous", "to", "type_as")  # views, or copies where there is none
 RESHAPES = ("reshape", "flatten", "unflatten", "_reshape_copy", "view_copy")
 
 
@@ -51,16 +52,27 @@ def address_of(tensor: Tensor) -> int | None:
     return address
 
 
+class Kind(NamedTuple):
+    """An operator: its name, the indices of what it multiplies (empty if it is fused attention; None if it is no
+    product), whether it writes to its arguments, and whether its results are views of them."""
+
+    name: str
+    product: tuple[int, ...] | None
+    writes: bool
+    views: bool
+
+
 @cache
-def kind_of(func: Any) -> tuple[str, tuple[int, ...] | None, bool]:
-    """The name of an operator, the indices of what it multiplies (empty if it is fused attention; None if it is no
-    product), and whether it writes to its arguments."""
+def kind_of(func: Any) -> Kind:
+    """What an operator does."""
     name: str = func.__name__.partition(".")[0]  # without the overload
     schema = getattr(func, "_schema", None)  # operators that take functions have none
     writes = schema is None or bool(schema.is_mutable)
+    shared = schema is not None and any(each.alias_info is not None for each in schema.returns)
+    views = (shared and not writes and name not in COPIES) or name == "_unsafe_view"
     if name.startswith(FUSED) and "backward" not in name:
-        return name, (), writes
-    return name, (0, 1) if name in ("einsum", SDPA) else PRODUCTS.get(name), writes
+        return Kind(name, (), writes, views)
+    return Kind(name, (0, 1) if name in ("einsum", SDPA) else PRODUCTS.get(name), writes, views)
 
 
 def is_over_keys(args: Any) -> bool:

@@ -32,7 +32,7 @@ from regard.inspection.hooks.axes import (
 from regard.inspection.hooks.call import AttentionCall
 from regard.inspection.hooks.handwritten import CHANGED as CHANGED_WEIGHTS
 from regard.inspection.hooks.handwritten import MIXED as MIXED_HEADS
-from regard.inspection.hooks.handwritten import OTHER_AXIS, Factors, Weights, weights_of
+from regard.inspection.hooks.handwritten import Factors, Weights, weights_of
 from regard.inspection.hooks.missed import DIRECT, NESTED
 from regard.inspection.hooks.operators import (
     ACTIVATIONS,
@@ -84,7 +84,7 @@ class OperatorTrace:
         """Take an operator before it runs: weights that it writes over are copied."""
         if not self._held or not args or not isinstance(args[0], Tensor):
             return
-        name, _, writes = kind_of(func)
+        name, writes = kind_of(func).name, kind_of(func).writes
         if writes and name not in HIDING:
             address = address_of(args[0])
             for weights in self._held:
@@ -94,7 +94,9 @@ class OperatorTrace:
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Take an operator with its arguments and result."""
-        name, product, writes = kind_of(func)
+        name, product, writes, views = kind_of(func)
+        if views:
+            return
         if product is None:
             self._elementwise(name, args, kwargs, out, writes)
         elif product == ():
@@ -281,7 +283,7 @@ class OperatorTrace:
             reason = weights.refusal()
             if reason is None and factor is not None and summed is not None:
                 axes = None if entry.layout is None else axes_of(factor, entry.layout)
-                reason = None if weights.is_over(factor.shape, summed, axes) else OTHER_AXIS
+                reason = weights.product_refusal(factor.shape, summed, axes)
             if reason is not None:
                 self._note(reason)
             else:
