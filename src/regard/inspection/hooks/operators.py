@@ -52,7 +52,7 @@ def address_of(tensor: Tensor) -> int | None:
     return address
 
 
-class Kind(NamedTuple):
+class OperatorKind(NamedTuple):
     """An operator: its name, the indices of what it multiplies (empty if it is fused attention; None if it is no
     product), whether it writes to its arguments, and whether its results are views of them."""
 
@@ -63,7 +63,7 @@ class Kind(NamedTuple):
 
 
 @cache
-def kind_of(func: Any) -> Kind:
+def kind_of(func: Any) -> OperatorKind:
     """What an operator does."""
     name: str = func.__name__.partition(".")[0]  # without the overload
     schema = getattr(func, "_schema", None)  # operators that take functions have none
@@ -71,8 +71,8 @@ def kind_of(func: Any) -> Kind:
     shared = schema is not None and any(each.alias_info is not None for each in schema.returns)
     views = (shared and not writes and name not in COPIES) or name == "_unsafe_view"
     if name.startswith(FUSED) and "backward" not in name:
-        return Kind(name, (), writes, views)
-    return Kind(name, (0, 1) if name in ("einsum", SDPA) else PRODUCTS.get(name), writes, views)
+        return OperatorKind(name, (), writes, views)
+    return OperatorKind(name, (0, 1) if name in ("einsum", SDPA) else PRODUCTS.get(name), writes, views)
 
 
 def is_over_keys(args: Any) -> bool:
