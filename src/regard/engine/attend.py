@@ -147,6 +147,9 @@ def attend(
         }
         options |= {"dropout": dropout, "query_start": query_start, "aux": aux, "engine": engine}
         return _attend_arrays((query, key, value), options)
+    if call_key is None and (query.is_nested or key.is_nested or value.is_nested):
+        parts = (score, mask, bias, temperature, normalizer, dropout, query_start)
+        return _attend_nested((query, key, value), dict(zip(Spec.__annotations__, parts, strict=True)), aux, engine)
     if call_key is None and not (_has_numbers(query) or _has_numbers(key) or _has_numbers(value)):
         from regard.engine.operator import attend_shapes
 
@@ -194,6 +197,15 @@ def _attend_arrays(given: tuple[Any, Any, Any], options: dict[str, Any]) -> Any:
     out, statistics = result
     named = {name: value for name, value in vars(statistics).items() if value is not None}
     return arrays.array_of(out, given[0]), Aux(**{name: arrays.array_of(x, given[0]) for name, x in named.items()})  # type: ignore[arg-type]
+
+
+def _attend_nested(given: tuple[Tensor, Tensor, Tensor], spec: dict[str, Any], aux: Any, engine: str) -> Any:
+    """The call for nested tensors of layout torch.jagged."""
+    from regard.engine.nested import Padded
+
+    padded = Padded.of(given, spec, aux)
+    spec |= {"mask": padded.mask, "query_start": padded.query_start}
+    return padded.results(attend(*padded.inputs, aux=aux, engine=engine, **spec))
 
 
 def _has_numbers(tensor: object) -> bool:

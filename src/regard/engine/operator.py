@@ -31,7 +31,8 @@ ARGUMENTS = ("score", "mask", "bias", "temperature", "normalizer", "dropout", "q
 BACKWARD_INPUTS = ("out", "lse", "entropy", "state", "at", "native")
 FUNCTIONS = (
     "attend was given something that torch.compile cannot store, such as a function in masks.Where or scores.Modified, "
-    "or a Ring; give its values as a tensor, or leave out fullgraph=True: then this one call runs outside the graph"
+    "a nested tensor or a Ring; give its values as a tensor, or leave out fullgraph=True: then this one call runs "
+    "outside the graph"
 )
 
 
@@ -323,6 +324,7 @@ def attend_traced(
     names = (aux,) if isinstance(aux, str) else aux
     traceable = isinstance(names, (tuple, list, set, frozenset)) and storable(tuple(spec.values()))
     traceable = traceable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
+    traceable = traceable and not (query.is_nested or key.is_nested or value.is_nested)
     if not isinstance(engine, str) or (not traceable and not torch.compiler.is_exporting()):
         return _outside(query, key, value, spec, aux, engine)  # type: ignore[no-any-return]
     names = tuple(names)

@@ -10,6 +10,7 @@ from regard.arrays import Array
 from regard.engine.arguments import unknown_keywords
 from regard.engine.attend import ENGINES, choose, module
 from regard.engine.memory import MemoryCounter, dense_bytes, output_bytes, tiled_bytes
+from regard.engine.nested import Padded, is_jagged
 from regard.engine.request import Request, Spec, request
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.tiles import TiledCall, TileSpan
@@ -152,6 +153,11 @@ def plan(
     """
     if unknown:
         raise unknown_keywords("plan", unknown, (*Spec.__annotations__, "aux", "engine"))
+    if any(map(is_jagged, (query, key, value))):
+        padded = Padded.of(
+            (query, key, value), {"score": score, "mask": mask, "bias": bias, "query_start": query_start}, aux
+        )
+        (query, key, value), mask, query_start = padded.inputs, padded.mask, padded.query_start
     with MemoryCounter() as lowering:
         checked = request(
             query,

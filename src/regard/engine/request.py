@@ -158,6 +158,12 @@ class Spec(TypedDict, total=False):
     query_start: int | Tensor | Array | None
 
 
+def depends_on_positions(score: Score, mask: Mask, bias: Bias | None, queries: int, aux: tuple[str, ...]) -> bool:
+    """Whether a call with that many queries depends on where they stand."""
+    biased = bias is not None and bias.positional
+    return biased or score.positional or mask.positional_for(queries) or "distance" in aux
+
+
 def request(
     query: Any,
     key: Any,
@@ -203,8 +209,7 @@ def request(
     if query_start is None and not torch.compiler.is_compiling() and shapes.queries == shapes.keys:
         starts = torch.zeros(1, device="cpu", dtype=torch.int64)
     else:
-        biased = added is not None and added.positional
-        positional = biased or score.positional or visible.positional_for(shapes.queries) or "distance" in aux
+        positional = depends_on_positions(score, visible, added, shapes.queries, aux)
         starts = starts_of(query_start, shapes.queries, shapes.keys, shapes.batch, visible, positional)
     sizes = (shapes.batch, shapes.kv_heads, shapes.group, shapes.queries, shapes.keys)
     plane = Plane(*sizes, starts, key_start, query.device)

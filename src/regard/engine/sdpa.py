@@ -10,6 +10,7 @@ from regard import arrays, checks
 from regard.arrays import Array
 from regard.engine.attend import attend
 from regard.engine.context import autocast_disabled, refuse_trace, tracing_state
+from regard.engine.nested import is_jagged
 from regard.engine.request import Aux, Request, Result
 from regard.spec.normalizers import Softmax
 from regard.spec.scores import ScaledDot
@@ -84,7 +85,7 @@ def sdpa_on(
     if not torch.compiler.is_compiling() and tracing_state() is not None:
         refuse_trace()
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if checks.is_tensor(name, tensor).ndim < 2:
+        if (tensor if is_jagged(tensor) else checks.is_tensor(name, tensor)).ndim < 2:
             raise ValueError(f"{name} must have at least 2 axes, (length, width), got shape {checks.shape(tensor)}")
     if attn_mask is not None and is_causal:
         raise ValueError(
@@ -115,7 +116,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
             f"query, key and value have {heads[0]}, {heads[1]} and {heads[2]} heads; "
             "pass enable_gqa=True if query heads share key heads"
         )
-    if heads[1] == heads[2] == 1:
+    if heads[1] == heads[2] and heads[1] in (1, heads[0]):
         return query, key, value
     return _widened(query, max(heads)), _widened(key, max(heads)), _widened(value, max(heads))
 
@@ -141,6 +142,10 @@ def _copied(tensor: Tensor, heads: int) -> Tensor:
 
 def _widened(tensor: Tensor, heads: int) -> Tensor:
     """One head seen as many, without a copy."""
+    if tensor.is_nested and tensor.shape[1] != heads:
+        raise ValueError(f"heads of nested tensors do not broadcast; give {heads} heads, got {tensor.shape[1]}")
+    if tensor.is_nested:
+        return tensor
     if tensor.ndim == 2:
         tensor = tensor.unsqueeze(0)
     return tensor.expand(*tensor.shape[:-3], heads, *tensor.shape[-2:])
