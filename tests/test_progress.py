@@ -138,7 +138,7 @@ def test_lines_wait_before_they_begin_and_between_two(
         report("d = 32", 2, 3)
         now = 106.0
         report("d = 32", 2, 3)
-    assert capsys.readouterr().err == "d = 16: 1 of 3\nd = 32: 2 of 3\n"
+    assert capsys.readouterr().err == "d = 16: 1 of 3, 0:06 left\nd = 32: 2 of 3, 0:03 left\n"
 
 
 def test_a_file_gets_nothing_from_a_call_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,7 +151,8 @@ class Display:
             described = ", ".join(each.description for each in reports)
             if now - self._drawn >= (LINE_PAUSE if described == self._line else self._patience):
                 self._drawn, self._line = now, described
-                print(", ".join(map(str, reports)), file=sys.stderr, flush=True)
+                left = next((each for loop in self._loops.values() if (each := loop.time_left(now))), "")
+                print(", ".join([*map(str, reports), *[left] * bool(left)]), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Erase the bars, to make room for other lines; the next report draws them again."""

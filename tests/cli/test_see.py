@@ -232,3 +232,86 @@ def test_the_compiler_is_not_loaded() -> None:
         f"import sys; from regard.cli import main; main(['see', {CAT!r}]); sys.exit('torch._dynamo' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, stdout=subprocess.DEVNULL)
+
+
+def test_the_table_of_heads_fits_the_window(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["heads", CAT, "--top", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[:2] for line in lines if line.startswith("layer")] == [["layer", "head"]] * 2
+
+
+def test_layers_are_numbers_and_the_last_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["see", CAT, "--layer", "-1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("minilm, layer 5, 12 heads: “the cat sleeps on the mat”")
+    assert "blocks" not in out
+    assert "show()" not in out
+    assert "Add --head 0 to see one head with its tokens." in " ".join(out.split())
+
+
+@pytest.mark.parametrize("kind", ["heatmap", "lines", "alignment"])
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_every_kind_of_a_head_is_saved(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    argv = ["see", CAT, "--layer", "2", "--head", "3", "--kind", kind, "--save", str(path), "--hide-special"]
+    assert main([*argv, "--tokens", "1:6", "--title", "mine", "--colormap", "viridis"]) == 0
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        assert "mine" in path.read_text()
+        assert "[CLS]<" not in path.read_text()
+
+
+@pytest.mark.parametrize("kind", ["overview", "profiles", "statistics"])
+def test_every_kind_of_a_model_is_shown_and_saved(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["see", CAT, "--kind", kind]) == 0
+    assert capsys.readouterr().out.startswith("minilm, 6 layers × 12 heads: “the cat")
+    assert main(["see", CAT, "--kind", kind, "--save", str(tmp_path / "x.svg")]) == 0
+    assert "minilm, 6 layers" in (tmp_path / "x.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "argv, answer",
+    [
+        (["--kind", "lines"], "--kind lines shows a layer or a head; add --layer N"),
+        (["--kind", "profiles", "--layer", "1"], "--kind profiles shows all layers; leave --layer and --head out"),
+        (["--save", "x.csv"], "csv holds the weights of a layer or a head; add --layer N, or save as safetensors"),
+        (
+            ["--kind", "lines", "--layer", "1", "--save", "x.html"],
+            "--kind lines is saved as png, svg or pdf; got .html",
+        ),
+        (["--colormap", "nothing", "--layer", "1"], "there is no colormap 'nothing'"),
+        (["--tokens", "90:99", "--layer", "1"], "no token is left: there are 8 queries and 8 keys"),
+        (["--renormalize", "--layer", "1"], "renormalize scales the weights that are left"),
+    ],
+)
+def test_options_that_do_not_fit_say_what_to_do(
+    argv: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["see", CAT, *argv]) == 1
+    assert answer in capsys.readouterr().err
+
+
+def test_a_range_of_tokens_is_two_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["see", CAT, "--tokens", "3"])
+    assert "takes a range such as 3:20, :20 or 3:; got '3'" in capsys.readouterr().err
+
+
+def test_warnings_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        rare = "\N{LINEAR A SIGN AB001}"
+        assert (
+            main(["see", CAT, "--layer", "0", "--head", "1", "--title", rare, "--save", str(tmp_path / "x.png")]) == 0
+        )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("regard see: 1 character (")
+    assert "apt install fonts-noto-core" in said

@@ -178,3 +178,25 @@ def test_save_returns_the_path(tmp_path: Path) -> None:
     path = SMALL.save(str(tmp_path / "heads.csv"))
     assert path == tmp_path / "heads.csv"
     assert path.exists()
+
+
+def test_columns_without_room_go_on_below() -> None:
+    table = Table(["layer", "head", "a", "long_name", "b"], [[0, 1, 0.5, 2.0, 3.0], [1, 1, 1.5, 2.0, 3.0]])
+    assert table.text(24, keys=("layer", "head")).splitlines() == [
+        "layer  head    a",
+        "-----  ----  ---",
+        "    0     1  0.5",
+        "    1     1  1.5",
+        "",
+        "layer  head  long_name",
+        "-----  ----  ---------",
+        "    0     1          2",
+        "    1     1          2",
+        "",
+        "layer  head  b",
+        "-----  ----  -",
+        "    0     1  3",
+        "    1     1  3",
+    ]
+    assert table.text(80, keys=("layer", "head")) == table.text()
+    assert max(map(len, table.text(5).splitlines())) == 9  # no column is cut

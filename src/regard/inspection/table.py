@@ -153,10 +153,10 @@ class Table:
         lines = replace(self, rows=(*self.rows[:HALF], *self.rows[-HALF:])).text().splitlines()
         return "\n".join([*lines[:-HALF], f"… {len(self) - 2 * HALF:,} more rows …", *lines[-HALF:]])
 
-    def text(self) -> str:
-        """All rows in aligned columns."""
+    def text(self, width: int | None = None, keys: Sequence[str] = ()) -> str:
+        """All rows in aligned columns; columns that `width` has no room for go on below, behind those of `keys`."""
         rows = [[self._rounded(cell) if isinstance(cell, float) else cell for cell in row] for row in self.rows]
-        return text_table(replace(self, rows=rows))
+        return text_table(replace(self, rows=rows), width, keys)
 
     def _repr_html_(self) -> str:
         def text(cell: Cell) -> str:
@@ -177,12 +177,36 @@ class Table:
         return list(self.columns).index(column)
 
 
-def text_table(table: Table) -> str:
-    """The table in aligned columns under its title; floats of a column share their decimals if their sizes allow it."""
+def text_table(table: Table, width: int | None = None, keys: Sequence[str] = ()) -> str:
+    """The table in aligned columns under its title; floats of a column share their decimals if their sizes allow it.
+
+    With a `width`, columns that do not fit go on below, behind the columns `keys`, which tell the rows.
+    """
     lines = [" ".join(visible(line) for line in table.title.splitlines())] if table.title else []
-    for texts in zip(*(column.lines() for column in columns_of(table)), strict=True):
-        lines.append(GAP.join(texts).rstrip())
+    columns = columns_of(table)
+    repeated = [column for name, column in zip(table.columns, columns, strict=True) if name in keys]
+    for number, group in enumerate(_groups(columns, repeated, width)):
+        lines += [""] * (number > 0)
+        lines += [GAP.join(texts).rstrip() for texts in zip(*(column.lines() for column in group), strict=True)]
     return "\n".join(lines)
+
+
+def _groups(columns: Sequence["Column"], repeated: Sequence["Column"], width: int | None) -> list[list["Column"]]:
+    """The columns in groups that fit the width, each behind the repeated ones; one column at least in each."""
+    if width is None:
+        return [list(columns)]
+    groups: list[list[Column]] = []
+    start = sum(column.width + len(GAP) for column in repeated)
+    room = 0
+    for column in columns:
+        if column in repeated:
+            continue
+        if not groups or column.width > room:
+            groups.append(list(repeated))
+            room = width - start
+        groups[-1].append(column)
+        room -= column.width + len(GAP)
+    return groups or [list(columns)]
 
 
 @dataclass(frozen=True)
@@ -193,10 +217,14 @@ class Column:
     texts: Sequence[str]
     words: bool
 
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that it takes."""
+        return max(map(display_width, [self.name, *self.texts]))
+
     def lines(self) -> list[str]:
         """Name, rule and cells, equally wide."""
-        width = max(map(display_width, [self.name, *self.texts]))
-        place = left if self.words else right
+        place, width = left if self.words else right, self.width
         return [place(text, width) for text in (self.name, "-" * width, *self.texts)]
 
 
