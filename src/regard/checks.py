@@ -76,7 +76,7 @@ def same_kind(tensors: dict[str, Tensor]) -> None:
 
 def number(name: str, value: object) -> float:
     """Refuse what is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     if not abs(value) <= sys.float_info.max:
         raise ValueError(f"{name} must be finite, got {written(value)}")

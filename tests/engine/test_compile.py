@@ -262,6 +262,11 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
+def error_text(found: pytest.ExceptionInfo[Exception]) -> str:
+    """The message without the node of the graph, which older releases of torch add behind it."""
+    return str(found.value).partition("\n\nWhile executing")[0]
+
+
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(wrong))
 def test_errors_say_the_same(wrong: dict[str, Any]) -> None:
     q = torch.randn(1, 2, 6, 4, requires_grad=True)
@@ -269,7 +274,7 @@ def test_errors_say_the_same(wrong: dict[str, Any]) -> None:
         attend(q, q, q, **wrong)
     with pytest.raises(type(plain.value)) as found:
         compiled(lambda q: attend(q, q, q, **wrong))(q)
-    assert str(found.value) == str(plain.value)
+    assert error_text(found) == str(plain.value)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +288,7 @@ def test_shapes_are_refused_when_the_graph_runs(shapes: tuple[tuple[int, ...], .
         attend(*inputs)
     with pytest.raises(ValueError, match=r"must be|must divide|do not broadcast") as found:
         compiled(attend)(*inputs)
-    assert str(found.value) == str(plain.value)
+    assert error_text(found) == str(plain.value)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, at the break
@@ -319,6 +324,7 @@ class Layer(nn.Module):
         return self.outside(out.transpose(1, 2).flatten(2)), aux.entropy
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # torch.export.load of torch 2.9
 @pytest.mark.parametrize("strict", [False, True])
 def test_export(strict: bool) -> None:
     layer, lengths = Layer(), torch.tensor([7, 3, 1])

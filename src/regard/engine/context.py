@@ -40,9 +40,17 @@ def _autocast_on(device: torch.device) -> bool:
     return device.type in AUTOCAST_DEVICES and torch.is_autocast_enabled(device.type)
 
 
+def exporting() -> bool:
+    """Whether torch.export is tracing the caller.
+
+    torch 2.9 takes is_exporting() for true wherever it is compiled, and the flag behind it for what it is.
+    """
+    return getattr(torch.compiler, "_is_exporting_flag", True) and torch.compiler.is_exporting()
+
+
 def exporting_onnx() -> bool:
     """Whether torch.onnx.export is tracing the caller."""
-    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+    return exporting() and torch.onnx.is_in_onnx_export()
 
 
 tracing_state = torch._C._get_tracing_state  # not None within torch.jit.trace

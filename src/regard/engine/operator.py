@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from regard.engine.arguments import Shapes, tensors_of, widest
 from regard.engine.attend import attend, choose, engine_name, module
+from regard.engine.context import exporting
 from regard.engine.native import call_cache
 from regard.engine.native.call import NotFiniteError
 from regard.engine.native.engine import begun, resumed, serves
@@ -325,7 +326,7 @@ def attend_traced(
     traceable = isinstance(names, (tuple, list, set, frozenset)) and storable(tuple(spec.values()))
     traceable = traceable and all(isinstance(tensor, Tensor) for tensor in (query, key, value))
     traceable = traceable and not (query.is_nested or key.is_nested or value.is_nested)
-    if not isinstance(engine, str) or (not traceable and not torch.compiler.is_exporting()):
+    if not isinstance(engine, str) or (not traceable and not exporting()):
         return _outside(query, key, value, spec, aux, engine)  # type: ignore[no-any-return]
     names = tuple(names)
     rate = spec["dropout"]
@@ -344,7 +345,8 @@ def attend_traced(
     )
     if not names:
         return results[0]
-    return results[0], Aux(**{name: tensor for name, tensor in zip(names, results[1:], strict=False) if name in AUX})
+    statistics = results[1 : 1 + len(names)]  # of equal length: dynamo of torch 2.9 does not know strict=False
+    return results[0], Aux(**{name: tensor for name, tensor in zip(names, statistics, strict=False) if name in AUX})
 
 
 def attend_shapes(

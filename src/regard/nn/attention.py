@@ -29,13 +29,13 @@ def scheme_of(position: nn.Module | Bias | Score | None) -> Bias | Score | None:
     """The bias or score that a position scheme is; None for none, and for a rotation."""
     if position is None or isinstance(position, Rotary):
         return None
-    if isinstance(position, Sinusoidal | Learned):
+    if isinstance(position, (Sinusoidal, Learned)):
         raise TypeError(
             f"{type(position).__name__} is added to embeddings, not to attention; "
             "give it to nn.Embedding or to nn.LanguageModel"
         )
     scheme = made(position)
-    if not isinstance(scheme, Bias | Score):
+    if not isinstance(scheme, (Bias, Score)):
         raise TypeError(f"position must be a Rotary, or make a bias or a score, got {type(scheme).__name__}")
     return scheme
 

@@ -191,7 +191,7 @@ def _table_index(pairs: Pairs, reach: int) -> Tensor:
 def called(fn: Callable[..., object], score: Tensor, pairs: Pairs) -> Tensor:
     """What a user's function of (score, b, h, i, j) returns, in the precision of the scores."""
     result = fn(score, pairs.b, pairs.h, pairs.i, pairs.j)
-    if not isinstance(result, Tensor | int | float) or isinstance(result, bool):
+    if not isinstance(result, (Tensor, int, float)) or isinstance(result, bool):
         raise TypeError(
             f"Modified's function must return the new scores as a tensor, got {type(result).__name__}; "
             "end it with a return, and use torch's operations"

@@ -253,8 +253,10 @@ def attention(request: Request, trained: bool) -> OutAndLse:
         about = (query.device, query.dtype, shapes, trained, sizes, call.scale, call.grouped, lse)
         out, state = _kernel((*parts, *about))(query, key, value, call)
     else:
+        wide = torch.promote_types(query.dtype, torch.float32)  # torch 2.9 rounds q·k to the type of the inputs
         with _uncompiled():
-            out, state = _attention(query, key, value, call)
+            out, state = _attention(query.to(wide), key.to(wide), value.to(wide), call)
+        out = out.to(query.dtype)
     return out[..., : lowered.value.shape[-1]], state
 
 

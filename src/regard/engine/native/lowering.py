@@ -91,9 +91,10 @@ class LoweredScore:
 
 def kernel_step(score: Score) -> DotProduct | HiddenLayer | None:
     """The step that a kernel computes, with a cap behind it or nothing; None if the score does not lower to one."""
-    match score.steps():
-        case (DotProduct() | HiddenLayer() as first,) | (DotProduct() | HiddenLayer() as first, Cap()):
-            return first
+    steps = score.steps()  # without a match statement: torch.compile of torch 2.9 traces none
+    if len(steps) == 1 or (len(steps) == 2 and isinstance(steps[1], Cap)):
+        first = steps[0]
+        return first if isinstance(first, (DotProduct, HiddenLayer)) else None
     return None
 
 

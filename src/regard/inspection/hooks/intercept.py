@@ -163,6 +163,14 @@ def _hooked(function: Callable[..., Any], parser: Callable[..., AttentionCall], 
     return hook
 
 
+def _skip_frame(function: Callable[..., Any]) -> None:
+    """Let torch.compile run a function as it is, without loading the compiler; what it calls is compiled as before."""
+    from torch._C._dynamo import eval_frame
+
+    skip, default = eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
+    eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, default))
+
+
 class _Kernels(TorchDispatchMode):
     """Intercepts the fast paths of torch's layers and FlexAttention; traces all other operators if `trace` is given."""
 
@@ -185,6 +193,11 @@ class _Kernels(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         run = _disable_dynamo(_Kernels._run) if "torch._dynamo" in sys.modules else _Kernels._run
         return run(self, func, args, kwargs or {})
+
+    if not hasattr(
+        TorchDispatchMode, "_should_skip_dynamo"
+    ):  # torch 2.9 would trace the method above for FlexAttention
+        _skip_frame(__torch_dispatch__)
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in KERNELS:

@@ -259,4 +259,4 @@ def _mask(other: object) -> Mask:
 
 
 def _bracketed(mask: Mask) -> str:
-    return f"({mask!r})" if isinstance(mask, And | Or) else repr(mask)
+    return f"({mask!r})" if isinstance(mask, (And, Or)) else repr(mask)

@@ -86,7 +86,7 @@ def starts_of(query_start: object, queries: int, keys: int, batch: int, mask: "M
             )
         return torch.full((1,), max(keys - queries, 0), device="cpu", dtype=torch.int64)
     query_start = tensor_of("query_start", query_start)
-    if isinstance(query_start, list | tuple):
+    if isinstance(query_start, (list, tuple)):
         raise TypeError(
             f"query_start must be an int, or a tensor with one per batch row, got {type(query_start).__name__}; "
             "wrap it with torch.tensor(...)"

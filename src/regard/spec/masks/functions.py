@@ -40,7 +40,7 @@ class _Function(Mask):
 
     def _bools(self, visible: object, pairs: Pairs) -> Tensor:
         plane = pairs.plane
-        if not isinstance(visible, Tensor | bool):
+        if not isinstance(visible, (Tensor, bool)):
             raise TypeError(
                 f"{self!r}'s function must return a bool tensor (True = visible), got {type(visible).__name__}; "
                 "end it with a return, and use torch's operations"
