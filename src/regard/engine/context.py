@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from regard.engine.torch_names import report_missing
+
+report_missing()
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # torch raises for other devices
 any_autocast = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: True
