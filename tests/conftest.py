@@ -6,6 +6,7 @@
 import atexit
 import os
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,27 @@ from hypothesis import HealthCheck
 from hypothesis.internal.conjecture import providers
 
 torch.set_num_threads(1)
+
+# What older releases cannot do: the package, and its first release that can. A test that needs it is marked
+# @pytest.mark.needs(...) and skipped before that release. docs/versions.md has the same table.
+NEEDS = {
+    "torch.autograd.grad by a dict of inputs": ("torch", "2.13"),
+}
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers at the start of a version."""
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:2]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what the installed releases cannot do."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            package, first = NEEDS[mark.args[0]]
+            if _release(metadata.version(package)) < _release(first):
+                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]}: needs {package} {first} or newer"))
+
 
 # Where Hypothesis likes to take numbers from the source code of all modules that happen to be loaded, it finds none.
 providers._get_local_constants = lambda: providers._local_constants

@@ -158,7 +158,8 @@ def test_auto_on_a_gpu_takes_tiled_for_double_precision_and_tells() -> None:
         assert choose(asked(inputs, mask=masks.Window(3, 0))) == "tiled"
 
 
-def test_auto_on_a_gpu_without_triton() -> None:
+def test_auto_on_a_gpu_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "has_triton", lambda: False)
     assert flex.supports(asked(on_cuda())) == "FlexAttention's kernels need Triton, which is not installed"
 
 
