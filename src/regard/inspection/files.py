@@ -130,4 +130,8 @@ def _remove_stale(part: Path) -> None:
 def cache_folder() -> Path:
     """`REGARD_CACHE`, or the cache folder of this system. It need not exist yet."""
     chosen = os.environ.get("REGARD_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("regard", appauthor=False)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    place = user_cache_path("regard", appauthor=False)
+    # a relative XDG_CACHE_HOME is to be ignored; platformdirs did not before 4.11
+    return place if place.is_absolute() else Path.home() / ".cache" / "regard"
