@@ -3,6 +3,8 @@
 VENV ?= .venv
 WORKERS ?= 2
 ARGS ?=
+VERSIONS ?= build/versions
+ENVIRONMENTS ?=
 MINUTES ?= 10
 SEED ?=
 BIN := $(VENV)/bin
@@ -23,7 +25,7 @@ QUICK := tests/spec tests/nn tests/inspection/matrix tests/test_layers.py tests/
 FUZZ := PYTHONHASHSEED=random $(BIN)/python -m pytest -n $(WORKERS) -m "hypothesis and not slow" --hypothesis-profile fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test test-transformers slow fuzz check lint types format bench cuda wheel native-test asan ubsan tsan clean distclean asan-python ubsan-python
+.PHONY: help demo quick test test-transformers versions slow fuzz check lint types format bench cuda wheel native-test asan ubsan tsan clean distclean asan-python ubsan-python
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +49,9 @@ test-transformers: $(VENV)/.dev  ## the tests that use transformers, with anothe
 	$(BIN)/python -m pip install --no-deps --target build/transformers-$(VERSION) --upgrade transformers==$(VERSION)
 	PYTHONPATH=build/transformers-$(VERSION) $(PYTEST) -m "not slow" tests/hf tests/oracles tests/inspection/capture tests/inspection/hooks \
 		tests/inspection/interventions $(ARGS)
+
+versions:  ## the tests with the oldest, the pinned and the newest versions, each in its own environment: ENVIRONMENTS="oldest newest"
+	$(PYTHON) .github/versions.py $(VERSIONS) $(if $(ENVIRONMENTS),--only $(ENVIRONMENTS)) -- -n $(WORKERS) $(ARGS)
 
 slow: $(VENV)/.dev  ## the long sweeps over generated cases
 	$(PYTEST) -m slow $(ARGS)

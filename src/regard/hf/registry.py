@@ -70,7 +70,7 @@ def _registries() -> tuple[Any, Any, Any]:
         from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
     except ImportError as error:
         raise ImportError(
-            "regard.hf needs transformers 5.22 or later, with its AttentionInterface and AttentionMaskInterface; "
+            "regard.hf needs transformers 5.20 or later, with its AttentionInterface and AttentionMaskInterface; "
             "pip install transformers"
         ) from error
     return AttentionInterface, AttentionMaskInterface, PreTrainedModel

@@ -46,7 +46,7 @@ class Part:
         """For `__post_init__`: copies of NumPy arrays and of objects with DLPack as tensors, in their place."""
         for name in names:
             value = getattr(self, name)
-            if value is not None and not isinstance(value, Tensor | float):
+            if value is not None and not isinstance(value, (Tensor, float)):
                 object.__setattr__(self, name, tensor_of(f"{type(self).__name__}'s {name}", value, copy=True))
 
     #: names of the last axes of each tensor that it holds: "batch", "head", "kv head", "query", "key", or None for an
