@@ -77,15 +77,6 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:2]))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what the installed releases cannot do."""
-    for item in items:
-        for mark in item.iter_markers("needs"):
-            package, first = NEEDS[mark.args[0]]
-            if _release(metadata.version(package)) < _release(first):
-                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]}: needs {package} {first} or newer"))
-
-
 # Where Hypothesis likes to take numbers from the source code of all modules that happen to be loaded, it finds none.
 providers._get_local_constants = lambda: providers._local_constants
 
@@ -134,7 +125,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `cuda` are skipped where there is no GPU."""
+    """Skip what the installed releases cannot do, and tests marked `cuda` where there is no GPU."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            package, first = NEEDS[mark.args[0]]
+            if _release(metadata.version(package)) < _release(first):
+                item.add_marker(pytest.mark.skip(reason=f"{mark.args[0]}: needs {package} {first} or newer"))
     if torch.cuda.is_available():
         return
     for item in items:

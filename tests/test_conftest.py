@@ -92,3 +92,11 @@ def test_the_users_cache_and_settings_stay_out() -> None:
 @pytest.mark.parametrize("name, value", [("COLUMNS", "80"), ("TZ", "UTC"), ("OMP_NUM_THREADS", "1")])
 def test_the_environment_is_fixed(name: str, value: str) -> None:
     assert os.environ[name] == value
+
+
+def test_what_older_releases_cannot_do_is_in_the_docs(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(HERE / "conftest.py"))
+    rows = [f"| {what} | {package} {first} |" for what, (package, first) in conftest.NEEDS.items()]
+    page = (HERE.parent / "docs" / "versions.md").read_text(encoding="utf-8")
+    table = page.partition("| what | needs |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == rows
