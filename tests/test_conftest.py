@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -95,7 +96,7 @@ def test_the_environment_is_fixed(name: str, value: str) -> None:
 
 
 def test_what_older_releases_cannot_do_is_in_the_docs(pytestconfig: pytest.Config) -> None:
-    conftest = pytestconfig.pluginmanager.get_plugin(str(HERE / "conftest.py"))
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(HERE / "conftest.py"))
     rows = [f"| {what} | {package} {first} |" for what, (package, first) in conftest.NEEDS.items()]
     page = (HERE.parent / "docs" / "versions.md").read_text(encoding="utf-8")
     table = page.partition("| what | needs |\n| --- | --- |\n")[2].partition("\n\n")[0]
