@@ -48,7 +48,7 @@ def exporting() -> bool:
 
     torch 2.9 takes is_exporting() for true wherever it is compiled, and the flag behind it for what it is.
     """
-    return getattr(torch.compiler, "_is_exporting_flag", True) and torch.compiler.is_exporting()
+    return bool(getattr(torch.compiler, "_is_exporting_flag", True)) and torch.compiler.is_exporting()
 
 
 def exporting_onnx() -> bool:
