@@ -65,7 +65,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Draw]] = {
         lambda: rnn.LanguageModel(40, layers=1, d_model=16, heads=2, position=rnn.Learned(20, 16)),
         tokens,
     ),
-    "additive": (lambda: rnn.MultiHeadAttention(16, 2, score=rnn.Additive(6, 8), normalizer=rnn.Sink(2)), floats),
+    "additive": (lambda: rnn.MultiHeadAttention(16, 2, score=rnn.Additive(8, 6), normalizer=rnn.Sink(2)), floats),
 }
 SLOW = ("decoder", "later", "learned positions", "additive")
 
