@@ -190,11 +190,13 @@ def test_the_page_opens_on_the_head_that_depends_on_the_words(captured: Callable
     shifted = weights(*((n, n - 2) for n in range(2, size)))
     separator, full_stop = weights(*((n, 7) for n in range(size))), weights(*((n, 6) for n in range(size)))
     content = weights((1, 4), (2, 5), (3, 1), (4, 1), (5, 3))
-    rest = [even, first, previous, column, shifted, separator, full_stop]
+    itself = weights(*((n, n) for n in range(size)))
+    itself[3] = content[3]
+    rest = [even, itself, first, previous, column, shifted, separator, full_stop]
     given = captured([torch.stack(rest)[None], None, torch.stack([*rest, content, even])[None]], tokens)
     data = data_of(capture_page(given))
-    assert data["start"] == [2, 7]
-    assert data["opened"].startswith("Opened at layer 2, head 7, which depends most on the words: ")
+    assert data["start"] == [2, 8]
+    assert data["opened"].startswith("Opened at layer 2, head 8, which depends most on the words: ")
     assert data_of(capture_page(given)) == data
     assert data_of(page(regard.AttentionMatrix.from_weights(torch.stack([even, content]))))["start"] == [0, 1]
     assert data_of(page(regard.AttentionMatrix.from_weights(even)))["start"] == [0, 0]

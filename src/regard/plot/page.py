@@ -31,6 +31,7 @@ _SINGLE = 1 << 17  # numbers that a page holds in float32; more are float16
 _LARGEST_SIDE, _SMALLEST_SIDE = 1024, 16
 _HALF_LIMIT = 60_000.0  # float16 has no larger numbers
 _LONGEST_TITLE = 200
+_ELSEWHERE = 0.25  # of a head's weight that the words decide, for a page to open on it
 _SEPARATORS = ("[SEP]", "</s>", "<sep>", "<|sep|>")
 NOTEBOOK_PAIRS = 1 << 30  # more take too long for a cell that only names the matrix
 Tokens = Sequence[str] | None
@@ -199,7 +200,9 @@ def _document(
         "diverging": DIVERGING,
         "series": HEADS,
     }
-    return attention_document(data, title or sentence or "Attention")
+    return attention_document(
+        data, title or " · ".join(filter(None, [sentence, token_label(model) if model else ""])) or "Attention"
+    )
 
 
 def _sentence(tokens: Sequence[str]) -> str:
@@ -235,9 +238,10 @@ def _opening(layers: Sequence[PageLayer]) -> tuple[tuple[int, int], str]:
 
     For each query, the largest weight on another word, less the mean weight that other queries give that word or a
     word at that distance, whichever is larger; then the mean over queries. Keys that are special, punctuation, the
-    first, the query itself or its neighbor do not count, nor do special queries.
+    first, the query itself or its neighbor do not count, nor do special queries. A head that gives all other keys less
+    than a quarter of its weight is taken only if there is no other.
     """
-    best, place = 0.0, (0, 0)
+    best, place = (False, 0.0), (0, 0)
     for number, layer in enumerate(layers):
         if layer.pooled is None:
             continue
@@ -249,14 +253,17 @@ def _opening(layers: Sequence[PageLayer]) -> tuple[tuple[int, int], str]:
         counted = pairs.any(-1).sum(-1)
         for head in range(len(layer.heads)):
             value = float(_unexpected(layer.pooled.max[head], pairs[head]).sum() / max(counted[head], 1))
-            if value > best:
-                best, place = value, (number, head)
-    if not best or sum(len(layer.heads) for layer in layers) < 2:
+            weights = np.nan_to_num(layer.pooled.max[head], nan=0.0, posinf=0.0, neginf=0.0)
+            rows = weights[pairs[head].any(-1)]
+            enough = bool(weights[pairs[head]].sum() >= _ELSEWHERE * rows.sum() > 0)
+            if value > 0 and (enough, value) > best:
+                best, place = (enough, value), (number, head)
+    if not best[1] or sum(len(layer.heads) for layer in layers) < 2:
         return place, ""
     name = f"head {layers[place[0]].heads[place[1]]}"
     where = f"layer {place[0]}, {name}" if len(layers) > 1 else name
     return place, (
-        f"Opened at {where}, which depends most on the words: a query gives one other word {short(best)} more weight, "
+        f"Opened at {where}, which depends most on the words: a query gives one other word {short(best[1])} more weight, "
         "on average, than other queries give that word or a word at that distance."
     )
 

@@ -64,8 +64,9 @@ export function lines(parent, { tell, choose }) {
   function curve(head, row, column, value, strong) {
     const aside = (head - (model.heads.length - 1) / 2) * Math.min(2, place.height / (1.6 * model.heads.length));
     const bend = (place.stop - place.start) * 0.4, from = y("query", row) + aside, to = y("key", column) + aside, size = Math.min(Math.abs(value), 1);
+    const wide = Math.min(0.7 + 3.6 * size, Math.max(0.6 * place.height, 0.5)); // in small rows lines must not cover each other
     const d = `M${place.start.toFixed(1)} ${from.toFixed(1)}C${(place.start + bend).toFixed(1)} ${from.toFixed(1)} ${(place.stop - bend).toFixed(1)} ${to.toFixed(1)} ${place.stop.toFixed(1)} ${to.toFixed(1)}`;
-    element("path", curves, { d, stroke: model.heads[head].color, "stroke-opacity": (strong ? 0.25 + 0.7 * size : 0.12 + 0.8 * size).toFixed(3), "stroke-width": (0.7 + 3.6 * size).toFixed(2) });
+    element("path", curves, { d, stroke: model.heads[head].color, "stroke-opacity": (strong ? 0.25 + 0.7 * size : 0.12 + 0.8 * size).toFixed(3), "stroke-width": wide.toFixed(2) });
   }
 
   // All weights that are strong enough, weak ones first so that strong ones lie on top.
