@@ -198,21 +198,19 @@ template <class T, class S> class SecondPass {
             const int64_t row = block.row[r] - c_.tile_row, head = block.b * c_.kv_heads * c_.group + block.head[r];
             const T row_sum = static_cast<const T*>(c_.row_sum)[head * c_.queries + block.row[r]];
             if (row < 0 || row >= c_.tile_rows || !(row_sum > T(0))) continue;
+            const T inverse = T(1) / row_sum;
             T *x = s_ + r * ROW_STRIDE, row_max = static_cast<const T*>(c_.row_max)[head * c_.queries + block.row[r]];
             if (!logits_.scores_are_logits(span)) logits_.to_logits(r, span, x);
             const int64_t low = logits_.column_begin[r / ROW_GROUP], high = logits_.column_end[r / ROW_GROUP];
             for (int64_t n = low; n < high; n += LANES<T>) {
                 const Vec<T> logit = load(x + n);
-                store(sums_ + n,
-                      logit == splat(MINUS_INF<T>)
-                          ? splat(T(-1))
-                          : Vec<T>(exp2(Vec<T>(logit - row_max), logits_.exponent_factor(r)) * (T(1) / row_sum)));
+                const Vec<T> weight = exp2(Vec<T>(logit - row_max), logits_.exponent_factor(r)) * inverse;
+                store(sums_ + n, logit == splat(MINUS_INF<T>) ? splat(T(-1)) : weight);
             }
             T* line = static_cast<T*>(c_.tile) + (head * c_.tile_rows + row) * c_.tile_columns - c_.tile_column;
             const int64_t first = std::max({low, logits_.span_begin, c_.tile_column - base_});
             const int64_t past = std::min({high, logits_.span_end, c_.tile_column + c_.tile_columns - base_});
-            for (int64_t n = first; n < past; ++n)
-                if (sums_[n] >= T(0)) line[base_ + n] = sums_[n];
+            if (first < past) std::copy(sums_ + first, sums_ + past, line + base_ + first);
         }
     }
     void count_pairs(int64_t r) {

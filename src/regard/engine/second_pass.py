@@ -29,8 +29,9 @@ class SecondPass(Protocol):
     def part(self, request: Request, batch_heads: Tensor) -> "SecondPass":
         """The same of some heads alone, whose request this is."""
 
-    def tile(self, rows: slice, columns: slice) -> Tensor:
-        """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden."""
+    def tile(self, rows: slice, columns: slice, buffer: Tensor | None = None) -> Tensor:
+        """The weights of a rectangle, (batch, head, row, column); −1 where a pair is hidden. They are written to the
+        buffer, a flat tensor that has room for them, if there is one: new memory costs as much as the weights."""
 
     def run(self, outputs: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
         """Sums by key, by cell and by row; `distance` is what `spread` is taken around."""

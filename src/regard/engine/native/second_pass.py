@@ -1,5 +1,6 @@
 """The native engine's row states and its second pass: weights summed by key, by cell and by row."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +29,16 @@ class NativeSecondPass:
         size = (2, request.plane.batch, request.plane.heads, request.plane.queries)
         return NativeSecondPass(native, inputs, self.state.flatten(1, 2)[:, batch_heads].reshape(size))
 
-    def tile(self, rows: slice, columns: slice) -> Tensor:
+    def tile(self, rows: slice, columns: slice, buffer: Tensor | None = None) -> Tensor:
         """The weights of a rectangle, (batch, head, row, column), −1 where a pair is hidden: from the kernels that gave
         the rows' state."""
         plane, state = self.native.plane, self.state
         size = (rows.stop - rows.start, columns.stop - columns.start)
-        weights = torch.full((plane.batch, plane.heads, *size), -1.0, dtype=state.dtype, device="cpu")
+        shape = (plane.batch, plane.heads, *size)
+        if buffer is None:
+            weights = torch.full(shape, -1.0, dtype=state.dtype, device="cpu")
+        else:
+            weights = buffer[: math.prod(shape)].view(shape).fill_(-1.0)
         if weights.numel():
             owners: list[Any] = []
             call = self.native.call(self.inputs, owners)

@@ -135,6 +135,7 @@ class LayerReader:
         self.cross = None if cross is None else set(layer_indices(capture, cross))
         self.channels = capture.channels
         self.cache: list[tuple[Request, KeyTokens, bool, Visibility]] = []
+        self.labels: tuple[Any, KeyTokens] | None = None
         self._check([capture[number].shape for number in chosen])
 
     def layer(self, number: int) -> HeadLayer:
@@ -187,7 +188,9 @@ class LayerReader:
 
     def _words(self, matrix: AttentionMatrix, request: Request, within: bool) -> KeyTokens:
         """The given tokens if they fit these keys, else the labels. They do not fit another text of the same length."""
-        plane, own = request.plane, key_tokens(None, matrix.key_tokens)
+        if self.labels is None or self.labels[0] != matrix.key_tokens:  # the layers of a text have the same ones
+            self.labels = (matrix.key_tokens, key_tokens(None, matrix.key_tokens))
+        plane, own = request.plane, self.labels[1]
         given = self.given.ids if self.given.ids is not None else self.given.punctuation
         if given is None or not _fits(given, plane.batch, plane.keys) or (not within and plane.queries == plane.keys):
             return own

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.request import Request
-from regard.inspection.heads.visibility import NARROW, WIDE, Visibility, headed, visible
+from regard.inspection.heads.visibility import WIDE, MarkedPairs, Visibility, headed, visible
 from regard.inspection.matrix.gradients import mass, stored_mass
 from regard.inspection.matrix.reductions import ReductionCall, survey
-from regard.inspection.matrix.source import Computed, Stored, WeightBlock
+from regard.inspection.matrix.source import Computed, Stored
 from regard.progress import report
 from regard.spec.masks import Full, Mask
+from regard.spec.masks.count import hull
 from regard.spec.normalizers import Softmax
 
 
@@ -87,25 +88,17 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
         result["distance"] = _mean(rows["distance"], visibility.counted)
     if (sink := layer.sink) is not None:
         result["sink"] = _mean(sink, visibility.counted)
-    shares: dict[str, Tensor] = {}
-    for name in NARROW:
-        if name in visibility.kinds and name in wanted:
-            shares[name] = layer.share(visibility.kinds[name])
-    wide = KindShares(
-        layer.request, {name: mask for name, mask in visibility.kinds.items() if name in WIDE and name in wanted}
-    )
     pairs = (
         HeadProducts(layer.request, visibility.counted, layer.mean if centered else None)
         if "similarity" in wanted
         else None
     )
-    if wide.kinds or pairs is not None:
-        for block in source.blocks():
-            wide.take(block)
-            if pairs is not None:
-                pairs.take(block)
-            report("reading the weights", block.rows.stop, source.queries, "rows")
-    for name, share in (shares | wide.result).items():
+    kinds = {name: mask for name, mask in visibility.kinds.items() if name in wanted}
+    if pairs is None and not any(name in WIDE for name in kinds):  # no pass over the weights for a few of them
+        shares = {name: layer.share(mask) for name, mask in kinds.items()}
+    else:
+        shares = _read(layer, kinds, pairs)
+    for name, share in shares.items():
         result[name] = _mean(share, visibility.sees[name])
     if pairs is not None:
         alone = visibility.counted.any(1).any(-1, keepdim=True)
@@ -118,6 +111,27 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
     return {name: result[name] for name in wanted if name in result}
 
 
+def _read(layer: HeadLayer, kinds: dict[str, Mask], pairs: "HeadProducts | None") -> dict[str, Tensor]:
+    """The shares of the kinds, and the products of heads, in one pass over the weights."""
+    source, shares = layer.source, KindShares(layer.request, kinds, layer.visibility.marked)
+    if isinstance(source, Computed) and source.softmax:
+        for rows, columns, weights in source.passing_blocks():
+            visible = None
+            if pairs is not None and pairs.mean is not None:
+                visible = weights >= 0.0
+            shares.take(rows, columns, weights.clamp_(min=0.0))
+            if pairs is not None:
+                pairs.take(rows, weights, visible)
+            report("reading the weights", rows.stop, source.queries, "rows")
+    else:
+        for block in source.blocks():
+            shares.take(block.rows, block.columns, block.weights)
+            if pairs is not None:
+                pairs.take(block.rows, block.weights, block.visible)
+            report("reading the weights", block.rows.stop, source.queries, "rows")
+    return shares.result
+
+
 def _mean(values: Tensor, over: Tensor) -> Tensor:
     """Over the queries that count, (batch, head); NaN where there is none."""
     over = over.expand(values.shape)
@@ -125,29 +139,56 @@ def _mean(values: Tensor, over: Tensor) -> Tensor:
 
 
 class KindShares:
-    """The weight of each query on the keys of some kinds, (batch, head, query) for each name."""
+    """The weight of each query on the keys of some kinds, (batch, head, query) for each name.
 
-    def __init__(self, request: Request, kinds: dict[str, Mask]) -> None:
-        self.request, self.kinds = request, kinds
+    `marked` keeps the pairs of each rectangle, for the other layers that have the same kinds.
+    """
+
+    def __init__(
+        self, request: Request, kinds: dict[str, Mask], marked: dict[tuple[int, ...], dict[str, MarkedPairs | None]]
+    ) -> None:
+        self.request, self.kinds, self.marked = request, kinds, marked
         plane = request.plane
         size = (plane.batch, plane.heads, plane.queries)
         self.result = {name: torch.zeros(size, dtype=torch.float64, device="cpu") for name in kinds}
 
-    def take(self, block: WeightBlock) -> None:
-        """Add a rectangle."""
+    def take(self, rows: slice, columns: slice, weights: Tensor) -> None:
+        """Add a rectangle, (map, row, column)."""
+        place = (rows.start, rows.stop, columns.start, columns.stop)
+        if place not in self.marked:
+            self.marked[place] = {}
+        known = self.marked[place]
+        dense: dict[str, Tensor] = {}
+        for name, mask in self.kinds.items():
+            if name not in known:
+                known[name] = self._listed(mask, rows, columns)
+            pairs = known[name]
+            if pairs is not None:
+                if (sums := pairs.sums(weights)) is not None:
+                    self.result[name].flatten(0, 1)[:, rows] += sums.cpu()
+            else:
+                dense[name] = mask.visible(self.request.plane.pairs(rows, columns))
+        self._take_dense(rows, weights, dense)
+
+    def _listed(self, mask: Mask, rows: slice, columns: slice) -> MarkedPairs | None:
+        mark = headed(mask.visible(self.request.plane.pairs(rows, columns)), self.request)
+        if mark.shape[:2] != (1, 1):  # batch rows, or heads, have pairs of their own
+            return None
+        size = (rows.stop - rows.start, columns.stop - columns.start)
+        return MarkedPairs.of(mark[0, 0].expand(size))
+
+    def _take_dense(self, rows: slice, weights: Tensor, marks: dict[str, Tensor]) -> None:
         plane = self.request.plane
-        pairs = plane.pairs(block.rows, block.columns)
-        marks = {name: mask.visible(pairs) for name, mask in self.kinds.items()}
         there = {name: headed(mark, self.request) for name, mark in marks.items() if bool(mark.any())}
         if not there:
             return
         batch = max(mark.shape[0] for mark in there.values())
-        size = (batch, 1, *block.weights.shape[1:])
-        marked = torch.cat([mark.expand(size).to(block.weights.dtype) for mark in there.values()], 1)
-        weights = block.weights.unflatten(0, (plane.batch, plane.heads))
-        sums = weights.transpose(1, 2) @ marked.permute(0, 2, 3, 1)  # (batch, row, head, kind)
+        size = (batch, 1, *weights.shape[1:])
+        marked = torch.cat([mark.expand(size).to(weights.dtype) for mark in there.values()], 1)
+        by_head = weights.unflatten(0, (plane.batch, plane.heads))
+        sums = by_head.transpose(1, 2) @ marked.permute(0, 2, 3, 1)  # (batch, row, head, kind)
         for name, total in zip(there, sums.permute(3, 0, 2, 1).double().cpu(), strict=True):
-            self.result[name][..., block.rows] += total
+            self.result[name][..., rows] += total
 
 
 class HeadProducts:
@@ -160,14 +201,14 @@ class HeadProducts:
         self.counted = None if bool(counted.all()) else counted
         self.result = torch.zeros((plane.batch, plane.heads, plane.heads), dtype=torch.float64, device="cpu")
 
-    def take(self, block: WeightBlock) -> None:
-        """Add a rectangle."""
-        weights = block.weights.unflatten(0, (-1, self.heads))
+    def take(self, rows: slice, block: Tensor, visible: Tensor | None) -> None:
+        """Add a rectangle, (map, row, column)."""
+        weights = block.unflatten(0, (-1, self.heads))
         if self.mean is not None:
-            visible = None if block.visible is None else block.visible.unflatten(0, (-1, self.heads))
-            weights = centered_weights(weights, visible, self.mean[..., block.rows])
+            seen = None if visible is None else visible.expand(block.shape).unflatten(0, (-1, self.heads))
+            weights = centered_weights(weights, seen, self.mean[..., rows])
         if self.counted is not None:
-            weights = weights * self.counted[..., block.rows].to(weights).unsqueeze(-1)
+            weights = weights * self.counted[..., rows].to(weights).unsqueeze(-1)
         self.result += products(weights)
 
 
@@ -179,8 +220,26 @@ def centered_weights(weights: Tensor, visible: Tensor | None, mean: Tensor) -> T
 
 def products(weights: Tensor) -> Tensor:
     """Σ w·w′ of any two heads of (batch, head, row, key), (batch, head, head)."""
-    flat = weights.flatten(2)
-    return (flat @ flat.mT).double().cpu()
+    flat, heads = weights.flatten(2), weights.shape[1]
+    if heads > FEW_HEADS:
+        return _symmetric(flat).double().cpu()
+    result = torch.zeros((len(flat), heads, heads), dtype=torch.float64, device="cpu")
+    for head in range(heads):  # few heads: products of matrices and vectors, of each pair once
+        row = (flat[:, : head + 1] @ flat[:, head].unsqueeze(-1)).squeeze(-1).double().cpu()
+        result[:, head, : head + 1] = result[:, : head + 1, head] = row
+    return result
+
+
+def _symmetric(flat: Tensor) -> Tensor:
+    """flat · flatᵀ of (batch, head, pair), the part below the diagonal blocks from that above them."""
+    heads = flat.shape[1]
+    step = -(-heads // -(-heads // HEADS_TOGETHER))
+    result = flat.new_zeros((len(flat), heads, heads))
+    for first in range(0, heads, step):
+        own = slice(first, min(heads, first + step))
+        result[:, own, own.start :] = flat[:, own] @ flat[:, own.start :].mT
+        result[:, own.stop :, own] = result[:, own, own.stop :].mT
+    return result
 
 
 def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -192,6 +251,7 @@ def cosines(gram: Tensor, noise: Tensor | None = None) -> Tensor:
     return torch.where(gram.isnan(), torch.nan, cosine)
 
 
+FEW_HEADS, HEADS_TOGETHER = 16, 64  # that are compared pair by pair, and in one product
 NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
 EXACT = 512  # more queries than this are sampled:
 SAMPLE, RUN = 512, 8  # so many of them, so many in a row
@@ -236,20 +296,32 @@ def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
     for run in sampled(plane.queries):
         for first in range(run.start, run.stop, step):
             rows = slice(first, min(run.stop, first + step))
-            total += products(torch.cat([_pattern(layer, rows, centered) for layer in group], 1))
+            seen = [_seen_columns(layer, rows) for layer in group]
+            columns = slice(min(each.start for each in seen), max(each.stop for each in seen))
+            if columns.start == columns.stop:
+                continue
+            total += products(torch.cat([_pattern(layer, rows, columns, centered) for layer in group], 1))
             if centered:
                 noise += torch.cat([layer.noise(rows) for layer in group], 1)
             report("comparing heads", rows.stop, plane.queries, "rows")
     return cosines(total, noise)
 
 
-def _pattern(layer: HeadLayer, rows: slice, centered: bool) -> Tensor:
+def _seen_columns(layer: HeadLayer, rows: slice) -> slice:
+    """The columns that have all weights of these rows; those of stored weights may be anywhere."""
+    everything = slice(0, layer.source.keys)
+    if isinstance(layer.source, Stored):
+        return everything
+    return hull(layer.request.mask, layer.request.plane, rows, everything)
+
+
+def _pattern(layer: HeadLayer, rows: slice, columns: slice, centered: bool) -> Tensor:
     """(batch, head, row, key); 0 in rows that do not count."""
-    source = layer.source
-    weights: Tensor = source.tile(rows, slice(0, source.keys)).unflatten(0, (-1, source.heads))
+    source, counted = layer.source, layer.visibility.counted[..., rows]
+    weights: Tensor = source.tile(rows, columns).unflatten(0, (-1, source.heads))
     if centered:
-        weights = centered_weights(weights, visible(layer.request, rows), layer.mean[..., rows])
-    return weights * layer.visibility.counted[..., rows].to(weights).unsqueeze(-1)
+        weights = centered_weights(weights, visible(layer.request, rows)[..., columns], layer.mean[..., rows])
+    return weights if bool(counted.all()) else weights * counted.to(weights).unsqueeze(-1)
 
 
 def _split(group: Sequence[HeadLayer], similarity: Tensor) -> dict[int, dict[str, Tensor]]:

@@ -1,7 +1,8 @@
 """Which pairs of a call are visible, and which kinds of keys each query sees, without computing a weight."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from regard.spec.plane import Plane
 from regard.spec.scores import Score
 
 CELLS = 1 << 22  # pairs that are computed together
+SPARSE = 16  # a kind with fewer than a pair in so many is a list of pairs
 LOWEST = -9e3  # models write −10,000, −65,504 or the lowest number of their format where they mean −inf
 
 
@@ -105,19 +107,48 @@ def _written(score: Score) -> bool:
     return bool(score.functions) or not score.steps()
 
 
-NARROW = ("previous", "first", "diagonal")  # kinds with about one key for a query
-WIDE = ("duplicate", "induction", "punctuation")
+WIDE = ("duplicate", "induction", "punctuation")  # kinds with many keys for a query; the others have about one
 HERE = ("previous", "diagonal", "duplicate", "induction")  # kinds that mean something within one text only
+
+
+class MarkedPairs(NamedTuple):
+    """The pairs of one kind in a rectangle, which all heads of a text share: columns, the same for all rows, or single
+    pairs in the order of rows, with the end of each row among them."""
+
+    columns: Tensor | None = None
+    pairs: Tensor | None = None
+    ends: Tensor | None = None
+
+    @classmethod
+    def of(cls, mark: Tensor) -> "MarkedPairs | None":
+        """From (row, column) bools; None if they are too many to be listed."""
+        if bool((mark == mark[:1]).all()):
+            return cls(columns=mark[0].nonzero()[:, 0])
+        if int(mark.sum()) * SPARSE > mark.numel():
+            return None
+        return cls(pairs=mark.flatten().nonzero()[:, 0], ends=mark.sum(-1).cumsum(0))
+
+    def sums(self, weights: Tensor) -> Tensor | None:
+        """The weights of these pairs by row: (map, row, column) to (map, row), in double; None if there is no pair."""
+        if self.columns is not None:
+            return weights[..., self.columns].double().sum(-1) if len(self.columns) else None
+        assert self.pairs is not None
+        assert self.ends is not None
+        running = weights.flatten(1)[:, self.pairs].double().cumsum(1)
+        running = torch.cat([running.new_zeros((len(running), 1)), running], 1)[:, self.ends]
+        return running.diff(dim=1, prepend=running.new_zeros((len(running), 1)))
 
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
     """`keys`: visible keys of each query, 0 of one that does not count. `kinds`: the pairs of each kind, as masks, and
-    `sees`: which queries have a visible one. (batch, 1 or head, query) each."""
+    `sees`: which queries have a visible one. (batch, 1 or head, query) each. `marked`: pairs of the kinds by rectangle,
+    listed by the first layer that needs them."""
 
     keys: Tensor
     kinds: dict[str, Mask]
     sees: dict[str, Tensor]
+    marked: dict[tuple[int, ...], dict[str, MarkedPairs | None]] = field(default_factory=dict)
 
     @property
     def counted(self) -> Tensor:

@@ -16,10 +16,13 @@ from regard.engine.second_pass import RowStates, row_states, some_row_states
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.full_row import column_span, full_row_weights, row_block_logits
 from regard.engine.tiled.tiles import Tensors, Tile, TiledCall
+from regard.spec.masks.count import hull
 from regard.spec.normalizers import Softmax
 
 HEIGHT = 64  # rows of stored weights at a time
 CELLS, WIDTH = 1 << 20, 512  # numbers of a block over all maps, and its least width
+QUERY_BLOCK = 48  # rows that the native kernels compute together
+PASSING, PASSING_ROWS, PASSING_COLUMNS = 1 << 20, 240, 512  # numbers of a block that is overwritten by the next
 FEW = 16  # a part of the rows this small is computed alone
 
 
@@ -171,6 +174,30 @@ class Computed(_Checked):
             else:
                 x = row_block_logits(kernel, rows, tiles, operands)[0]
                 yield self._block(rows, column_span(tiles), full_row_weights(kernel, x)[0], x)
+
+    def passing_blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Rows, columns and weights of rectangles that together hold every visible pair; −1 where a pair is hidden.
+
+        The weights are valid until the next rectangle, which overwrites them. Softmax only.
+        """
+        second, plane = self.known().kernel, self.request.plane
+        if second is None:
+            for block in self.blocks():
+                hidden = (
+                    torch.zeros((), dtype=torch.bool, device=self.device) if block.visible is None else ~block.visible
+                )
+                yield block.rows, block.columns, torch.where(hidden, -1.0, block.weights)
+            return
+        height = max(
+            QUERY_BLOCK, min(PASSING_ROWS, PASSING // max(1, self.maps * PASSING_COLUMNS) // QUERY_BLOCK * QUERY_BLOCK)
+        )
+        buffer = torch.empty(self.maps * height * PASSING_COLUMNS, dtype=self.known().state.dtype, device="cpu")
+        for first in range(0, self.queries, height):
+            rows = slice(first, min(self.queries, first + height))
+            seen = hull(self.request.mask, plane, rows, slice(0, self.keys))
+            for start in range(seen.start, seen.stop, PASSING_COLUMNS):
+                columns = slice(start, min(seen.stop, start + PASSING_COLUMNS))
+                yield rows, columns, second.tile(rows, columns, buffer).flatten(0, 1)
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         return self._marked_tile(rows, columns).clamp(min=0.0)
