@@ -12,6 +12,7 @@ from regard.inspection.tokens import (
     BYTES,
     TokenList,
     ascii_label,
+    text_of,
     token_label,
     token_labels,
     token_texts,
@@ -112,6 +113,25 @@ def test_texts_keep_spaces_and_line_breaks() -> None:
     assert token_texts(["▁The", "▁"]) == [" The", " "]
     assert token_texts(["a", "##b"]) == ["a", "##b"]
     assert token_texts(["a@@", "b"]) == ["a", "##b"]
+
+
+@pytest.mark.parametrize(
+    "tokens, text",
+    [
+        (["[CLS]", "the", "sleep", "##ing", "cat", ".", "[SEP]"], "the sleeping cat."),
+        (["[CLS]", "我", "[UNK]", "北", "京", "[SEP]"], "我 [UNK] 北京"),
+        (["<s>", "▁The", "▁cat", "<0x0A>", "▁sat"], "The cat sat"),
+        (["The", "Ġcat", "Ġæ", "Ī", "ĳ", "Ċ"], "The cat 我"),
+        (["New York", "is", "big", "!"], "New York is big!"),
+        (["The", " cat", "s"], "The cats"),
+        (["\x1b[31m"], r"\x1b[31m"),
+        (["[CLS]"], ""),
+        ([], ""),
+    ],
+)
+def test_the_text_of_tokens(tokens: list[str], text: str) -> None:
+    assert text_of(tokens) == text
+    assert text_of(tokens, 60) == text
 
 
 def test_labels_in_ascii() -> None:

@@ -13,7 +13,7 @@ import regard
 from regard.inspection.capture import capture
 from regard.plot.attention import AttentionPicture, figure_of
 from regard.plot.attention_text import attention_text
-from regard.plot.captions import title_of
+from regard.plot.captions import quoted, title_of
 from regard.plot.capture import CapturePicture, capture_text
 
 TOKENS = ["[CLS]", "the", "sleep", "##ing", "[UNK]", "[SEP]"]
@@ -50,6 +50,12 @@ def test_titles() -> None:
     chosen = capture(Stack(1, 6), torch.randn(1, 6, 12), heads=[2, 4])
     assert title_of(chosen[0, 4]) == "small, layer 0, head 4"
     assert title_of(regard.matrix(*torch.randn(2, 1, 1, 3, 4))) == ""
+
+
+def test_patches_of_an_image_are_a_grid() -> None:
+    assert quoted(["[CLS]", "[1]", "0,0", "0,1", "1,0", "1,1", "2,0", "2,1"]) == "3 × 2 patches of an image"
+    assert quoted(["[CLS]"]) == ""
+    assert quoted(["1,5", "apples"]) == "“1,5 apples”"
 
 
 def test_a_long_text_is_shortened() -> None:

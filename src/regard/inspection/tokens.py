@@ -29,6 +29,7 @@ _OTHERS = (byte for byte in range(256) if byte not in _PRINTING)
 BYTES = {chr(byte): byte for byte in _PRINTING} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
 # blanks come before a word, and line breaks after signs, but neither after letters
 _BYTE_LEVEL_FORM = re.compile(r"[ĠĊĉč]*[^ĠĊĉč]*(?<![^\W_])[ĠĊč]*|[ĠĊĉč]*[^ĠĊĉč]+")
+_UNSPACED = re.compile("(?<=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]) (?=[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SENTENCE_END = re.compile(r"[^\W_][.,!?]$")  # byte-level vocabularies do not join signs to the word before
 _FREQUENT = frozenset(
@@ -108,7 +109,7 @@ def text_of(tokens: Sequence[str], most: int | None = None) -> str:
         spaced = kind == PLAIN and any(token.startswith(" ") for token in regular[1:])
         pieces = _pieces(regular)
         text = "".join(("" if piece.goes_on or spaced else " ") + piece.text for piece in pieces)
-        text = text if spaced else re.sub(r" (?=[.,!?;:)\]’]( |$))", "", text)
+        text = text if spaced else _UNSPACED.sub("", re.sub(r" (?=[.,!?;:)\]’]( |$))", "", text))
     return visible(" ".join(text.split()))
 
 

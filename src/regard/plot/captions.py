@@ -1,15 +1,18 @@
 """Captions: what a picture shows in words (model, layer, head, text), and how to see more of it."""
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
 from regard.inspection.matrix.difference import MatrixDifference
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.text import fit
-from regard.inspection.tokens import UNKNOWN, text_of
+from regard.inspection.tokens import UNKNOWN, is_special, text_of
 
 UNTITLED = "Attention weights"
 _LONGEST_TEXT = 60
+_PATCH = re.compile(r"(\d+),(\d+)")  # the label of a patch in its row and column
+_NUMBERED = re.compile(r"\[\d+\]")  # of a further special token before the patches
 _LISTED = 4  # heads that are named one by one
 
 
@@ -58,7 +61,10 @@ def with_text(caption: str, matrix: AttentionMatrix | None) -> str:
 
 
 def quoted(tokens: Sequence[str]) -> str:
-    """The beginning of the text in quotation marks; nothing for tokens that are only special or positions."""
+    """The beginning of the text in quotation marks; nothing for special tokens alone, and the grid of image patches."""
+    patches = [_PATCH.fullmatch(token) for token in tokens if not is_special(token) and not _NUMBERED.fullmatch(token)]
+    if patches and (last := patches[-1]) is not None and all(patches):
+        return f"{int(last[1]) + 1} × {int(last[2]) + 1} patches of an image"
     text = fit(text_of(tokens, _LONGEST_TEXT * 4), _LONGEST_TEXT)
     return f"“{text}”" if text else ""
 

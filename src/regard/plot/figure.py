@@ -32,6 +32,7 @@ _PER_ROW = 4  # pictures of a panel
 _CELL = 0.5  # of a number
 _PATTERN_CELL = 0.22  # of a label of two digits
 _TITLE_LETTER = 0.1
+_LARGE_LETTER, LARGE_LINE = 0.105, 0.22
 _TITLE_LINE, _NOTE_LINE = 0.2, 0.16
 _LONGEST_SIDE = 7.0
 _NAMED_CELL, _LONGEST_NAMED = 0.09, 15.0  # of a token that can be read; and of all cells that have one
@@ -83,6 +84,11 @@ def grid_layout(grid: Grid) -> GridLayout:
     more = _TITLE_LINE * max(len(title) - 1, 0)
     height = sides[1] + (column_label if turned else 0.2) + 0.45 + named + more + _NOTE_LINE * len(note)
     return GridLayout(cell, sides, turned, title, note, (width, height))
+
+
+def title_lines(title: str, width: float) -> list[str]:
+    """The title over a whole figure of this width, in lines of large letters that fit."""
+    return wrap(visible(title), max(int((width - 0.2) / _LARGE_LETTER), 20))
 
 
 def _chart_width(chart: Lines | Bars, *, part: bool = False) -> float:
@@ -264,10 +270,11 @@ def _missing_glyphs(messages: Iterable[str]) -> str:
         for name in names
     }
     shown = "".join(chr(code) for code in sorted(codes)[:8])
+    pip = " or pip install mplfonts" if "fonts-noto-cjk" in packages else ""
     count = f"{len(codes)} character{'s' * (len(codes) != 1)}"
     return (
         f"{count} ({visible(shown)}{'…' * (len(codes) > 8)}) in no installed font that matplotlib can use appear as "
-        f"boxes: apt install {' '.join(sorted(packages))} (Debian, Ubuntu), or save as svg or html"
+        f"boxes: apt install {' '.join(sorted(packages))} (Debian, Ubuntu){pip}, or save as svg or html"
     )
 
 

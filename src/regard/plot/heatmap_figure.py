@@ -10,7 +10,16 @@ from regard.inspection.number import nonfinite, uniform
 from regard.inspection.records import Grid, Panel, SignedGrid
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
-from regard.plot.figure import LONGEST_LABEL, POINTS, WIDEST, constrained, finish_texts, grid_layout
+from regard.plot.figure import (
+    LARGE_LINE,
+    LONGEST_LABEL,
+    POINTS,
+    WIDEST,
+    constrained,
+    finish_texts,
+    grid_layout,
+    title_lines,
+)
 from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on
 
 if TYPE_CHECKING:
@@ -161,7 +170,8 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     across = abreast * (wide + 0.12) + left + 0.9
     hidden = any(value is None for grid in heads for row in grid.values for value in row)
     note = wrap(f"{heads[0].note}{'; gray: hidden' if hidden else ''}", max(int(across / 0.075), 20))
-    high = down * (tall + (0.3 if labeled else 0.2)) + above + 0.16 * len(note) + (0.5 if panel.title else 0.2)
+    title = title_lines(panel.title, across)
+    high = down * (tall + (0.3 if labeled else 0.2)) + above + 0.16 * len(note) + 0.28 + LARGE_LINE * len(title)
     figure = constrained((across, high), 0.06, 0.04, wspace=0.01, hspace=0.01)
     places = figure.subplots(down, abreast, squeeze=False)
     norm = PowerNorm(limits.power, limits.low, limits.high)
@@ -178,8 +188,8 @@ def draw_heads(panel: Panel, abreast: int | None = None) -> "Figure":
     if labeled and down_name:
         figure.supylabel(down_name, fontsize="small")
         places[0, 0].set_title(across_name, fontsize=8, pad=3)
-    if panel.title:
-        figure.suptitle(visible(panel.title), fontsize="large")
+    if title:
+        figure.suptitle("\n".join(title), fontsize="large")
     figure.supxlabel("\n".join(note), fontsize="small")
     scale = figure.colorbar(image, ax=places, shrink=min(1.0, 2.2 / high + 0.3), aspect=24, pad=0.015)
     scale.outline.set_visible(False)

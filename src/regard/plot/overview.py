@@ -11,7 +11,7 @@ import numpy as np
 from regard.inspection.matrix.handle import AttentionMatrix
 from regard.inspection.text import display_width, fit, visible, wrap
 from regard.plot import grids
-from regard.plot.figure import DOTS_PER_INCH, finish_texts
+from regard.plot.figure import DOTS_PER_INCH, LARGE_LINE, finish_texts, title_lines
 from regard.plot.heatmap_figure import HIDDEN, value_label
 from regard.plot.pooling import NAMES, PooledHeads, pool
 from regard.plot.selection import TokenSelection
@@ -235,9 +235,11 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
     left = max(max(map(display_width, names)) * _LETTER + 0.2, display_width(maps.axes[0]) * _LETTER + 0.15)
     side = (_PAGE - bands * (left + _BAND_GAP)) / (bands * heads * (1 + _GAP))
     side = min(max(side, _SMALLEST), _LARGEST)
-    above = (0.4 if maps.title else 0.1) + 0.4
+    across = bands * (left + heads * side * (1 + _GAP) + (_BAND_GAP if bands > 1 else 0.0))
+    width = max(across + (0.8 if scale == "shared" else 0.1), 4.0)
+    title = title_lines(maps.title, width)
+    above = 0.5 + (LARGE_LINE * len(title) + 0.08 if title else 0.0)
     places = _Places(bands, math.ceil(len(maps.layers) / bands), heads, side, left, above)
-    width = max(places.size[0] + (0.8 if scale == "shared" else 0.1), 4.0)
     shown = [layer.pooled for layer in maps.layers if layer.pooled is not None]
     hidden = "; gray: hidden" if any(not pooled.visible.all() for pooled in shown) else ""
     said = "one scale for all maps" if scale == "shared" else "each map has a scale of its own, from 0 to its largest"
@@ -252,8 +254,8 @@ def draw_overview(maps: Overview, scale: str = "shared") -> "Figure":
         _draw_layer(axes, maps, layer, places, norm if scale == "shared" else None)
     axes.set(xlim=(0, width), ylim=(height, 0))  # images change them
     _write_edges(axes, places, names, maps)
-    if maps.title:
-        axes.text(places.size[0] / 2, 0.18, visible(maps.title), ha="center", va="center", fontsize=12)
+    for line, text in enumerate(title):
+        axes.text(width / 2, 0.18 + LARGE_LINE * line, text, ha="center", va="center", fontsize=12)
     for line, text in enumerate(note):
         axes.text(0.12, places.size[1] + 0.16 + 0.16 * line, text, va="center", fontsize=8, color="#333333")
     if scale == "shared":

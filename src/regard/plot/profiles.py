@@ -14,7 +14,7 @@ import numpy as np
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Table
 from regard.inspection.text import visible
 from regard.plot import grids
-from regard.plot.figure import constrained, finish_texts
+from regard.plot.figure import LARGE_LINE, constrained, finish_texts, title_lines
 from regard.plot.heatmap_figure import HIDDEN
 from regard.plot.theme import colormap, hex_color, series_color
 
@@ -124,7 +124,8 @@ def draw_profiles(profiles: Sequence[Profile], title: str = "") -> "Figure":
     """One chart for each statistic: a dot for each head at its layer, and a line through the means."""
     from matplotlib.ticker import MaxNLocator
 
-    size = (_CHART[0] * len(profiles), _CHART[1] + (0.3 if title else 0.0))
+    lines = title_lines(title, _CHART[0] * len(profiles))
+    size = (_CHART[0] * len(profiles), _CHART[1] + LARGE_LINE * len(lines))
     figure = constrained(size, 0.08, 0.08)
     dots, line = (hex_color(series_color(n)) for n in (0, 3))
     for axes, profile in zip(np.atleast_1d(figure.subplots(1, len(profiles))), profiles, strict=True):
@@ -138,8 +139,8 @@ def draw_profiles(profiles: Sequence[Profile], title: str = "") -> "Figure":
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(axes.get_lines(), ["one head", "mean of the layer"], fontsize="small", edgecolor="none")
-    if title:
-        figure.suptitle(visible(title), fontsize="large")
+    if lines:
+        figure.suptitle("\n".join(lines), fontsize="large")
     finish_texts(figure)
     return figure
 
@@ -155,7 +156,8 @@ def draw_maps(panel: Panel) -> "Figure":
     abreast = min(max(int(_WIDEST / wide), 1), len(maps))
     abreast = math.ceil(len(maps) / math.ceil(len(maps) / abreast))
     down = math.ceil(len(maps) / abreast)
-    size = (max(abreast * wide, 3.6), down * high + (0.35 if panel.title else 0.0) + 0.2)
+    title = title_lines(panel.title, max(abreast * wide, 3.6))
+    size = (max(abreast * wide, 3.6), down * high + LARGE_LINE * len(title) + 0.3)
     figure = constrained(size, 0.06, 0.06)
     blank = False
     for number, axes in enumerate(figure.subplots(down, abreast, squeeze=False).flat):
@@ -180,8 +182,8 @@ def draw_maps(panel: Panel) -> "Figure":
         scale = figure.colorbar(image, ax=axes, shrink=0.9, aspect=18, pad=0.02)
         scale.outline.set_visible(False)
         scale.ax.tick_params(labelsize=6, length=2)
-    if panel.title:
-        figure.suptitle(visible(panel.title), fontsize="large")
+    if title:
+        figure.suptitle("\n".join(title), fontsize="large")
     note = "a scale for each statistic" + ("; gray: no such head, or no such number" if blank else "")
     figure.supxlabel(note, fontsize="small")
     finish_texts(figure)

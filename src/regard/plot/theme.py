@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -331,6 +332,10 @@ def _learn_new_fonts() -> bool:
 
 @cache
 def _installed() -> tuple[str, ...]:
+    """Fonts of the system, and of the package mplfonts, which has Chinese ones for those who may not install others."""
     from matplotlib.font_manager import findSystemFonts
 
-    return tuple(sorted(findSystemFonts()))
+    package = find_spec("mplfonts")
+    folders = [] if package is None else list(package.submodule_search_locations or [])
+    own = [str(font) for folder in folders for font in Path(folder, "fonts").glob("*.[ot]tf")]
+    return tuple(sorted([*findSystemFonts(), *own]))
