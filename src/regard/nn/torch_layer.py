@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from regard.arrays import Array, tensor_of
 from regard.checks import dtype, is_tensor, shape
@@ -111,7 +112,7 @@ class TorchLayerCall:
                 parts.append(DenseBias(pairs if pairs.ndim == 2 else pairs.unflatten(0, (-1, heads))))
         return parts
 
-    @torch.compiler.disable(reason="weights are computed by the reference engine")  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # unlike torch.compiler.disable, it does not load the compiler; weights are the reference engine's
     def weights(self, query: Tensor, chunks: Sequence[KeyChunk], engine: object, spec: dict[str, Any]) -> Tensor:
         """(batch, query, key), the mean over heads, or (batch, head, query, key); after dropout, as torch has them."""
         if len(chunks) > 1 or not isinstance(engine, str):
