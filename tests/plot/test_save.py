@@ -154,7 +154,7 @@ def test_json_holds_nested_records_and_any_kind_of_number() -> None:
     assert panel["pictures"][0]["lines"][0]["y"] == [0.5, True]
     assert panel["pictures"][1]["series"] == {"s": [1]}
     table = json.loads(as_json(Table(["a"], [[Estimate(1.0, 0.5, 1.5)]])))
-    assert table["rows"] == [[{"kind": "Estimate", "mean": 1.0, "low": 0.5, "high": 1.5}]]
+    assert table["rows"] == [[{"kind": "Estimate", "mean": 1.0, "low": 0.5, "high": 1.5, "runs": []}]]
 
 
 def test_csv_of_a_grid_reads_back() -> None:
