@@ -34,7 +34,7 @@ COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected"
 def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
     """Question, tables, pictures, the seed's figures, finding and settings, in lines of at most `width` columns."""
     width = max(width, NARROWEST)
-    parts = [_wrapped(report.question, width)]
+    parts = [_wrapped(each, width) for each in (report.question, report.why, report.setup) if each]
     for part in (report, report.timing):
         if part is not None:
             parts += [fitted(table, width) for table in part.tables]
@@ -110,6 +110,8 @@ def as_json(report: Report) -> str:
         "kind": "Report",
         "name": report.name,
         "question": report.question,
+        "why": report.why,
+        "setup": report.setup,
         "finding": report.finding,
         "settings": report.settings,
         "tables": _records(report.tables),
@@ -217,6 +219,7 @@ def _section(number: int, outcome: Outcome, folder: Path) -> str:
     parts = [
         head,
         f'<p class="question">{_text(outcome.question)}</p>',
+        *(f"<p>{_text(each)}</p>" for each in (outcome.why, outcome.setup) if each),
         f'<p class="finding">{_text(outcome.finding)}</p>',
     ]
     for table, drawn in zip_longest(_tables(outcome), pictures(outcome, folder)):
