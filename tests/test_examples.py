@@ -139,7 +139,7 @@ def check(page: str, least: int) -> None:
         assert printed(block["code"], names) == (block["printed"] or ""), block["code"]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_the_page_of_layers_tells_the_truth() -> None:
     check((DOCS / "nn.md").read_text(encoding="utf-8"), 20)
 

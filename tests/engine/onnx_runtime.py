@@ -14,7 +14,7 @@ EXACT = 1e-5  # what the documentation promises for float32
 IGNORED = (
     "ignore:.*LeafSpec.*:FutureWarning",
     "ignore:Exporting a model while it is in training mode:UserWarning",
-    "ignore:.*torch.jit.script.*:DeprecationWarning",
+    "ignore:.*torch.jit.script",
     "ignore:.*GraphProto.*:DeprecationWarning",
 )
 

@@ -17,7 +17,7 @@ from regard.engine.request import AUX
 from regard.spec.serialize import storable
 from regard.testing import Case, mechanisms
 
-TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 native_only = pytest.mark.skipif(library() is None, reason="the C++ core was not built")
 Tensors = dict[str, Tensor]
 

@@ -222,7 +222,7 @@ def test_with_a_cache() -> None:
         ours(x[:, 5:], is_causal=True, cache=sliding)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("need", [True, False])
 def test_compiled(need: bool) -> None:
     _, ours = both_layers()

@@ -27,7 +27,7 @@ from regard.nn import (
     Sinusoidal,
 )
 
-TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ ENGINES = {
 PARTS = pytest.mark.parametrize("name", ENGINES)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @PARTS
 def test_every_engine(name: str) -> None:
     spec = spec_of(name)

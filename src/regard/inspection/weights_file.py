@@ -129,7 +129,7 @@ def _notes(label: str, weights: Tensor) -> tuple[str, ...]:
     broken, smallest, sums = 0, 0.0, []
     step = max(1, (1 << 22) // keys)
     for first in range(0, len(rows), step):
-        places = torch.tensor(rows[first : first + step], device="cpu")
+        places = torch.tensor(rows[first : first + step], device="cpu", dtype=torch.int64)
         part = flat[places // queries, places % queries].double()
         finite = torch.isfinite(part)
         broken += int((~finite).sum())

@@ -14,7 +14,7 @@ from regard.engine.flex import call
 from regard.engine.flex.mods import signature
 from regard.testing import PRODUCTS, Case, Sizes, assert_within, error, mechanisms
 
-TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+TORCHS_OWN = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 pytestmark = [TORCHS_OWN, pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="torch has no kernel here")]
 
 

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.engine.sdpa_override import InterceptedCall, accelerating, calls
 
 attention: Any = scaled_dot_product_attention
-TRACER = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+TRACER = pytest.mark.filterwarnings("ignore:`torch.jit.trace", "ignore::torch.jit.TracerWarning")
 PROTOTYPE = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
 
@@ -85,6 +85,7 @@ def test_without_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiled.served.total() == 1
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch 2.15 under vmap
 @pytest.mark.parametrize(
     ("transform", "reason"),
     [

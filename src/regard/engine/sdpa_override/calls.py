@@ -181,7 +181,8 @@ class SdpaCall:
             # torch's fused kernel keeps the query's memory order, and models that merge heads with
             # `.transpose(1, 2).view(...)` rely on it
             kernel = torch._fused_sdp_choice(*inputs, scale=self.scale, enable_gqa=self.enable_gqa)
-            if kernel != SDPBackend.FLASH_ATTENTION.value:
+            # of three axes torch 2.15 says so for a learned mask too, and then does not take it
+            if kernel != SDPBackend.FLASH_ATTENTION.value or (mask is not None and mask.requires_grad):
                 return out
             order = sorted(range(out.ndim), key=query.stride().__getitem__, reverse=True)
             return out.permute(order).contiguous().permute([order.index(axis) for axis in range(out.ndim)])
