@@ -21,7 +21,14 @@ def test_it_prints_question_table_picture_seed_and_finding(
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["lab", "saturation", "--quick"]) == 0
     captured = capsys.readouterr()
-    order = ["What do large scores", "largest ∂w/∂s", "█ [1, 2, 3]", "The seed (score functions", "Finding: ", "(seed 0"]
+    order = [
+        "What do large scores",
+        "largest ∂w/∂s",
+        "█ [1, 2, 3]",
+        "The seed (score functions",
+        "Finding: ",
+        "(seed 0",
+    ]
     assert [captured.out.find(text) for text in order] == sorted(captured.out.find(text) for text in order)
     assert all(text in captured.out for text in order)
     assert captured.err == ""

@@ -177,7 +177,7 @@ def test_functions_that_cannot_be_written_out(tmp_path: Path, monkeypatch: pytes
 
 
 def test_options_of_pictures_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="takes no how, title or kind"):
+    with pytest.raises(TypeError, match="a safetensors file takes no title: it holds the matrix, not a picture"):
         made("plain").save(tmp_path / "a.safetensors", title="mine")
 
 
