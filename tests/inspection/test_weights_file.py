@@ -193,7 +193,7 @@ def test_arrays_that_are_no_weights(tmp_path: Path, array: Any, text: str) -> No
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=text):
         read_weights(tmp_path / "a.npy")
-    np.savez_compressed(tmp_path / "a.npz", a=array, allow_pickle=True)
+    np.savez_compressed(tmp_path / "a.npz", a=array)
     with pytest.raises(ValueError, match=text if "Python" not in text else "holds no weights that can be shown"):
         read_weights(tmp_path / "a.npz")
 

@@ -50,6 +50,7 @@ class Process:
 
     def _live(self, commands: TextIO, answers: TextIO) -> None:
         torch.set_num_threads(1)
+        os.dup2(2, 1)  # gloo of torch 2.9 prints who is connected, where the first process answers
         joined = False
         for line in commands:
             told = json.loads(line)
