@@ -95,7 +95,7 @@ def test_a_window_too_small_is_named() -> None:
 def test_show_prints_at_the_size_of_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 10)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((50, 10)))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     matrix(100, 100).show(color="shade")
     found = capsys.readouterr().out.rstrip("\n").split("\n")
