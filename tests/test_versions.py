@@ -46,7 +46,7 @@ def test_the_page_states_the_bounds(script: ModuleType) -> None:
 def test_the_page_states_the_bounds_of_other_packages(script: ModuleType) -> None:
     lowest = bounds(script)
     table = PAGE.partition("| package | oldest | why not older |\n| --- | --- | --- |\n")[2]
-    stated = {}
+    stated: dict[str, str] = {}
     for names, versions in re.findall(r"^\| ([\w, ]+) \| ([\d., ]+) \|", table, re.M):
         stated |= dict(zip(names.lower().split(", "), versions.split(", "), strict=True))
     project, _ = script.pyproject()
