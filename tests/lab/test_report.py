@@ -12,11 +12,14 @@ import pytest
 
 from regard import lab
 from regard.inspection.records import Estimate
+from regard.lab.render import reasons
 from regard.lab.report import (
     QUOTES,
     VERDICTS,
     DecisionRule,
+    Evidence,
     Report,
+    Takeaway,
     above,
     all_of,
     below,
@@ -66,6 +69,42 @@ def test_every_printed_rule_gives_the_printed_word(quick: Quick, name: str) -> N
             assert str(verdict) == word or str(verdict).startswith(f"{word}: ")
             count += 1
     assert count
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_every_takeaway_is_what_its_rules_say(quick: Quick, name: str) -> None:
+    takeaway = quick(name).takeaway
+    if takeaway is None:
+        return
+    words = set()
+    for reason in reasons(takeaway):
+        found = re.fullmatch(r".*: (\S+(?: \[.*?\])?) \((.*)\): (confirmed|corrected|partly|not shown)", reason)
+        assert found, reason
+        ends = [float(each) for each in re.findall(NUMBER, found[1])]
+        low, high = (ends[0],) * 2 if len(ends) == 1 else (ends[1], ends[2])
+        assert words_of(found[2], low, high) == found[3], reason
+        words.add(found[3])
+    if words == {"confirmed"}:
+        assert takeaway.sentence == takeaway.says
+    elif words <= {"confirmed", "not shown"}:
+        assert takeaway.sentence == f"Not shown with this many runs: “{takeaway.says}”"
+    else:
+        assert takeaway.sentence == takeaway.otherwise
+
+
+@pytest.mark.parametrize(
+    "here, verdict, sentence",
+    [
+        (Estimate(0.2, 0.1, 0.3), "confirmed", "Yes."),
+        (Estimate(0.2, -0.1, 0.3), "not shown", "Not shown with this many runs: “Yes.”"),
+        (Estimate(-0.2, -0.3, -0.1), "corrected", "No."),
+    ],
+)
+def test_a_takeaway_looks_at_every_interval(here: Estimate, verdict: str, sentence: str) -> None:
+    takeaway = Takeaway("Yes.", "No.", (Evidence("x", 1.0, above(0)), Evidence("y", here, above(0))))
+    assert (takeaway.verdict, takeaway.sentence) == (verdict, sentence)
+    both = Takeaway("Yes.", "No.", (*takeaway.evidence, Evidence("z", -1.0, above(0))))
+    assert both.sentence == "No."
 
 
 @pytest.mark.parametrize("name", lab.names())

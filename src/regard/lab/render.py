@@ -18,7 +18,7 @@ from regard.inspection.files import replace
 from regard.inspection.records import Picture, Table
 from regard.inspection.table import Column, columns_of
 from regard.inspection.text import display_width, visible
-from regard.lab.report import COLUMNS, VERDICTS, Compared, Report, printed
+from regard.lab.report import COLUMNS, VERDICTS, Compared, Report, Takeaway, printed
 from regard.lab.run_all import Failed, Outcome
 from regard.pages.document import content_hash
 from regard.plot.save import as_json as record_json
@@ -32,17 +32,32 @@ COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected"
 
 
 def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
-    """Question, tables, pictures, the seed's figures, finding and settings, in lines of at most `width` columns."""
+    """The report in lines of at most `width` columns.
+
+    Question, why and setup, the first picture, takeaway and finding, tables and pictures, the seed's figures, settings.
+    """
     width = max(width, NARROWEST)
     parts = [_wrapped(each, width) for each in (report.question, report.why, report.setup) if each]
-    for part in (report, report.timing):
-        if part is not None:
-            parts += [fitted(table, width) for table in part.tables]
-            parts += [plot.render(picture, width=width, color=color) for picture in part.pictures]
-    parts += [_claims(compared, width) for compared in report.compared]
+    drawn = [
+        plot.render(picture, width=width, color=color)
+        for part in (report, report.timing)
+        for picture in (part.pictures if part else ())
+    ]
+    parts += drawn[:1]
+    if report.takeaway:
+        parts.append(_wrapped(f"Takeaway: {report.takeaway.sentence}", width))
+        parts.append("\n".join(_wrapped(each, width, "  ") for each in reasons(report.takeaway)))
     parts.append(_wrapped(f"Finding: {report.finding}", width))
+    parts += [fitted(table, width) for table in _tables(report)]
+    parts += drawn[1:]
+    parts += [_claims(compared, width) for compared in report.compared]
     parts.append(_wrapped(f"({', '.join(f'{name} {value}' for name, value in report.settings.items())})", width))
     return "\n\n".join(parts)
+
+
+def reasons(takeaway: Takeaway) -> list[str]:
+    """The numbers that a takeaway rests on, each with its rule and what the rule says."""
+    return [f"{each.measured}: {printed(each.here)} ({each.rule}): {each.verdict}" for each in takeaway.evidence]
 
 
 def _wrapped(sentence: str, width: int, indent: str = "") -> str:
@@ -112,6 +127,7 @@ def as_json(report: Report) -> str:
         "question": report.question,
         "why": report.why,
         "setup": report.setup,
+        "takeaway": report.takeaway and {"sentence": report.takeaway.sentence, "evidence": reasons(report.takeaway)},
         "finding": report.finding,
         "settings": report.settings,
         "tables": _records(report.tables),
@@ -216,25 +232,32 @@ def _section(number: int, outcome: Outcome, folder: Path) -> str:
     head = f'<section id="{outcome.name}">\n<h2><span class="number">{number}</span> {outcome.name}</h2>'
     if isinstance(outcome, Failed):
         return f'{head}\n<p class="failed">Not run: {_text(outcome.reason)}</p>\n</section>'
+    figures = [_figure(picture, svg) for picture, svg in pictures(outcome, folder)]
     parts = [
         head,
         f'<p class="question">{_text(outcome.question)}</p>',
         *(f"<p>{_text(each)}</p>" for each in (outcome.why, outcome.setup) if each),
-        f'<p class="finding">{_text(outcome.finding)}</p>',
+        *figures[:1],
     ]
-    for table, drawn in zip_longest(_tables(outcome), pictures(outcome, folder)):
+    if outcome.takeaway:
+        parts.append(f'<p class="takeaway">{_text(outcome.takeaway.sentence)}</p>')
+        parts += [f'<p class="reason">{_text(each)}</p>' for each in reasons(outcome.takeaway)]
+    parts.append(f'<p class="finding">{_text(outcome.finding)}</p>')
+    for table, drawn in zip_longest(_tables(outcome), figures[1:]):
         parts += [] if table is None else [_table(table)]
-        if drawn is not None:
-            picture, svg = drawn
-            content = base64.b64encode(svg.read_bytes()).decode("ascii")
-            name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
-            parts.append(f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>')
+        parts += [] if drawn is None else [drawn]
     for compared in outcome.compared:
         parts.append(_table(compared.table(), [COLORS.get(claim.verdict, "") for claim in compared.claims]))
     run = outcome.settings
     command = f"regard lab {outcome.name}{' --quick' if run['quick'] else ''} --seed {run['seed']}"
     listed = " · ".join(f"{_text(name)} {_text(value)}" for name, value in run.items())
     return "\n".join([*parts, f'<p class="run"><code>{command}</code> · {listed}</p>', "</section>"])
+
+
+def _figure(picture: Picture, svg: Path) -> str:
+    content = base64.b64encode(svg.read_bytes()).decode("ascii")
+    name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
+    return f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>'
 
 
 def _table(table: Table, kinds: Sequence[str] = ()) -> str:

@@ -200,6 +200,55 @@ def compared(*claims: Claim) -> tuple[Compared, ...]:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """A number, what it is, and the rule that judges it."""
+
+    measured: str
+    here: float | Estimate
+    rule: DecisionRule
+
+    @property
+    def verdict(self) -> str:
+        """What the rule says of the number."""
+        return self.rule.verdict(self.here)
+
+
+@dataclass(frozen=True)
+class Takeaway:
+    """The one sentence to remember, and the numbers that decide whether it is said.
+
+    It is said if the rules confirm every number. If one does not, `otherwise` is said instead; if a number is *not
+    shown*, so is the sentence.
+    """
+
+    says: str
+    otherwise: str
+    evidence: tuple[Evidence, ...]
+
+    def __post_init__(self) -> None:
+        assert self.evidence
+        assert all(sentence.endswith(".") for sentence in (self.says, self.otherwise))
+
+    @property
+    def verdict(self) -> str:
+        """*confirmed*, *corrected* or *not shown*."""
+        words = {each.verdict for each in self.evidence}
+        if words == {"confirmed"}:
+            return "confirmed"
+        return "corrected" if words - {"confirmed", "not shown"} else "not shown"
+
+    @property
+    def sentence(self) -> str:
+        """What the numbers allow to say."""
+        match self.verdict:
+            case "confirmed":
+                return self.says
+            case "corrected":
+                return self.otherwise
+        return f"Not shown with this many runs: “{self.says}”"
+
+
+@dataclass(frozen=True)
 class Timing:
     """Measured times: the only part of a report that differs between two runs with one seed."""
 
@@ -209,10 +258,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class Report:
-    """One experiment: its question, tables, pictures, one sentence of finding, and the claims it was held against.
+    """One experiment: its question, tables, pictures, finding, and the claims it was held against.
 
-    `why` says in a sentence why the question matters, `setup` what was done, in words that a student understands.
-    `settings` are what is needed to run it again. The first table and picture are the ones to look at first.
+    `why` says in a sentence why the question matters, `setup` what was done, in words that a student understands, and
+    `takeaway` what to remember. `settings` are what is needed to run it again. The first table and picture are the ones
+    to look at first. `thumbnail` is the small picture of the page of all reports; without it, the first picture is, or
+    the first one of a panel.
     """
 
     name: str
@@ -225,3 +276,5 @@ class Report:
     timing: Timing | None = None
     why: str = ""
     setup: str = ""
+    takeaway: Takeaway | None = None
+    thumbnail: Picture | None = None

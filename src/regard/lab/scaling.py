@@ -13,7 +13,20 @@ from torch import Tensor
 
 from regard.inspection.records import Bars, Estimate, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
-from regard.lab.report import RESULTS, Claim, DecisionRule, Report, below, compared, quoted, within
+from regard.lab.report import (
+    RESULTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+    within,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, placement, positive, share
 from regard.spec.scores import Dot, ScaledDot, Score
@@ -77,6 +90,7 @@ def run(setting: Setting) -> Report:
         setup=f"{KEYS} random tokens attend to each other, with queries and keys of {WIDTHS[0]} to {WIDTHS[-1]} "
         "numbers. The entropy of a row of weights says over how many keys a query spreads: 0 for one key, ln 20 for "
         "all alike. One such attention is a draw; many draws give the intervals.",
+        takeaway=takeaway(by_width),
     )
 
 
@@ -198,6 +212,24 @@ def _vanishing(by_width: ByWidth) -> tuple[Claim, ...]:
         ratio = positive(unscaled / scaled.mean())
         listed.append(Claim(quote, f"unscaled over scaled {what}, d_k = {WIDTHS[-1]}", ratio, rule))
     return tuple(listed)
+
+
+def takeaway(by_width: ByWidth) -> Takeaway:
+    """What dividing by √d_k is for."""
+    first, last = (by_width[width] for width in (WIDTHS[0], WIDTHS[-1]))
+    unscaled, scaled = (positive(last[name].entropy / first[name].entropy.mean()) for name in (NONE, ROOT))
+    flat = share(last[WHOLE].entropy / math.log(KEYS))
+    wide = f"entropy at d_k = {WIDTHS[-1]} over that"
+    return Takeaway(
+        "Without division, wider heads put all weight on one key; ÷ √d_k keeps the spread of the weights the same at "
+        "every width, and ÷ d_k makes them flat.",
+        "Dividing by √d_k does not keep the spread of the weights the same at every width here.",
+        (
+            Evidence(f"{wide} at {WIDTHS[0]}, {NONE}", unscaled, below(0.5)),
+            Evidence(f"{wide} at {WIDTHS[0]}, {ROOT}", scaled, near(1, 0.1)),
+            Evidence(f"{wide} of equal weights, {WHOLE}", flat, above(0.99)),
+        ),
+    )
 
 
 def finding(by_width: ByWidth) -> str:
