@@ -63,7 +63,7 @@ def test_the_solution(number: str, capsys: pytest.CaptureFixture[str], monkeypat
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["99"], f"the exercises are 1 to {len(EXERCISES)}; got 99"),
+        (["99"], f"the exercises are 1 to {len(EXERCISES)}, or their names; got 99"),
         (["1", "--answer", '{"scores": ['], "the answer is not JSON (line 1, column 13)"),
         (["1", "--answer", "nowhere.json"], "nowhere.json"),
         (["1", "--answer", "[1]"], "names at least one of"),
@@ -75,6 +75,13 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytes
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_all_that_is_known_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercise", "temperature", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == exercise(9).data()
+    assert main(["exercise", "--json"]) == 0
+    assert [each["number"] for each in json.loads(capsys.readouterr().out)] == list(EXERCISES)
 
 
 def test_hints_tell_no_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from pathlib import Path
 
-from regard.lab.exercises import EXERCISES, Exercise, check, exercise, progress
+from regard.lab.exercises import EXERCISES, Exercise, check, data, exercise, progress
 from regard.plot import render
 
 
@@ -18,6 +18,9 @@ def run(args: argparse.Namespace) -> int:
         chosen_number = None if args.number is None else exercise(args.number).number
         progress.reset(chosen_number)
         print("Nothing is done." if chosen_number is None else f"Exercise {chosen_number} is open again.")
+        return 0
+    if args.json:
+        print(json.dumps(exercise(args.number).data() if args.number is not None else data(), ensure_ascii=False))
         return 0
     if args.number is None:
         if args.answer is not None or args.solution or args.hint is not None:

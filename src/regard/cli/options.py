@@ -109,13 +109,14 @@ def lab(parser: argparse.ArgumentParser) -> None:
 
 def exercise(parser: argparse.ArgumentParser) -> None:
     """The number of an exercise, and what to do with it."""
-    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="an exercise; without it, a list of them")
+    parser.add_argument("number", nargs="?", metavar="NUMBER", help="an exercise, or its name; without it, a list")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--answer", metavar="JSON", help="check an answer: a file that ends in .json, or the JSON itself")
     what.add_argument(
         "--hint", nargs="?", const="", metavar="PART", help="print the hint of a part, or of all parts, and no answer"
     )
     what.add_argument("--solution", action="store_true", help="print the worked answer")
+    what.add_argument("--json", action="store_true", help="print all that it knows as JSON, of this exercise or of all")
     what.add_argument("--reset", action="store_true", help="forget what was right, of this exercise or of all")
 
 

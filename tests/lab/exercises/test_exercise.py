@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.lab.exercises import EXERCISES, Exercise, check, exercise
-from regard.lab.exercises.exercise import Choice, Mistake, Quantity
 from regard.lab.exercises.numbers import rounded, slack
+from regard.lab.exercises.questions import Choice, Mistake, Quantity
 
 ALL = [exercise(number) for number in EXERCISES]
 QUANTITIES = [(of, name, part) for of in ALL for name, part in of.parts.items() if isinstance(part, Quantity)]
@@ -128,8 +128,11 @@ def test_garbage_is_wrong_and_said_so(of: Exercise, given: object) -> None:
 
 
 def test_unknown_numbers() -> None:
-    with pytest.raises(ValueError, match=f"the exercises are 1 to {len(EXERCISES)}; got 99"):
+    with pytest.raises(ValueError, match=f"the exercises are 1 to {len(EXERCISES)}, or their names; got 99"):
         exercise(99)
+    with pytest.raises(ValueError, match="got temprature; did you mean temperature"):
+        exercise("temprature")
+    assert exercise("two-blocks") is exercise(16)
 
 
 @pytest.mark.parametrize("answer", [{}, [], 3, "weights", None])

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from regard.lab.exercises import check, exercise
-from regard.lab.exercises.exercise import Choice, Quantity
 from regard.lab.exercises.numbers import read
+from regard.lab.exercises.questions import Choice, Quantity
 
 COUNT = Quantity((12, "count them"), (24, "each was counted twice"), (6, "half of them are missing"))
 TINY = Quantity((4.54e-5, "nearly e^(−10)"), (0, "not zero"), digits=2)
@@ -43,7 +43,8 @@ COLOR = Choice("look up", ("red", "that is the evening"), ("blue", "light is sca
         (TINY, 4.6e-5, "too large; nearly e^(−10)"),
         (TINY, 0, "not zero"),
         (SHARE, [0.25, 0.75], "right"),
-        (SHARE, [0.3, 0.8], "the numbers sum to 1.1, not to 1; shares of 1"),
+        (SHARE, [0.3, 0.8], "right as far as it goes, but rounded too coarsely: give at least two decimals"),
+        (SHARE, [0.3, 0.9], "the numbers sum to 1.2, not to 1; shares of 1"),
         (SHARE, [0.4, 0.6], "no number is right; number 1 is off the most; shares of 1"),
         (SHARE, [25, 75], "these are percentages; give shares of 1"),
         (SHARE, [0.75, 0.25], "the other way round"),

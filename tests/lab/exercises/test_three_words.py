@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from regard.lab.exercises import check, exercise
-from regard.lab.exercises.exercise import Mistake
+from regard.lab.exercises.questions import Mistake
 from regard.lab.exercises.three_words import OUTPUTS, PARTS, SCALED, SCORES, WEIGHTS, X
 
 TRUTHS = {name: part.truth for name, part in PARTS.items()}

@@ -5,7 +5,7 @@ from math import cos, e, exp, log, sin, sqrt, tanh
 import pytest
 
 from regard.lab.exercises import EXERCISES, exercise
-from regard.lab.exercises.exercise import Quantity
+from regard.lab.exercises.questions import Quantity
 
 
 def soft(*scores: float) -> list[float]:

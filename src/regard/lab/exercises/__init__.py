@@ -1,10 +1,11 @@
 """Exercises: a task, a check that says what is wrong and why, and a worked answer."""
 
+import difflib
 import importlib
 
 from regard.lab.exercises.exercise import Chapter, Exercise, Verdict, check
 
-__all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "exercise"]
+__all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "data", "exercise"]
 
 # number: the file regard/lab/exercises/<name>.py, which defines EXERCISE
 EXERCISES = dict(
@@ -37,9 +38,18 @@ EXERCISES = dict(
 )
 
 
-def exercise(number: int) -> Exercise:
-    """The exercise of that number."""
-    if number not in EXERCISES:
-        raise ValueError(f"the exercises are 1 to {len(EXERCISES)}; got {number}")
-    chosen: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
-    return chosen
+def exercise(chosen: int | str) -> Exercise:
+    """The exercise of that number or name."""
+    numbers = {str(number): number for number in EXERCISES} | {name: number for number, name in EXERCISES.items()}
+    number = numbers.get(str(chosen).replace("-", "_"))
+    if number is None:
+        near = difflib.get_close_matches(str(chosen), numbers, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"the exercises are 1 to {len(EXERCISES)}, or their names; got {chosen}{hint}")
+    made: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
+    return made
+
+
+def data() -> list[dict[str, object]]:
+    """All exercises as JSON holds them, each as `Exercise.data` gives it."""
+    return [exercise(number).data() for number in EXERCISES]

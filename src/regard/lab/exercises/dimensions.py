@@ -3,7 +3,8 @@
 import math
 
 from regard.lab.dimensions import MODELS, LayerShape
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import MultiHeadAttention
 

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.spec.dropout import Dropout
 
@@ -62,13 +64,13 @@ PARTS = {
         (KEPT.sum(), "the others grow by 1/(1 − p) = 1.25"),
         (1 - P, "a fifth of the weights is dropped on average, not a fifth of this row's sum"),
         (1 / (1 - P), "that is the factor; the second weight is gone"),
-        follows=("dropped", lambda given: given.sum()),
+        follows=derived("dropped", "sum"),
     ),
     "output": Quantity(
         (OUTPUT, "each value times its weight after dropout"),
         *((weights @ VALUES, f"the weights behind it are wrong: {text}") for weights, text in WRONG[:4]),
         (EXPECTED, "that is the output without dropout"),
-        follows=("dropped", lambda given: given @ VALUES),
+        follows=derived("dropped", ("matmul", VALUES)),
     ),
     "expected": Quantity(
         (EXPECTED, "each weight is 0 with probability p, and w / (1 − p) otherwise: what is its mean?"),

@@ -5,7 +5,9 @@ import math
 from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, tensor
 
 ROW, HALVES = tensor([0.5, 0.25, 0.25]), tensor([0.5, 0.5, 0])
@@ -67,7 +69,7 @@ PARTS = {
         (1 / float((ROW**2).sum()), "that is 1/Σw², another count of keys; asked is e^H"),
         (1 / float(ROW.max()), "that is 1 / the largest weight; asked is e^H"),
         (H, "that is H itself"),
-        follows=("entropy", lambda given: given.exp()),
+        follows=derived("entropy", "exp"),
     ),
     "hidden": Quantity(
         (entropy(HALVES), "a weight of 0 adds nothing: w ln w goes to 0 with w"),

@@ -4,7 +4,9 @@ import torch
 
 from regard.lab.cost import operations
 from regard.lab.dimensions import BERT
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import FeedForward, MultiHeadAttention
 
@@ -101,7 +103,7 @@ PARTS = {
         (2 * BERT.d_model, "feed-forward has two matrices: 2 n² d = 8 n d² gives n = 4 d, not 2 d"),
         (4 * BERT.d_k, "all heads together are d_model wide: twelve times 64"),
         (512, "that is the longest text BERT reads: there the pairs are the smaller part"),
-        follows=("even", lambda given: given / D * BERT.d_model),
+        follows=derived("even", ("times", BERT.d_model / D)),
     ),
     "moves": CHOICE,
 }

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from regard.inspection.matrix import AttentionMatrix
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, tensor
 
 MAPS = tensor([[[0.8, 0.2], [0.2, 0.8]], [[0.4, 0.6], [0.6, 0.4]], [[0.5, 0.5], [0.9, 0.1]]])

@@ -3,7 +3,9 @@
 import torch
 
 from regard.lab.dimensions import MODELS
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import KVCache
 
@@ -68,7 +70,7 @@ PARTS = {
         (WHOLE * GIB / 1e9, "that is with 10⁹ bytes, GB; GiB are 2³⁰"),
         (WHOLE * SHAPE.heads / SHAPE.kv_heads, "query heads are not kept: eight heads, not 32"),
         (WHOLE / 2, "keys alone; there are values too"),
-        follows=("token", lambda given: given * TEXT / GIB),
+        follows=derived("token", ("times", TEXT / GIB)),
     ),
     "shared": Quantity(
         (SHARED, "32 heads instead of 8"),

@@ -3,7 +3,8 @@
 import torch
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Quantity
 from regard.lab.exercises.worked import shown, softmax, steps, tensor
 from regard.lab.patterns import layers_needed
 from regard.spec.masks import Causal, Full, Global, Window, local

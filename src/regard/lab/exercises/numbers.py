@@ -130,31 +130,45 @@ def slack(value: Tensor, digits: int | None) -> Tensor:
 
 
 def close(given: Tensor, value: Tensor, digits: int | None) -> bool:
-    """Whether shapes and every entry agree; of a number above 1, two digits are enough, as 7.4 for 7.389."""
+    """Whether shapes and every entry agree; of a number above 1, one decimal is enough, as 7.4 for 7.389."""
     if given.shape != value.shape:
         return False
-    agree = (given - value).abs() <= slack(value, digits)
+    error = (given - value).abs()
+    agree = error <= slack(value, digits)
     if digits is None:
-        short = (value.abs() >= 1) & ((given - value.round(decimals=1)).abs() <= 1e-9)
-        agree |= short & (given != value.round())
+        tenths = given * 10
+        one_decimal = same_entries(tenths, tenths.round()) & ~same_entries(given, given.round())
+        agree |= one_decimal & (value.abs() >= 1) & (error <= 0.05 + 1e-9)
     return bool(agree.all())
 
 
 def coarse(given: Tensor, truth: Tensor, digits: int | None) -> str:
     """What to say of right numbers with too few digits, or cut off where they should be rounded; empty for others."""
     if digits is not None:
-        if any(same(given, _significant(truth, fewer)) for fewer in range(1, digits)):
+        if any(rounds_to(given, truth, _last_digit(truth, fewer)) for fewer in range(1, digits)):
             return f"right as far as it goes, but rounded too coarsely: give at least {digits} significant digits"
-    elif same(given, truth.round(decimals=1)):
+    elif rounds_to(given, truth, torch.full_like(truth, 0.1)):
         return "right as far as it goes, but rounded too coarsely: give at least two decimals"
     elif same(given, (truth * 100).floor() / 100):
         return "right as far as it goes, but cut off after two decimals: round instead"
     return ""
 
 
+def rounds_to(given: Tensor, truth: Tensor, unit: Tensor) -> bool:
+    """Whether every given number is the truth, rounded to a multiple of the unit; a tie may be rounded either way."""
+    steps = given / unit
+    near = (given - truth).abs() <= 0.5 * unit * (1 + 1e-9)
+    return bool((near & same_entries(steps, steps.round())).all())
+
+
 def same(given: Tensor, value: Tensor) -> bool:
     """Whether every entry agrees to nine digits."""
-    return bool(((given - value).abs() <= 1e-9 * value.abs().clamp_max(1)).all())
+    return bool(same_entries(given, value).all())
+
+
+def same_entries(given: Tensor, value: Tensor) -> Tensor:
+    """Where entries agree to nine digits."""
+    return (given - value).abs() <= 1e-9 * value.abs().clamp_max(1)
 
 
 def rounded(value: Tensor, digits: int | None) -> object:

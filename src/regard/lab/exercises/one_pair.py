@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor
 from regard.lab.maps import attend_statistics
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score

@@ -3,7 +3,9 @@
 import torch
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 
 VALUES = tensor([[[0, 1], [2, 3]], [[2, -3], [4, 1]]])  # head, token, dimension
@@ -57,7 +59,7 @@ PARTS = {
         (HEADS.sum(0), "added; the heads are put side by side, so that none is lost in the other"),
         (HEADS.mean(0), "averaged; the heads are put side by side, so that none is lost in the other"),
         axes=("place",),
-        follows=("heads", lambda given: given.flatten()),
+        follows=derived("heads", "flatten"),
     ),
     "output": Quantity(
         (OUTPUT, "each column of W_O times the four numbers"),
@@ -68,7 +70,7 @@ PARTS = {
         (SHARES.mean(0), "what the heads add is added up, not averaged"),
         (W_O @ tensor([1, 1, 1]), "that is the sum of each row of W_O; multiply columns with concat"),
         axes=("dimension of the model",),
-        follows=("concat", lambda given: given @ W_O),
+        follows=derived("concat", ("matmul", W_O)),
     ),
     "shares": Quantity(
         (SHARES, "head 1 times the first two rows of W_O, head 2 times the last two"),

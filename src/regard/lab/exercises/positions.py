@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, softmax, steps, tensor, weights
 from regard.spec.biases import ALiBi
 from regard.spec.positions import rotary
@@ -100,7 +102,7 @@ PARTS = {
         (2 * math.cos(2 * FURTHER + FIRST + SECOND), "the angles were added; only their difference counts, 103 − 101"),
         (PLAIN, "that is q · k without any turning"),
         (0, "the score depends on the distance of the two, which is still 2, not on how far out they stand"),
-        follows=("score", lambda given: given),
+        follows=derived("score"),
     ),
     "bias": Quantity(
         (BIAS, "−½ times the distance to position 3"),
@@ -118,7 +120,7 @@ PARTS = {
         (torch.full_like(WEIGHTS, 0.25), "that is without ALiBi: scores of 0 everywhere"),
         (BIAS.exp(), "e^x is right, now divide by the sum of the four"),
         axes=("key",),
-        follows=("bias", lambda given: given.softmax(0)),
+        follows=derived("bias", "softmax"),
         rows_sum=1.0,
     ),
     "reaches": CHOICE,

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import torch
 
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.patterns import after, visible
 from regard.spec.masks import Dilated, Full, Mask, Window, local
 

@@ -1,11 +1,10 @@
 """Exercise 2: reading the translation map of the mini-course. Every answer is computed from its weights."""
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from regard.inspection.records import Table
-from regard.lab.exercises.exercise import Answer, Chapter, Exercise, Judgement, Question
-from regard.lab.exercises.numbers import as_lists
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Item, Quantity, Subset
 from regard.lab.maps import TRANSLATION as MAP
 
 STRONG = 0.5  # a link that takes more than this share of a row has no rival
@@ -20,9 +19,9 @@ written: rows are French, columns English.
             Pairs [French, English] whose weight is above {STRONG}.
   several   Which French words attend to several English ones?
             Those with at least two weights of {ATTENDED} or more.
-  {VERB}      How does "{VERB}" become two words?
-            words: the French words that give it their largest weight;
-            received: the sum of all weights it gets, its column."""
+  words     How does "{VERB}" become two words?
+            The French words that give it their largest weight.
+  received  The sum of all weights that "{VERB}" gets: its column."""
 
 WEIGHTS = {
     row: dict(zip(MAP.columns, weights, strict=True)) for row, weights in zip(MAP.rows, MAP.weights, strict=True)
@@ -33,33 +32,7 @@ LINKS = [(row, column) for row in MAP.rows for column in MAP.columns if WEIGHTS[
 SEVERAL = [row for row in MAP.rows if len(SOURCES[row]) > 1]
 VERB_WORDS = [row for row in MAP.rows if STRONGEST[row] == VERB]
 RECEIVED = float(MAP.statistics("received")["received"][MAP.columns.index(VERB)])
-
-
-class CheckedAnswer(Question):
-    """A part with a check of its own: `problem` says what is wrong with an answer, nothing if it is right."""
-
-    def __init__(self, hint: str, right: object, problem: Callable[[object], str]) -> None:
-        self.hint, self.right, self.problem = hint, right, problem
-
-    def check(self, given: object, answer: Answer) -> Judgement:
-        """Right if there is no problem."""
-        problem = self.problem(given)
-        return Judgement(not problem, problem or "right")
-
-
-def unknown_word(word: object, axis: str) -> str:
-    """What is wrong with a word that should be a "row" or a "column"; empty if nothing is."""
-    words, others = (MAP.rows, MAP.columns) if axis == "row" else (MAP.columns, MAP.rows)
-    if word in words:
-        return ""
-    if not isinstance(word, str):
-        return f"words are text, got {word!r}"
-    if word in others:
-        kind = "row, a word that looks" if axis == "row" else "column, a word that is looked at"
-        return f"{word!r} is no {kind}; the {axis}s are {', '.join(words)}"
-    near = [each for each in words if each.lower() == word.lower()] or difflib.get_close_matches(word, words, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the {axis}s are {', '.join(words)}"
-    return f"{word!r} is not in the map; {hint}"
+COLUMN = {row: weights[VERB] for row, weights in WEIGHTS.items()}
 
 
 def quoted(words: Sequence[str]) -> str:
@@ -68,107 +41,70 @@ def quoted(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def check_links(given: object) -> str:
-    """Compare pairs, each with a reason of its own."""
-    entries = as_lists(list(given.items()) if isinstance(given, Mapping) else given)
-    if not isinstance(entries, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in entries):
-        return 'give pairs, as in [["chat", "cat"]]'
-    if entries and all(row in MAP.columns and column in MAP.rows for row, column in entries):
-        return "the pairs are the wrong way round: the French word, which looks, comes first"
-    for row, column in entries:
-        if problem := unknown_word(row, "row") or unknown_word(column, "column"):
-            return problem
-    pairs = [(row, column) for row, column in entries]
-    if weak := [_weak(row, column) for row, column in pairs if (row, column) not in LINKS]:
-        return "; ".join(weak)
-    missing = [row for row, column in LINKS if (row, column) not in pairs]
-    return f"right so far, but look at the row{'s' * (len(missing) > 1)} {quoted(missing)}" if missing else ""
+def pairs() -> dict[Item, str]:
+    """Every pair of a row and a column, and what is said of it."""
+    texts: dict[Item, str] = {}
+    for row, weights in WEIGHTS.items():
+        for column, share in weights.items():
+            if (row, column) in LINKS:
+                texts[row, column] = f"look at the row {row!r}"
+            elif STRONGEST[row] == column:
+                texts[row, column] = f"{column!r} is what {row!r} attends to most, but {share} is not above {STRONG}"
+            else:
+                texts[row, column] = f"{row!r} gives {column!r} only {share}"
+    reversed_text = "the pairs are the wrong way round: the French word, which looks, comes first"
+    return texts | {(column, row): reversed_text for row in MAP.rows for column in MAP.columns}
 
 
-def _weak(row: str, column: str) -> str:
-    share = WEIGHTS[row][column]
-    if STRONGEST[row] == column:
-        return f"{column!r} is what {row!r} attends to most, but {share} is not above {STRONG}"
-    return f"{row!r} gives {column!r} only {share}"
-
-
-def french_words(given: object) -> list[str]:
-    """The rows that were given; a ValueError says why they are none."""
-    words = as_lists(given)
-    if not isinstance(words, list):
-        raise ValueError('give a list of French words, as in ["chat"]')
-    for word in words:
-        if problem := unknown_word(word, "row"):
-            raise ValueError(problem)
-    return words
-
-
-def check_several(given: object) -> str:
-    """Compare words, and say why one of them attends to a single word."""
-    try:
-        words = french_words(given)
-    except ValueError as error:
-        return str(error)
-    if set(words) == set(MAP.rows):
-        return f"every row has more than one weight above 0, but {ATTENDED} is where attention begins here"
-    single = []
-    for word in words:
-        if word not in SEVERAL:
-            second, best = sorted(WEIGHTS[word].values())[-2:]
-            single.append(f"{word!r} gives {STRONGEST[word]!r} {best} and no other word more than {second}")
-    if single:
-        return "; ".join(single)
-    missing = set(SEVERAL) - set(words)
-    return f"{len(missing)} missing: look for a row without a clear winner" if missing else ""
-
-
-def check_verb(given: object) -> str:
-    """Compare the two words, and the sum of the column."""
-    if not isinstance(given, Mapping) or not set(given) <= {"words", "received"} or not given:
-        return 'give {"words": [...], "received": ...}, or one of the two'
-    checks = {"words": check_verb_words, "received": check_received}
-    problems = {name: check(given[name]) for name, check in checks.items() if name in given}
-    return "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
-
-
-def check_verb_words(given: object) -> str:
-    """Compare the words whose largest weight is on the verb."""
-    try:
-        words = french_words(given)
-    except ValueError as error:
-        return str(error)
-    if extra := [f"{word!r} attends most to {STRONGEST[word]!r}" for word in words if word not in VERB_WORDS]:
-        return "; ".join(extra)
-    missing = set(VERB_WORDS) - set(words)
-    return f"{len(missing)} missing, read down the column {VERB!r}" if missing else ""
-
-
-def check_received(number: object) -> str:
-    """Compare the sum of the verb's column."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return f"give a number, got {number!r}"
-    column = {row: weights[VERB] for row, weights in WEIGHTS.items()}
-    answers = {
-        RECEIVED: "",
-        sum(column[row] for row in VERB_WORDS): f"that is {quoted(sorted(VERB_WORDS))} alone; "
-        f"other words give {VERB!r} a little too",
-        1.0: "rows sum to 1, columns need not: add the column up",
-        max(column.values()): "that is the largest weight of the column; add all of them",
-        RECEIVED / len(MAP.rows): "that is the mean of the column; wanted is the sum",
+def rows(right: Sequence[str], missing: str, wrong: dict[str, str]) -> dict[Item, str]:
+    """Every row, and every column as a word that stands in the wrong place."""
+    texts: dict[Item, str] = {row: missing if row in right else wrong[row] for row in MAP.rows}
+    columns = (column for column in MAP.columns if column not in texts)
+    return texts | {
+        column: f"{column!r} is no row, a word that looks; the rows are {', '.join(MAP.rows)}" for column in columns
     }
-    otherwise = f"add up the column {VERB!r}, one weight from each of the {len(MAP.rows)} rows"
-    return next((text for value, text in answers.items() if abs(number - value) <= 0.005), otherwise)
 
 
+def single(row: str) -> str:
+    """Why a row attends to one word only."""
+    second, best = sorted(WEIGHTS[row].values())[-2:]
+    return f"{row!r} gives {STRONGEST[row]!r} {best} and no other word more than {second}"
+
+
+FORM = 'a list of French words, as in ["chat"]'
 PARTS = {
-    "links": CheckedAnswer(
-        f"pairs [French, English] with a weight above {STRONG}", [list(pair) for pair in LINKS], check_links
+    "links": Subset(
+        f"pairs [French, English] with a weight above {STRONG}",
+        'pairs, as in [["chat", "cat"]]',
+        pairs(),
+        right=LINKS,
     ),
-    "several": CheckedAnswer(f"French words with at least two weights of {ATTENDED} or more", SEVERAL, check_several),
-    VERB: CheckedAnswer(
-        f"the words {VERB!r} becomes, and the sum of its column",
-        {"words": VERB_WORDS, "received": round(RECEIVED, 4)},
-        check_verb,
+    "several": Subset(
+        f"French words with at least two weights of {ATTENDED} or more",
+        FORM,
+        rows(SEVERAL, "look for a row without a clear winner", {row: single(row) for row in MAP.rows}),
+        (MAP.rows, f"every row has more than one weight above 0, but {ATTENDED} is where attention begins here"),
+        right=SEVERAL,
+    ),
+    "words": Subset(
+        f"read down the column {VERB!r}: for which rows is it the largest weight?",
+        FORM,
+        rows(
+            VERB_WORDS,
+            f"read down the column {VERB!r}",
+            {row: f"{row!r} attends most to {best!r}" for row, best in STRONGEST.items()},
+        ),
+        right=VERB_WORDS,
+    ),
+    "received": Quantity(
+        (RECEIVED, f"add up the column {VERB!r}, one weight from each of the {len(MAP.rows)} rows"),
+        (
+            sum(COLUMN[row] for row in VERB_WORDS),
+            f"that is {quoted(VERB_WORDS)} alone; other words give {VERB!r} a little too",
+        ),
+        (1, "rows sum to 1, columns need not: add the column up"),
+        (max(COLUMN.values()), "that is the largest weight of the column; add all of them"),
+        (RECEIVED / len(MAP.rows), "that is the mean of the column; wanted is the sum"),
     ),
 }
 IN_USE = dict(zip(MAP.rows, MAP.statistics("entropy")["entropy"].exp().tolist(), strict=True))
@@ -178,11 +114,12 @@ SOLUTION = (
         [(row, best, WEIGHTS[row][best], ", ".join(SOURCES[row]), IN_USE[row]) for row, best in STRONGEST.items()],
         "Reading the rows",
     ),
-    f"1. links: {', '.join(f'{row}–{column}' for row, column in LINKS)}.",
-    f"2. several: {', '.join(f'{row} ({IN_USE[row]:.1f} words in use)' for row in SEVERAL)}.",
-    f"3. {VERB}: the column holds {', '.join(f'{row} {w[VERB]}' for row, w in WEIGHTS.items() if w[VERB])}, which is "
-    f"{RECEIVED:.1f} in all. {quoted(VERB_WORDS)} both take {VERB!r} as their main source, so one English word is read "
-    "twice and gives two French words: nothing forces a column to sum to 1, and an alignment need not be one to one.",
+    f"links: {', '.join(f'{row}–{column}' for row, column in LINKS)}.",
+    f"several: {', '.join(f'{row} ({IN_USE[row]:.1f} words in use)' for row in SEVERAL)}.",
+    f"words and received: the column {VERB!r} holds {', '.join(f'{row} {w}' for row, w in COLUMN.items() if w)}, which "
+    f"is {RECEIVED:.1f} in all. {quoted(VERB_WORDS)} both take {VERB!r} as their main source, so one English word is "
+    "read twice and gives two French words: nothing forces a column to sum to 1, and an alignment need not be one to "
+    "one.",
 )
 EXERCISE = Exercise(
     2,
@@ -190,7 +127,7 @@ EXERCISE = Exercise(
     Chapter("mini-course", "Visualizing attention scores", ("translation", "rows")),
     TASK,
     PARTS,
-    '{"links": [["chat", "mat"]], "several": ["chat"], "sits": {"words": ["chat"], "received": 1}}',
+    '{"links": [["chat", "mat"]], "several": ["chat"], "words": ["chat"], "received": 1}',
     SOLUTION,
     MAP.grid(),
 )

@@ -5,7 +5,9 @@ from torch import Tensor
 
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Grid
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, tensor
 
 TOKENS = ("cat", "sat", "down")
@@ -77,7 +79,7 @@ PARTS = {
         (1, "each row sums to 1, and there are three"),
         (HOLES.sum(), "the missing weights are still missing"),
         (9, "that is how many weights there are"),
-        follows=("received", lambda given: given.sum()),
+        follows=derived("received", "sum"),
     ),
     "others": Quantity(
         (SAT - OWN, "the column of sat without the diagonal"),

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 
 SMALL, LARGE = tensor([1, 2, 3]), tensor([10, 20, 30])
@@ -63,7 +65,7 @@ PARTS = {
         (W.diag() + W.outer(W), "it is w_i − w_i², not w_i + w_i², and −w_i w_j elsewhere"),
         (J.diag().expand(3, 3), "w_i (1 − w_i) stands on the diagonal only"),
         axes=("weight", "score"),
-        follows=("weights", jacobian),
+        follows=derived("weights", "jacobian"),
         rows_sum=0.0,
     ),
     "second": Quantity(

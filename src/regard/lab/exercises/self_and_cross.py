@@ -4,7 +4,8 @@ import torch
 
 from regard.inspection.explain import explain, project
 from regard.inspection.matrix import matrix
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import steps, tensor, weights
 from regard.lab.maps import TRANSLATION
 from regard.nn import MultiHeadAttention

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.inspection.explain import explain, project
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.lab.maps import attend_statistics
 
@@ -73,7 +75,7 @@ PARTS = {
         (SCORES.exp(), "e^x is right, now divide each row by its sum"),
         (SCORES / SCORES.sum(1, keepdim=True), "divided by the row sums without e^x first: that is not softmax"),
         axes=PAIR,
-        follows=("scores", lambda table: table.softmax(1)),
+        follows=derived("scores", "softmax"),
         rows_sum=1.0,
     ),
     "lse": Quantity(
@@ -85,14 +87,14 @@ PARTS = {
         (SCORES.exp().sum(1).log10(), "that is the logarithm to base 10; wanted is the natural one"),
         (torch.ones(2), "the weights sum to 1; the lse is of the scores"),
         axes=("query",),
-        follows=("scores", lambda table: table.logsumexp(1)),
+        follows=derived("scores", "lse"),
     ),
     "gap": Quantity(
         (GAP, "ln(w_AB) − ln(w_BA); compare it with the two lse"),
         (WEIGHTS[0, 1] - WEIGHTS[1, 0], "that is the difference of the weights; take their logarithms first"),
         (WEIGHTS[0, 1] / WEIGHTS[1, 0], "that is their quotient; asked is its logarithm"),
         (0, "the scores are symmetric, the weights are not: each row is divided by its own sum"),
-        follows=("lse", lambda lse: lse[1] - lse[0]),
+        follows=derived("lse", ("difference", 1, 0)),
     ),
     "separate": Quantity(
         (SEPARATE, "Q is X itself now, K = X · W"),

@@ -2,7 +2,9 @@
 
 import math
 
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.spec.normalizers import Hard
 
@@ -60,7 +62,7 @@ PARTS = {
         (math.sqrt(math.e), "that is the ratio at τ = 2"),
         (1 / RATIO, "upside down: asked is the first over the second"),
         (COLD_W[0] - COLD_W[1], "that is the difference of the weights; asked is their quotient"),
-        follows=("cold", lambda given: given[0] / given[1]),
+        follows=derived("cold", ("ratio", 0, 1)),
     ),
     "zero": Quantity(
         (ZERO, "what remains when one exponential outgrows all others?"),

@@ -5,7 +5,9 @@ import math
 from torch import Tensor
 
 from regard.inspection.explain import explain, project
-from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
+from regard.lab.exercises.derived import derived
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Quantity
 from regard.lab.exercises.worked import tensor, weights
 from regard.spec.masks import Causal
 from regard.spec.scores import ScaledDot
@@ -74,13 +76,13 @@ PARTS = {
         (SCORES * math.sqrt(D_K), "multiplied by √d_k; divide"),
         (WEIGHTS, "these are the weights already; 'scaled' comes before softmax"),
         axes=PAIR,
-        follows=("scores", lambda scores: scores / math.sqrt(D_K)),
+        follows=derived("scores", ("times", 1 / math.sqrt(D_K))),
     ),
     "weights": Quantity(
         (WEIGHTS, "softmax: e^x of each entry, divided by the sum of its row"),
         *WEIGHT_MISTAKES,
         axes=PAIR,
-        follows=("scaled", lambda scaled: scaled.softmax(1)),
+        follows=derived("scaled", "softmax"),
         rows_sum=1.0,
     ),
     "outputs": Quantity(
@@ -89,7 +91,7 @@ PARTS = {
         (X.mean(0).expand(COUNT, D_K), "this is the plain mean of the values: the weights are missing"),
         (X, "these are the values themselves: multiply by the weights"),
         axes=("word", "dimension of a value"),
-        follows=("weights", lambda table: table @ X),
+        follows=derived("weights", ("matmul", X)),
     ),
 }
 SOLUTION = (

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.partial import Partial, merge
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.lab.maps import attend_statistics
 from regard.spec.scores import Dot

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from regard.inspection.explain import explain
-from regard.lab.exercises.exercise import Chapter, Choice, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.spec.masks import Dense
 from regard.spec.scores import ScaledDot

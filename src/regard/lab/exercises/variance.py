@@ -8,7 +8,8 @@ from torch import Tensor
 
 from regard.inspection.explain import explain
 from regard.inspection.records import Table
-from regard.lab.exercises.exercise import Chapter, Exercise, Quantity
+from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.questions import Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.spec.scores import Dot, ScaledDot
 
