@@ -110,6 +110,12 @@ SCORES: dict[str, Callable[[Sizes, Draw], scores.Score]] = {
     "additive": lambda size, draw: scores.Additive(
         draw.normal("w_query", 6, size.d_key), draw.normal("w_key", size.kv_heads, 6, size.d_key), draw.normal("v", 6)
     ),
+    "additive with a bias": lambda size, draw: scores.Additive(
+        draw.normal("w_query", 6, size.d_key),
+        draw.normal("w_key", 6, size.d_key),
+        draw.normal("v", 6),
+        draw.normal("b", size.heads, 6),
+    ),
     "mlp tanh": _mlp("tanh"),
     "mlp relu": _mlp("relu"),
     "mlp gelu": _mlp("gelu"),

@@ -129,6 +129,7 @@ MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     "general per head": lambda: {"score": General(4, heads=4)},
     "additive": lambda: {"score": Additive(4, 7)},
     "additive per head": lambda: {"score": Additive(4, 7, heads=4)},
+    "additive with a bias": lambda: {"score": Additive(4, 7, bias=True)},
     "concat": lambda: {"score": ConcatMLP(4, 7, activation="gelu", heads=4)},
     "concat without bias": lambda: {"score": ConcatMLP(4, 7, bias=False)},
     "shaw": lambda: {"position": Relative(4, 3)},

@@ -41,17 +41,24 @@ class General(nn.Module):
 
 
 class Additive(nn.Module):
-    """v · tanh(W₁q + W₂k) with learned W₁, W₂ and v (Bahdanau). `heads` gives every query head a v of its own."""
+    """v · tanh(W₁q + W₂k + b) with learned W₁, W₂ and v (Bahdanau). `heads` gives every query head a v of its own.
 
-    def __init__(self, d_query: int, hidden: int, d_key: int | None = None, *, heads: int | None = None) -> None:
+    `bias` adds b. Without it the score changes its sign with query and key; behind projections that have biases, as
+    those of `MultiHeadAttention` do by default, it needs none of its own.
+    """
+
+    def __init__(
+        self, d_query: int, hidden: int, d_key: int | None = None, *, bias: bool = False, heads: int | None = None
+    ) -> None:
         super().__init__()
         self.w_query = _matrix(hidden, d_query, None)
         self.w_key = _matrix(hidden, d_query if d_key is None else d_key, None)
+        self.b = nn.Parameter(torch.zeros(hidden)) if bias else None
         self.v = _vector(hidden, heads)
 
     def forward(self) -> AdditiveScore:
         """The score."""
-        return AdditiveScore(self.w_query, self.w_key, self.v)
+        return AdditiveScore(self.w_query, self.w_key, self.v, self.b)
 
 
 class ConcatMLP(nn.Module):

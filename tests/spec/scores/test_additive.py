@@ -48,6 +48,30 @@ def test_additive_with_parameters_per_head(inputs: Any) -> None:
     inputs.agrees(Additive(w_query, w_key, v), number)
 
 
+def test_a_bias_inside_the_hidden_layer(make_inputs: Any) -> None:
+    inputs = make_inputs(d_key=4)
+    shapes = (2, (6, 5)), (3, (6, 4)), (4, (6,)), (5, (6,))
+    w_query, w_key, v, b = (inputs.draw(*shape, seed=seed) for seed, shape in shapes)
+
+    def number(q: list[float], k: list[float], h: int, i: int, j: int) -> float:
+        rows = zip(w_query.tolist(), w_key.tolist(), b.tolist(), strict=True)
+        return dot(v.tolist(), [math.tanh(dot(one, q) + dot(other, k) + offset) for one, other, offset in rows])
+
+    score = Additive(w_query, w_key, v, b)
+    inputs.agrees(score, number)
+    assert torch.equal(inputs.formula(score), inputs.formula(ConcatMLP(w_query, w_key, b, v)))
+    assert set(score.parameters) == {"w_query", "w_key", "v", "b"}
+
+
+def test_the_sign_of_query_and_key(inputs: Any) -> None:
+    """Without a bias the score changes its sign with query and key; with one it does not."""
+    w_query, w_key, v, b = (inputs.draw(*shape, seed=seed) for seed, shape in enumerate(((6, 5), (6, 5), (6,), (6,))))
+    for bias in (None, b):
+        score = Additive(w_query, w_key, v, bias)
+        mirrored = score.formula(-inputs.query, -inputs.key, inputs.plane.all)
+        assert torch.equal(inputs.formula(score), -mirrored) is (bias is None)
+
+
 @pytest.mark.parametrize("activation", PHI)
 def test_one_layer_over_the_concatenation(activation: str, inputs: Any) -> None:
     """W [q; k] + b with one matrix, split into its two halves."""
@@ -105,6 +129,11 @@ FAILURES: list[tuple[Callable[[], object], type[Exception], str]] = [
         additive(zeros(6, 5), zeros(6, 6, 4), zeros(6)),
         ValueError,
         "one entry for each of the 2 key heads, got shape (6, 6, 4)",
+    ),
+    (
+        lambda: Additive(zeros(6, 5), zeros(6, 4), zeros(6), zeros(5)).check(5, 4, 2, 3),
+        ValueError,
+        "Additive's b must end in (6,), got shape (5,)",
     ),
     (lambda: Additive(1, 2, 3), TypeError, "Additive's w_query must be a torch.Tensor, got int"),  # type: ignore[arg-type]
     (lambda: Additive(zeros(6, 5), zeros(6, 5), zeros(6).long()), TypeError, "Additive's v must be float32"),

@@ -27,7 +27,7 @@ PRODUCTS: dict[str, Score] = {"dot": Dot(), SCALED: ScaledDot(), "cosine": Cosin
 LEARNED: dict[str, Callable[[int, int, int], torch_nn.Module]] = {
     "general": lambda d_query, d_key, hidden: nn.General(d_query, d_key),
     "additive": lambda d_query, d_key, hidden: nn.Additive(d_query, hidden, d_key),
-    "additive + bias": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="tanh"),
+    "additive + bias": lambda d_query, d_key, hidden: nn.Additive(d_query, hidden, d_key, bias=True),
     "MLP of [q; k]": lambda d_query, d_key, hidden: nn.ConcatMLP(d_query, hidden, d_key, activation="relu"),
 }
 WATCHED = 64  # sets that are watched during training

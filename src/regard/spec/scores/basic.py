@@ -178,6 +178,7 @@ class SumScore(Score):
     w_query: Tensor
     w_key: Tensor
     v: Tensor
+    b: Tensor | None
 
     def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
         name = type(self).__name__
@@ -192,6 +193,16 @@ class SumScore(Score):
         ):
             if tuple(tensor.shape[-len(sizes) :]) != sizes:
                 raise ValueError(f"{name}'s {field} must end in {sizes}, got shape {tuple(tensor.shape)}")
+        if self.b is not None:
+            per_head(self.b, 1, kv_heads, group, f"{name}'s b")
+            if self.b.shape[-1] != hidden:
+                raise ValueError(f"{name}'s b must end in ({hidden},), got shape {tuple(self.b.shape)}")
+
+    def _keep_floats(self) -> None:
+        """Keep the tensors, and refuse any that does not hold real floating-point numbers."""
+        self._keep_tensors("w_query", "w_key", "v", "b")
+        named = {"w_query": self.w_query, "w_key": self.w_key, "v": self.v, "b": self.b}
+        float_tensors(type(self).__name__, {name: tensor for name, tensor in named.items() if tensor is not None})
 
     def formula(self, query: Tensor, key: Tensor, pairs: Pairs) -> Tensor:
         (step,) = self.steps()
@@ -211,22 +222,23 @@ class SumScore(Score):
 @register
 @dataclass(frozen=True, eq=False, repr=False)
 class Additive(SumScore):
-    """v · tanh(W₁q + W₂k) (Bahdanau et al., 2014); query and key may differ in width.
+    """v · tanh(W₁q + W₂k + b) (Bahdanau et al., 2014); query and key may differ in width.
 
     `w_query` is (hidden, d_q) or one per query head in front, `w_key` (hidden, d_k) or one per key head,
-    `v` (hidden,) or one per query head.
+    `v` (hidden,) or one per query head. `b` is (hidden,), one per query head, or None: the paper leaves biases out of
+    its formulas. Without one the score is odd, s(−q, −k) = −s(q, k).
     """
 
     w_query: Tensor
     w_key: Tensor
     v: Tensor
+    b: Tensor | None = None
 
     def __post_init__(self) -> None:
-        self._keep_tensors("w_query", "w_key", "v")
-        float_tensors("Additive", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
+        self._keep_floats()
 
     def steps(self) -> tuple[HiddenLayer]:
-        return (HiddenLayer(self.w_query, self.w_key, self.v, "tanh"),)
+        return (HiddenLayer(self.w_query, self.w_key, self.v, "tanh", self.b),)
 
 
 @register
@@ -244,20 +256,9 @@ class ConcatMLP(SumScore):
     activation: str = "tanh"
 
     def __post_init__(self) -> None:
-        self._keep_tensors("w_query", "w_key", "b", "v")
-        float_tensors("ConcatMLP", {"w_query": self.w_query, "w_key": self.w_key, "v": self.v})
-        if self.b is not None:
-            float_tensors("ConcatMLP", {"b": self.b})
+        self._keep_floats()
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"ConcatMLP's activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
 
     def steps(self) -> tuple[HiddenLayer]:
         return (HiddenLayer(self.w_query, self.w_key, self.v, self.activation, self.b),)
-
-    def check(self, d_query: int, d_key: int, kv_heads: int, group: int) -> None:
-        super().check(d_query, d_key, kv_heads, group)
-        if self.b is None:
-            return
-        per_head(self.b, 1, kv_heads, group, "ConcatMLP's b")
-        if self.b.shape[-1] != self.v.shape[-1]:
-            raise ValueError(f"ConcatMLP's b must end in ({self.v.shape[-1]},), got shape {tuple(self.b.shape)}")
