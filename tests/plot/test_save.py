@@ -142,6 +142,7 @@ def test_json_tells_hidden_from_zero_and_from_not_a_number() -> None:
         "note": "",
         "limits": None,
         "names": ["", "", ""],
+        "margins": [[], []],
     }
 
 

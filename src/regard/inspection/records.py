@@ -5,7 +5,22 @@ from dataclasses import dataclass
 
 from regard.inspection.table import Cell, Estimate, Table
 
-__all__ = ["Bars", "Cell", "Estimate", "Grid", "Line", "Lines", "Panel", "Picture", "Row", "SignedGrid", "Table"]
+__all__ = [
+    "Arrow",
+    "Bars",
+    "Box",
+    "Cell",
+    "Diagram",
+    "Estimate",
+    "Grid",
+    "Line",
+    "Lines",
+    "Panel",
+    "Picture",
+    "Row",
+    "SignedGrid",
+    "Table",
+]
 
 Row = Sequence[float]
 
@@ -16,7 +31,8 @@ class Grid:
 
     `None` in `values` is a hidden pair: drawn as a blank, not as zero. `limits` are the values at the two ends of
     the colors, so that grids side by side can be compared; without them the data decide. `names` are those of rows,
-    columns and values, for the axes and the color bar of a figure.
+    columns and values, for the axes and the color bar of a figure. `margins` are numbers of the rows and of the
+    columns, such as their sums, drawn as bars beside the rows and below the columns.
     """
 
     values: Sequence[Sequence[float | None]]
@@ -26,6 +42,7 @@ class Grid:
     note: str = ""
     limits: tuple[float, float] | None = None
     names: tuple[str, str, str] = ("", "", "")
+    margins: tuple[Row, Row] = ((), ())
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves that share their axes."""
+    """Curves that share their axes. `histogram`: heights of bins with their middles at x, drawn as filled steps."""
 
     lines: Sequence[Line]
     x_label: str
@@ -55,6 +72,7 @@ class Lines:
     title: str = ""
     log_x: bool = False
     log_y: bool = False
+    histogram: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,42 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Box:
+    """A box of a diagram with its text; `x` and `y` are its middle in inches from the top left.
+
+    `series` is the number of its color; without it the box is gray. A box without a border is text alone.
+    """
+
+    text: str
+    x: float
+    y: float
+    width: float = 1.0
+    height: float = 0.4
+    series: int | None = None
+    border: bool = True
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow of a diagram from one box to another, by their numbers; `bend` curves it, to the left if above 0."""
+
+    start: int
+    stop: int
+    text: str = ""
+    bend: float = 0.0
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """Boxes and arrows between them."""
+
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow] = ()
+    title: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Panel:
     """Pictures side by side under one title."""
 
@@ -75,4 +129,4 @@ class Panel:
     title: str = ""
 
 
-Picture = Grid | Lines | Bars | Panel
+Picture = Grid | Lines | Bars | Diagram | Panel

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _WIDEST = 100
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_LEGEND_LINE = 0.11  # of the height of a figure
 
 
 @dataclass(frozen=True)
@@ -106,10 +105,9 @@ def draw_bars(figure: "Figure | SubFigure", record: Bars) -> None:
     if (sum(map(display_width, labels)) + 2 * len(labels)) * LETTER > size(record, part=True)[0] - 0.9:
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right", rotation_mode="anchor")
-    lines = math.ceil(len(record.series) / 2) if len(record.series) > 1 else 0
-    margin = 0.1 + _LEGEND_LINE * lines  # for the numbers on the bars, and the legend above them
+    margin = 0.1  # for the numbers on the bars
     below = any(value < 0 for values in record.series.values() for value in values)
     # below 0 there is a margin as well: the same share on top
     axes.margins(y=margin / (1 - margin) if below else margin)
     axes.axhline(0, color="black", linewidth=0.8)
-    draw_legend(axes, handles, list(record.series), columns=2 if lines else 1)
+    draw_legend(axes, handles, record)

@@ -305,6 +305,10 @@ def draw_chart(figure: "Figure | SubFigure", record: Lines) -> None:
     for index, curve in enumerate(record.lines):
         color = hex_color(series_color(index))
         x, y = _drawable(curve.x, record.log_x), _drawable(curve.y, record.log_y)
+        if record.histogram:
+            axes.fill_between(x, y, step="mid", color=color, alpha=0.25, linewidth=0)
+            handles += axes.plot(x, y, color=color, drawstyle="steps-mid", linewidth=1.2)
+            continue
         mark = _FIGURE_MARKERS[index % len(_FIGURE_MARKERS)] if len(x) <= 40 else ""
         handles += axes.plot(x, y, color=color, marker=mark, markersize=4)
         if len(curve.low):
@@ -325,7 +329,9 @@ def draw_chart(figure: "Figure | SubFigure", record: Lines) -> None:
     if record.log_y and ys:
         axes.set_yscale("log")
         _plain_powers(axes.yaxis)
-    draw_legend(axes, handles, [curve.name for curve in record.lines])
+    if record.histogram:
+        axes.set_ylim(bottom=0)
+    draw_legend(axes, handles, record)
 
 
 def _plain_powers(axis: "matplotlib.axis.Axis") -> None:

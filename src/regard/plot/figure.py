@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
+from regard.inspection.records import Bars, Diagram, Grid, Lines, Panel, Picture
 from regard.inspection.text import display_width, visible, wrap
 from regard.plot import grids
 from regard.plot.theme import families_for
@@ -42,6 +42,8 @@ _AROUND_CHART = (0.9, 0.8)  # axis labels, tick labels and title
 _CHART, _CHART_OF_PANEL = 6.0, 4.4
 _CHART_ASPECT = 0.65
 _BARS = 3.1  # height
+_LEGEND_LINE, _LEGEND_SIGN = 0.19, 0.5  # height of a line; width beside the text
+MARGIN = 0.55  # bars beside the rows and below the columns of a heatmap
 DOTS_PER_INCH = 150
 _STEPS, _STILL = 20, 0.5  # most steps of the layout solver; pixels that count as no move
 _DECIMALS = 6  # of a position, as a share of the figure
@@ -76,13 +78,14 @@ def grid_layout(grid: Grid) -> GridLayout:
         for labels in (grid.row_labels, grid.column_labels)
     )
     named = _AXIS_NAME if any(grid.names) else 0.0
-    width = sides[0] + row_label + named + (0.4 if pattern else 0.4 + _SCALE)
+    beside, below = (MARGIN * bool(len(margin)) for margin in grid.margins)
+    width = sides[0] + beside + row_label + named + (0.4 if pattern else 0.4 + _SCALE)
     title = wrap(visible(grid.title), int((width - 0.3) / _TITLE_LETTER))
     hidden = "hatched" not in grid.note and any(value is None for row in grid.values for value in row)
     note = [*wrap(visible(grid.note), int(width / LETTER)), *["hatched: hidden"] * hidden]
     turned = column_label > cell
     more = _TITLE_LINE * max(len(title) - 1, 0)
-    height = sides[1] + (column_label if turned else 0.2) + 0.45 + named + more + _NOTE_LINE * len(note)
+    height = sides[1] + below + (column_label if turned else 0.2) + 0.45 + named + more + _NOTE_LINE * len(note)
     return GridLayout(cell, sides, turned, title, note, (width, height))
 
 
@@ -103,6 +106,23 @@ def _title_lines(chart: Lines | Bars) -> list[str]:
     return wrap(visible(chart.title), int((_chart_width(chart, part=True) - 0.3) / _TITLE_LETTER))
 
 
+def legend_columns(chart: Lines | Bars) -> int:
+    """How many names of series stand side by side above a chart; 0 if there is a single one without a name."""
+    names = [line.name for line in chart.lines] if isinstance(chart, Lines) else list(chart.series)
+    if len(names) < 2 and not any(names):
+        return 0
+    widest = max(display_width(visible(name)) for name in names) * LETTER * 0.9 + _LEGEND_SIGN
+    room = _chart_width(chart, part=True) - _AROUND_CHART[0] + 0.2
+    most = max(min(int(room / widest), len(names)), 1)
+    return math.ceil(len(names) / math.ceil(len(names) / most))
+
+
+def _legend_lines(chart: Lines | Bars) -> int:
+    count = len(chart.lines) if isinstance(chart, Lines) else len(chart.series)
+    columns = legend_columns(chart)
+    return math.ceil(count / columns) if columns else 0
+
+
 def size(picture: Picture, *, part: bool = False) -> tuple[float, float]:
     """Width and height at which the picture can be read, alone or as part of a panel."""
     match picture:
@@ -112,10 +132,21 @@ def size(picture: Picture, *, part: bool = False) -> tuple[float, float]:
             return max(sum(width for width, _ in row) for row in rows), height + (0.4 if picture.title else 0.0)
         case Grid():
             return grid_layout(picture).size
+        case Diagram():
+            return diagram_size(picture)
     width, more = _chart_width(picture, part=part), _TITLE_LINE * max(len(_title_lines(picture)) - 1, 0)
+    more += _LEGEND_LINE * _legend_lines(picture)
     if isinstance(picture, Bars):
         return width, _BARS + more
     return width, (width - _AROUND_CHART[0]) * _CHART_ASPECT + _AROUND_CHART[1] + more
+
+
+def diagram_size(diagram: Diagram) -> tuple[float, float]:
+    """The space of the boxes, with a title above and a note below."""
+    width = max((box.x + box.width / 2 for box in diagram.boxes), default=1.0) + 0.1
+    height = max((box.y + box.height / 2 for box in diagram.boxes), default=1.0) + 0.1
+    texts = 0.35 * bool(diagram.title) + _NOTE_LINE * len(wrap(visible(diagram.note), int(width / LETTER)))
+    return width, height + texts
 
 
 def rows_of(panel: Panel) -> list[list[tuple[float, float]]]:
@@ -149,7 +180,8 @@ def need_matplotlib() -> None:
 
 def draw_frame(axes: "Axes", record: Lines | Bars) -> None:
     """Title, label and shape of the axes of a chart; a taller neighbor does not stretch it."""
-    axes.set_title("\n".join(_title_lines(record)))
+    lines = _legend_lines(record)
+    axes.set_title("\n".join(_title_lines(record)), pad=6 + (lines * _LEGEND_LINE + 0.05 * bool(lines)) * POINTS)
     axes.set_ylabel(visible(record.y_label))
     bars = isinstance(record, Bars)
     axes.set_box_aspect(
@@ -159,19 +191,23 @@ def draw_frame(axes: "Axes", record: Lines | Bars) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_legend(
-    axes: "Axes", handles: "Sequence[Artist | tuple[Artist, ...]]", names: Sequence[str], columns: int = 1
-) -> None:
-    """The names of the series, unless there is a single one without a name."""
-    if len(names) > 1 or any(names):
+def draw_legend(axes: "Axes", handles: "Sequence[Artist | tuple[Artist, ...]]", record: Lines | Bars) -> None:
+    """The names of the series between the title and the chart, off the lines."""
+    names = [line.name for line in record.lines] if isinstance(record, Lines) else list(record.series)
+    if columns := legend_columns(record):
         axes.legend(
             list(handles),
             [visible(name) for name in names],
-            loc="upper right" if columns > 1 else "best",
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
             ncols=columns,
             fontsize="small",
-            edgecolor="none",
-            framealpha=0.7,
+            frameon=False,
+            borderpad=0.2,
+            borderaxespad=0.0,
+            labelspacing=0.25,
+            columnspacing=1.2,
+            handlelength=1.6,
         )
 
 

@@ -13,6 +13,7 @@ from regard.plot import grids
 from regard.plot.figure import (
     LARGE_LINE,
     LONGEST_LABEL,
+    MARGIN,
     POINTS,
     WIDEST,
     constrained,
@@ -20,7 +21,7 @@ from regard.plot.figure import (
     grid_layout,
     title_lines,
 )
-from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on
+from regard.plot.theme import MARK, colormap, hex_color, ramp, readable_on, series_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,8 +94,10 @@ def draw_heatmap(
         _write_numbers(axes, values, limits)
         # an inset stays beside the cells wherever the layout puts them
         beside = 0.12 / layout.sides[0]
-        scale = axes.inset_axes((1 + beside, 0.0, beside, 1.0))
+        after = MARGIN / layout.sides[0] if len(grid.margins[0]) else 0.0
+        scale = axes.inset_axes((1 + beside + after, 0.0, beside, 1.0))
         figure.colorbar(image, cax=scale, label=value_label(value, limits)).outline.set_visible(False)
+    _draw_margins(axes, grid, layout.sides)
     if marks:
         color = hex_color(MARK)
         if max(height, width) <= _FRAMED:
@@ -103,6 +106,31 @@ def draw_heatmap(
         else:
             rows, columns = zip(*marks, strict=True)
             axes.plot(columns, rows, linestyle="", marker=".", markersize=1.6, color=color)
+
+
+def _draw_margins(axes: "Axes", grid: Grid, sides: tuple[float, float]) -> None:
+    """Bars with their numbers beside the rows and below the columns, of one scale."""
+    most = max([abs(float(value)) for margin in grid.margins for value in margin] or [1.0]) or 1.0
+    numbers = uniform([float(value) for margin in grid.margins for value in margin])
+    length, gap = 0.62 * MARGIN, 0.06
+    color = hex_color(series_color(0))
+    for margin, upright in zip(grid.margins, (False, True), strict=True):
+        if not len(margin):
+            continue
+        side = sides[1] if upright else sides[0]
+        place = (
+            (0.0, -(length + gap) / side, 1.0, length / side) if upright else (1 + gap / side, 0.0, length / side, 1.0)
+        )
+        strip = axes.inset_axes(place)
+        heights = [float(value) for value in margin]
+        if upright:
+            bars = strip.bar(range(len(heights)), heights, 0.7, color=color, alpha=0.75)
+            strip.set(xlim=(-0.5, len(heights) - 0.5), ylim=(1.35 * most, 0))
+        else:
+            bars = strip.barh(range(len(heights)), heights, 0.7, color=color, alpha=0.75)
+            strip.set(ylim=(len(heights) - 0.5, -0.5), xlim=(0, 1.35 * most))
+        strip.bar_label(bars, [numbers.text(value) for value in heights], fontsize=7, padding=1)
+        strip.set_axis_off()
 
 
 def value_label(value: str, limits: grids.Limits) -> str:

@@ -1,14 +1,17 @@
-"""A Grid, Lines, Bars or Panel as text for a terminal (`render`) or as a matplotlib figure (`draw`)."""
+"""A Grid, Lines, Bars, Diagram or Panel as text for a terminal (`render`) or as a matplotlib figure (`draw`)."""
 
 import shutil
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from regard.inspection.records import Bars, Grid, Lines, Panel, Picture
+from regard.inspection.number import uniform
+from regard.inspection.records import Bars, Diagram, Grid, Lines, Panel, Picture
 from regard.inspection.text import visible
 from regard.plot.bars import bar_chart, draw_bars
 from regard.plot.chart import chart, draw_chart
+from regard.plot.diagram import diagram_lines, draw_diagram
 from regard.plot.figure import constrained, finish_texts, rows_of, size
 from regard.plot.heatmap import equally_clear, heatmap
 from regard.plot.heatmap_figure import draw_heatmap
@@ -40,14 +43,30 @@ def render(picture: Picture, *, width: int | None = None, color: str = "auto") -
 def _block(picture: Picture, width: int, depth: Depth) -> Block:
     match picture:
         case Grid():
-            return heatmap(picture, width, depth)
+            return heatmap(_margins_in_note(picture), width, depth)
         case Lines():
             return chart(picture, width, depth)
         case Bars():
             return bar_chart(picture, width, depth)
+        case Diagram():
+            return diagram_lines(picture, width, depth)
         case Panel():
             return _panel(picture, width, depth)
-    raise TypeError(f"render draws a Grid, Lines, Bars or Panel, got {type(picture).__name__}")
+    raise TypeError(f"render draws a Grid, Lines, Bars, Diagram or Panel, got {type(picture).__name__}")
+
+
+def _margins_in_note(grid: Grid) -> Grid:
+    """The grid with the numbers of its margins in its note."""
+    said = []
+    for name, margin, labels in zip(
+        ("rows", "columns"), grid.margins, (grid.row_labels, grid.column_labels), strict=True
+    ):
+        if len(margin):
+            texts = uniform(margin)
+            named = labels if len(labels) else [str(number) for number in range(len(margin))]
+            numbers = (f"{label} {texts.text(value)}" for label, value in zip(named, margin, strict=True))
+            said.append(f"{name}: {', '.join(numbers)}")
+    return replace(grid, note="; ".join(each for each in (grid.note, *said) if each)) if said else grid
 
 
 def _panel(panel: Panel, width: int, depth: Depth) -> Block:
@@ -82,6 +101,8 @@ def draw(picture: Picture, marks: Sequence[tuple[float, float]] = (), *, every: 
 
     `marks` are places (row, column) of a Grid to highlight; `every` writes every label of it, however small.
     """
+    if not isinstance(picture, Picture):
+        raise TypeError(f"draw takes a Grid, Lines, Bars, Diagram or Panel, got {type(picture).__name__}")
     figure = constrained(size(picture), _MARGIN, _MARGIN)
     if isinstance(picture, Grid):
         draw_heatmap(figure, picture, marks, every)
@@ -99,10 +120,10 @@ def _draw_on(figure: "Figure | SubFigure", picture: Picture) -> None:
             draw_chart(figure, picture)
         case Bars():
             draw_bars(figure, picture)
+        case Diagram():
+            draw_diagram(figure, picture)
         case Panel():
             _draw_panel(figure, picture)
-        case _:
-            raise TypeError(f"draw takes a Grid, Lines, Bars or Panel, got {type(picture).__name__}")
 
 
 def _draw_panel(figure: "Figure | SubFigure", panel: Panel) -> None:
