@@ -23,6 +23,7 @@ from regard import (
     scores,
     sdpa,
 )
+from regard.testing import assert_within
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 
@@ -119,7 +120,7 @@ def offsets(tensor: Any) -> Tensor:
 
 def jagged(lengths: Sequence[int], width: int, heads: int = 4, like: Tensor | None = None) -> Tensor:
     """(batch, length, head, width), a leaf; with the offsets of `like` if given."""
-    rows = [torch.randn(length, heads, width, dtype=torch.float64) for length in lengths]
+    rows = [torch.randn(length, heads, width) for length in lengths]
     if like is None:
         found: Tensor = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
         return found
@@ -130,6 +131,17 @@ def jagged(lengths: Sequence[int], width: int, heads: int = 4, like: Tensor | No
 def leaves(queries: Sequence[int] = QUERIES, keys: Sequence[int] = KEYS, kv_heads: int = 2) -> list[Tensor]:
     key = jagged(keys, 5, kv_heads)
     return [jagged(queries, 5), key, jagged(keys, 7, kv_heads, like=key)]
+
+
+def exact(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers in float64, leaves as well; jagged ones keep their offsets."""
+    rows = [
+        torch.nested.nested_tensor_from_jagged(x.detach().values().double(), offsets=offsets(x))
+        if x.is_nested
+        else x.double()
+        for x in inputs
+    ]
+    return [x.detach().requires_grad_() for x in rows]
 
 
 def by_row(inputs: list[Tensor], **spec: Any) -> list[Tensor]:
@@ -164,13 +176,15 @@ def test_every_sequence_is_a_call_of_its_own(name: str, engine: str) -> None:
     out = attend(*(tensor.transpose(1, 2) for tensor in inputs), engine=engine, **SPECS[name])
     assert out.is_nested
     assert offsets(out) is offsets(inputs[0])
-    right = torch.cat(by_row(inputs, **SPECS[name]))
+    doubles = exact(inputs)
     found = out.transpose(1, 2).values()
-    direction = torch.randn(right.shape, dtype=torch.float64)
-    torch.testing.assert_close(found, right, atol=1e-13, rtol=1e-12)
-    ours = torch.autograd.grad(found, inputs, direction)
-    for grad, truth in zip(ours, torch.autograd.grad(right, inputs, direction), strict=True):
-        torch.testing.assert_close(grad.values(), truth.values(), atol=1e-13, rtol=1e-12)
+    plain, truth = (torch.cat(by_row(given, **SPECS[name])) for given in (inputs, doubles))
+    assert_within(found, plain, truth, "output")
+    direction = torch.randn(truth.shape, dtype=torch.float64)
+    results = ((found, inputs), (plain, inputs), (truth, doubles))
+    gradients = [torch.autograd.grad(x, leaf, direction.to(x.dtype)) for x, leaf in results]
+    for part, *three in zip(("query", "key", "value"), *gradients, strict=True):
+        assert_within(*(gradient.values() for gradient in three), f"gradient of {part}")
 
 
 @pytest.mark.parametrize("engine", ["native", "reference"])
@@ -179,14 +193,20 @@ def test_statistics(engine: str) -> None:
     turned = [tensor.transpose(1, 2) for tensor in inputs]
     _, aux = attend(*turned, mask="causal", aux=names, engine=engine)
     rows = [
-        attend(*(row.transpose(0, 1) for row in qkv), mask="causal", aux=names, engine="reference")[1]
-        for qkv in zip(*(tensor.unbind() for tensor in inputs), strict=True)
+        [
+            attend(*(row.transpose(0, 1) for row in qkv), mask="causal", aux=names, engine="reference")[1]
+            for qkv in zip(*(tensor.unbind() for tensor in given), strict=True)
+        ]
+        for given in (inputs, exact(inputs))
     ]
     for name in names:
         found = getattr(aux, name)
         assert offsets(found) is offsets(inputs[1 if name == "received" else 0])
-        right = torch.cat([getattr(row, name).transpose(0, 1) for row in rows])
-        torch.testing.assert_close(found.transpose(1, 2).values(), right, atol=1e-13, rtol=1e-12)
+        plain, truth = (torch.cat([getattr(row, name).transpose(0, 1) for row in each]) for each in rows)
+        if name == "peak_at":
+            assert torch.equal(found.transpose(1, 2).values(), truth)
+        else:
+            assert_within(found.transpose(1, 2).values(), plain, truth, name)
     assert isinstance(aux, Aux)
 
 
@@ -195,50 +215,62 @@ def test_torchs_own_attention() -> None:
     inputs = [query, jagged(KEYS, 5, like=query), jagged(KEYS, 5, like=query)]
     q, k, v = turned = [tensor.transpose(1, 2) for tensor in inputs]
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    doubles = exact(inputs)
+    truth = torch.cat(by_row(doubles)).transpose(0, 1)
+    direction = torch.randn(truth.shape, dtype=torch.float64)
+    right = torch.autograd.grad(truth, doubles, direction)
     for ours in (attend(q, k, v), sdpa(q, k, v)):
-        torch.testing.assert_close(ours.values(), theirs.values(), atol=1e-14, rtol=1e-12)
-        grads = [torch.autograd.grad(x.values().sin().sum(), inputs, retain_graph=True) for x in (ours, theirs)]
-        for grad, right in zip(*grads, strict=True):
-            torch.testing.assert_close(grad.values(), right.values(), atol=1e-14, rtol=1e-12)
+        assert_within(ours.values(), theirs.values(), truth, "output")
+        gradients = [
+            torch.autograd.grad(x.values(), inputs, direction.float(), retain_graph=True) for x in (ours, theirs)
+        ]
+        for part, *three in zip(("query", "key", "value"), *gradients, right, strict=True):
+            assert_within(*(gradient.values() for gradient in three), f"gradient of {part}")
         assert (ours + turned[0]).transpose(1, 2).flatten(-2).shape[-1] == 20  # goes on as torch's result would
-    causal = torch.cat(by_row(inputs, mask="causal", query_start=0))
-    torch.testing.assert_close(sdpa(q, k, v, is_causal=True).transpose(1, 2).values(), causal, atol=1e-14, rtol=1e-12)
+    plain, truth = (torch.cat(by_row(given, mask="causal", query_start=0)) for given in (inputs, doubles))
+    assert_within(sdpa(q, k, v, is_causal=True).transpose(1, 2).values(), plain, truth)
 
 
 def test_dropout_is_that_of_the_padded_call() -> None:
     inputs = leaves(KEYS, KEYS, 4)
     dropout = Dropout(0.5, 3)
     found = attend(*(tensor.transpose(1, 2) for tensor in inputs), dropout=dropout, mask="causal")
-    padded = [torch.nn.utils.rnn.pad_sequence(list(x.unbind()), batch_first=True).transpose(1, 2) for x in inputs]
     mask = masks.Causal() & masks.Lengths(torch.tensor(KEYS))
-    right = attend(*padded, dropout=dropout, mask=mask, query_start=0, engine="reference")
-    rows = torch.cat([row[:, :length].transpose(0, 1) for row, length in zip(right, KEYS, strict=True)])
-    torch.testing.assert_close(found.transpose(1, 2).values(), rows, atol=1e-13, rtol=1e-12)
+
+    def padded(given: list[Tensor]) -> Tensor:
+        dense = [torch.nn.utils.rnn.pad_sequence(list(x.unbind()), batch_first=True).transpose(1, 2) for x in given]
+        out = attend(*dense, dropout=dropout, mask=mask, query_start=0, engine="reference")
+        return torch.cat([row[:, :length].transpose(0, 1) for row, length in zip(out, KEYS, strict=True)])
+
+    assert_within(found.transpose(1, 2).values(), padded(inputs), padded(exact(inputs)))
 
 
 def test_dense_queries_over_nested_keys_and_back() -> None:
-    _, key, value = (tensor.transpose(1, 2) for tensor in leaves())
-    query = torch.randn(1, 4, 2, 5, dtype=torch.float64)
-    found = attend(query, key, value)
-    rows = zip(key.transpose(1, 2).unbind(), value.transpose(1, 2).unbind(), strict=True)
-    right = [attend(query[0], k.transpose(0, 1), v.transpose(0, 1), engine="reference") for k, v in rows]
-    torch.testing.assert_close(found, torch.stack(right), atol=1e-14, rtol=1e-12)
-    dense = torch.randn(1, 4, 3, 5, dtype=torch.float64)
+    inputs = [torch.randn(1, 4, 2, 5), *leaves()[1:]]
+    query, key, value = inputs[0], *(tensor.transpose(1, 2) for tensor in inputs[1:])
+
+    def row_by_row(query: Tensor, *nested: Tensor) -> Tensor:
+        rows = zip(*(tensor.unbind() for tensor in nested), strict=True)
+        return torch.stack([attend(query[0], *(x.transpose(0, 1) for x in row), engine="reference") for row in rows])
+
+    assert_within(attend(query, key, value), row_by_row(*inputs), row_by_row(*exact(inputs)))
+    dense = torch.randn(1, 4, 3, 5)
     assert attend(key.detach().transpose(1, 2).transpose(1, 2), dense[:, :2], dense[:, :2]).is_nested
 
 
 def test_empty_sequences_and_sequences_with_holes() -> None:
     inputs = leaves((0, 3, 2), (4, 0, 1))
     found = attend(*(tensor.transpose(1, 2) for tensor in inputs))
-    torch.testing.assert_close(found.transpose(1, 2).values(), torch.cat(by_row(inputs)), atol=1e-14, rtol=1e-12)
-    dense = torch.randn(3, 6, 4, 5, dtype=torch.float64)
+    plain, truth = (torch.cat(by_row(given)) for given in (inputs, exact(inputs)))
+    assert_within(found.transpose(1, 2).values(), plain, truth)
+    dense = torch.randn(3, 6, 4, 5)
     starts, lengths = torch.tensor([0, 1, 2]), torch.tensor([2, 3, 4])
     holes = torch.nested.narrow(dense, 1, starts, lengths, layout=torch.jagged).transpose(1, 2)
     out = attend(holes, holes, holes, mask="causal")
     for row, start, length, ours in zip(dense, starts, lengths, out.transpose(1, 2).unbind(), strict=True):
         x = row[start : start + length].transpose(0, 1)
-        right = attend(x, x, x, mask="causal", engine="reference").transpose(0, 1)
-        torch.testing.assert_close(ours, right, atol=1e-14, rtol=1e-12)
+        plain, truth = (attend(y, y, y, mask="causal", engine="reference") for y in (x, x.double()))
+        assert_within(ours.transpose(0, 1), plain, truth)
 
 
 def test_a_plan_counts_the_sequences() -> None:
@@ -261,7 +293,7 @@ def test_compiled(fullgraph: bool) -> None:
 def test_refused_shapes() -> None:
     query, key, value = leaves()
     turned = [tensor.transpose(1, 2) for tensor in (query, key, value)]
-    dense = torch.randn(4, 2, 5, 7, dtype=torch.float64)
+    dense = torch.randn(4, 2, 5, 7)
     with pytest.raises(
         ValueError, match=r"query must be a nested tensor .*got shape \(4, j\d+, 4, 5\); call .transpose"
     ):
@@ -275,7 +307,7 @@ def test_refused_shapes() -> None:
     with pytest.raises(
         ValueError, match=r"query must be .* beside nested key and value with 4 sequences, got shape \(2,"
     ):
-        attend(torch.randn(2, 4, 3, 5, dtype=torch.float64), *turned[1:])
+        attend(torch.randn(2, 4, 3, 5), *turned[1:])
     with pytest.raises(ValueError, match="give it an axis for heads"):
         attend(*(jagged(KEYS, 5, 1).flatten(-2) for _ in range(3)))
     with pytest.raises(ValueError, match="query_start is ambiguous: 6 queries, 5 keys"):
