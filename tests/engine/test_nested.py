@@ -183,8 +183,8 @@ def test_every_sequence_is_a_call_of_its_own(name: str, engine: str) -> None:
     direction = torch.randn(truth.shape, dtype=torch.float64)
     results = ((found, inputs), (plain, inputs), (truth, doubles))
     gradients = [torch.autograd.grad(x, leaf, direction.to(x.dtype)) for x, leaf in results]
-    for part, *three in zip(("query", "key", "value"), *gradients, strict=True):
-        assert_within(*(gradient.values() for gradient in three), f"gradient of {part}")
+    for part, mine, theirs, right in zip(("query", "key", "value"), *gradients, strict=True):
+        assert_within(mine.values(), theirs.values(), right.values(), f"gradient of {part}")
 
 
 @pytest.mark.parametrize("engine", ["native", "reference"])
@@ -224,8 +224,8 @@ def test_torchs_own_attention() -> None:
         gradients = [
             torch.autograd.grad(x.values(), inputs, direction.float(), retain_graph=True) for x in (ours, theirs)
         ]
-        for part, *three in zip(("query", "key", "value"), *gradients, right, strict=True):
-            assert_within(*(gradient.values() for gradient in three), f"gradient of {part}")
+        for part, mine, plain, expected in zip(("query", "key", "value"), *gradients, right, strict=True):
+            assert_within(mine.values(), plain.values(), expected.values(), f"gradient of {part}")
         assert (ours + turned[0]).transpose(1, 2).flatten(-2).shape[-1] == 20  # goes on as torch's result would
     plain, truth = (torch.cat(by_row(given, mask="causal", query_start=0)) for given in (inputs, doubles))
     assert_within(sdpa(q, k, v, is_causal=True).transpose(1, 2).values(), plain, truth)
