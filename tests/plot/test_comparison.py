@@ -39,7 +39,7 @@ def test_both_and_their_difference_are_printed(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("other", [B, C], ids=["same shape", "another shape"])
 def test_files(tmp_path: Path, suffix: str, other: regard.AttentionMatrix) -> None:
     path = tmp_path / f"both.{suffix}"
-    compare(A, other, names=("one", "two"), title="both").save(path)
+    assert compare(A, other, names=("one", "two"), title="both").save(str(path)) == path
     if suffix == "npz":
         with np.load(path) as file:
             np.testing.assert_array_equal(file["first"], A.dense().numpy())
@@ -58,6 +58,7 @@ def test_files(tmp_path: Path, suffix: str, other: regard.AttentionMatrix) -> No
 def test_layers_of_several_heads(tmp_path: Path) -> None:
     first, second, other = head(["a", "b"], 1, heads=3), head(["a", "b"], 2, heads=3), head(["a"], 3, heads=3)
     compare(first, second).save(tmp_path / "heads.png")
+    assert len(compare(first, second).figure().axes) >= 6
     assert (tmp_path / "heads.png").stat().st_size > 1000
     compare(first, other).save(tmp_path / "heads.html")
     with pytest.raises(

@@ -4,7 +4,8 @@ import io
 import math
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +17,15 @@ from regard.inspection.records import Grid, Panel
 from regard.pages.document import framed
 from regard.plot import grids
 from regard.plot.attention import AttentionPicture, print_attention
-from regard.plot.figure import FIGURES, figure_bytes, need_matplotlib
+from regard.plot.figure import FIGURES, figure_bytes, finished, need_matplotlib
 from regard.plot.heatmap_figure import draw_heads
 from regard.plot.page import FILE, NOTEBOOK, PageLimits, comparison_page
 from regard.plot.pooling import FIGURE_SIDE, picture
 from regard.plot.render import draw, render
 from regard.plot.terminal import window
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (*FIGURES, "html", "npz")
 _ABREAST = 40  # tokens of maps that are printed side by side; longer ones stand below each other
@@ -54,8 +58,8 @@ class Comparison:
                 print_attention(matrix, AttentionPicture(title=name), color=color)
                 print()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write both, and their difference: png, svg, pdf; html, a page; npz, the numbers."""
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write both, and their difference: png, svg, pdf; html, a page; npz, the numbers. Returns the path."""
         form = form_of(path, FORMATS)
         if form == "html":
             content = self._page(FILE).encode()
@@ -65,6 +69,12 @@ class Comparison:
             need_matplotlib()
             content = figure_bytes(self._figure(), form)
         replace_file(path, content)
+        return Path(path)
+
+    def figure(self) -> "Figure":
+        """The picture that `save` writes as a matplotlib figure of its own."""
+        need_matplotlib()
+        return finished(self._figure())
 
     def _repr_html_(self) -> str:
         return framed(self._page(NOTEBOOK))
