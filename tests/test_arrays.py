@@ -272,6 +272,14 @@ def test_what_dlpack_cannot_read_is_named() -> None:
         regard.attend(given, given, given)
 
 
+def test_a_tracer_of_jax_is_refused() -> None:
+    tracer: Any = type("DynamicJaxprTracer", (), {"__module__": "jax._src.interpreters.partial_eval"})()
+    with pytest.raises(
+        TypeError, match=r"query is a DynamicJaxprTracer of JAX, which has no numbers yet; call regard o"
+    ):
+        regard.attend(tracer, tracer, tracer)
+
+
 def test_bfloat16_arrays() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     given = [array.astype(ml_dtypes.bfloat16) for array in inputs()]

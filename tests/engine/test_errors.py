@@ -123,7 +123,9 @@ INPUTS: dict[str, tuple[type[Exception], str, tuple[Any, ...]]] = {
         ({"need_weights": True}, "'need_weights'; regard.matrix(query, key, ...) gives the weights"),
         ({"key_padding_mask": None}, "'key_padding_mask'; write mask=~key_padding_mask[:, None, None, :], or"),
         ({"score_mod": None}, "'score_mod'; write score=scores.Modified(scores.ScaledDot(), score_mod)"),
-        ({"causal": True}, "'causal'; it takes score, mask, bias, temperature, normalizer, dropout, query_start, aux"),
+        ({"attention_mask": None}, "'attention_mask'; write mask=masks.from_padding(attention_mask) for a tokenizer's"),
+        ({"causal": True}, "'causal'; write mask='causal'"),
+        ({"window": 3}, "'window'; it takes score, mask, bias, temperature, normalizer, dropout, query_start, aux"),
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ from regard.spec.part import Part
 from regard.spec.scores import Score, SoftCapped
 
 AXES = "axes are (batch, head, length, width)"
-# arguments of torch's attention functions, and how to write them here
+# arguments of torch's attention functions and of transformers, and how to write them here
 TORCH_ARGUMENTS = {
     "attn_mask": "a bool mask, True where visible, is mask=, and numbers that are added are bias=",
     "is_causal": "write mask='causal', and query_start=0 too if the lengths differ: torch counts from the first key",
@@ -28,6 +28,8 @@ TORCH_ARGUMENTS = {
     "scale": "write score=scores.ScaledDot(scale)",
     "enable_gqa": "leave it out: the key's heads may divide the query's",
     "key_padding_mask": "write mask=~key_padding_mask[:, None, None, :], or mask=masks.Lengths(lengths)",
+    "attention_mask": "write mask=masks.from_padding(attention_mask) for a tokenizer's 0 and 1",
+    "causal": "write mask='causal'",
     "need_weights": "regard.matrix(query, key, ...) gives the weights",
     "average_attn_weights": "regard.matrix(query, key, ...).dense().mean(1) are the mean weights",
     "score_mod": "write score=scores.Modified(scores.ScaledDot(), score_mod)",

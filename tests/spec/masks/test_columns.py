@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard import attend
 from regard.spec import masks
 from regard.spec.masks import Mask
 from regard.spec.masks.columns import GROUPS
@@ -120,7 +121,13 @@ def test_nothing(seen: Seen, queries: int, keys: int, batch: int) -> None:
             lambda: masks.Lengths([3, 5, 7]).check(plane()),
             ValueError,
             "Lengths needs one entry per batch row: the inputs have 2, got 3; inputs are (batch, head, length, width), "
-            "so give a batch axis with unsqueeze(0) if it is missing",
+            "so give a batch axis with .unsqueeze(0) if it is missing",
+        ),
+        (
+            lambda: attend(*torch.zeros(3, 5, 7, 2), mask=masks.Lengths([7, 3, 1, 2, 5])),
+            ValueError,
+            "the inputs have 1, got 5; inputs are (batch, head, length, width), so give query, key and value a head "
+            "axis with .unsqueeze(1)",
         ),
         (lambda: masks.Prefix([3, 5, 7]).check(plane()), ValueError, "Prefix needs one entry per batch row"),
         (

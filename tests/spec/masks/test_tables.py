@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard import attend
 from regard.spec import masks
 from regard.spec.masks import Mask
 from regard.spec.masks.runs import FULL, MIXED, Run
@@ -146,6 +147,16 @@ def test_nothing(queries: int, keys: int, batch: int, seen: Seen) -> None:
 def test_wrong_arguments(make: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         make()
+
+
+def test_padding_of_inputs_with_three_axes_is_told_what_to_do() -> None:
+    x = torch.zeros(5, 7, 2)
+    with pytest.raises(ValueError, match=re.escape("give them a head axis with .unsqueeze(1)")):
+        attend(x, x, x, mask=masks.from_padding(torch.tril(torch.ones(5, 7))))
+    with pytest.raises(
+        ValueError, match=re.escape("inputs of three axes have in place of a batch, write [:, None, :]")
+    ):
+        attend(x, x, x, mask=bools(5, 7))
 
 
 @pytest.mark.parametrize(

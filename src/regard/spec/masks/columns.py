@@ -57,9 +57,12 @@ def _positions(name: str, value: Tensor | Array | Sequence[int] | int) -> Tensor
 
 def _per_batch_row(name: str, value: Tensor, plane: Plane) -> None:
     if value.numel() not in (1, plane.batch):
+        missing = "a batch axis with .unsqueeze(0) if it is missing"
+        if plane.batch == 1 and value.numel() == plane.heads:  # inputs (batch, length, width) count as heads
+            missing = "query, key and value a head axis with .unsqueeze(1)"
         raise ValueError(
             f"{name} needs one entry per batch row: the inputs have {plane.batch}, got {value.numel()}; "
-            "inputs are (batch, head, length, width), so give a batch axis with unsqueeze(0) if it is missing"
+            f"inputs are (batch, head, length, width), so give {missing}"
         )
 
 

@@ -265,6 +265,8 @@ def fits_plane(name: str, table: Tensor, plane: Plane) -> None:
         hint = "for one row of keys per batch row write [:, None, None, :], or use masks.Lengths"
     elif table.ndim == 2 and have[2:] == (plane.heads, plane.keys):
         hint = "for one row of keys per head, which inputs of three axes have in place of a batch, write [:, None, :]"
+    elif table.ndim == 4 and plane.batch == 1 and have[0] == plane.heads:
+        hint = "inputs of three axes are (head, length, width): give them a head axis with .unsqueeze(1)"
     raise ValueError(f"{name} must broadcast to (batch, head, query, key) = {sizes}, got {shape(table)}; {hint}")
 
 
