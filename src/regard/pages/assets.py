@@ -20,7 +20,7 @@ CONTENT_TYPES = {
 
 SHARED = Path(__file__).with_name("shared")  # modules that several pages use, below shared/ in each
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "(\.{1,2}/[\w./-]+)";\n', re.MULTILINE)
-_DECLARED = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
+_DECLARED = re.compile(r"^export (?=(?:async function|function\*?|class|const) (\w+))", re.MULTILINE)
 _LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 _DEFAULT = re.compile(r"^export default ([^;]+);\s*$", re.MULTILINE)
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
