@@ -61,6 +61,7 @@ def test_templates_and_assets_are_inside_the_package() -> None:
         "attention.html",
         "frame.html",
         "map.html",
+        "play.html",
         "refusal.html",
     ]
     assert {"page.css", "main.js", "pair.js"} <= {path.name for path in (folder / "static").iterdir()}

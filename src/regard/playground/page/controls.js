@@ -7,7 +7,7 @@ let count = 0;
 // A row of controls under or over a picture.
 export const row = (parent, name = "") => make("div", parent, { name: `controls ${name}`.trim() });
 
-// `log` spreads a range of powers evenly; `format(value)` is what is shown and read aloud; `ticks` are marked values.
+// `log` spreads a range of powers evenly, with three digits, or in whole steps if `step` is 1 or more; `format(value)` is what is shown and read aloud; `ticks` are marked values.
 export function slider(parent, state, field, { label, low, high, step = 0.01, log = false, format = String, ticks = [], hint = "" }) {
   const holder = make("div", parent, { name: "slider" }), id = `slider-${(count += 1)}`;
   const head = make("div", holder, { name: "slider-head" });
@@ -16,7 +16,8 @@ export function slider(parent, state, field, { label, low, high, step = 0.01, lo
   const input = make("input", holder, { id, type: "range", min: 0, max: 1, step: "any" });
   if (hint) input.setAttribute("title", hint);
   const toShare = (value) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
-  const round = (value) => Math.min(Math.max(log ? Number(value.toPrecision(3)) : Number((Math.round(value / step) * step).toFixed(10)), low), high);
+  const stepped = (value) => Number((Math.round(value / step) * step).toFixed(10));
+  const round = (value) => Math.min(Math.max(log ? (step >= 1 ? stepped(value) : Number(value.toPrecision(3))) : stepped(value), low), high);
   const toValue = (share) => round(log ? low * (high / low) ** share : low + share * (high - low));
   const list = make("div", holder, { name: "ticks", "aria-hidden": "true" });
   for (const tick of ticks) {
@@ -29,7 +30,8 @@ export function slider(parent, state, field, { label, low, high, step = 0.01, lo
     if (!direction) return;
     event.preventDefault();
     const value = state.get(field), by = event.shiftKey ? 5 * direction : direction;
-    state.set({ [field]: log ? toValue(toShare(value) + by / 50) : round(value + by * step) });
+    const next = log ? toValue(toShare(value) + by / 50) : round(value + by * step);
+    state.set({ [field]: next === value ? round(value + by * step) : next });
   });
   function show() {
     const value = state.get(field);

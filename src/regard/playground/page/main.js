@@ -147,9 +147,10 @@ theme.addEventListener("click", () => shadeAs(!isDark()));
 shadeAs(darkness.matches);
 read();
 window.regardPlay = {
-  attention, chapters: chapters.map(({ name, number, title }) => ({ name, number, title })), frames,
+  attention, frames, ready: performance.now(),
+  chapters: chapters.map(({ build, small, fields, ...rest }) => ({ ...rest, fields: Object.keys(fields), steps: Boolean(small) })),
   get state() { return { ...current.state.values }; },
-  get idle() { return !due && !save.busy(); },
+  get idle() { return !due && !save.busy() && (location.hash === written || location.hash === ""); },
   get address() { return writeAddress(current.chapter.name, current.fields, current.state.values); },
   set: (values) => current.state.set(values),
 };
