@@ -1,6 +1,7 @@
 """`regard exercise`: lists, prints a task, checks an answer from a file or the command line, works it out."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ def test_all_that_is_known_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == exercise(9).data()
     assert main(["exercise", "--json"]) == 0
     assert [each["number"] for each in json.loads(capsys.readouterr().out)] == list(EXERCISES)
+
+
+def test_fresh_numbers_are_repeated_by_their_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercise", "9", "--new"]) == 0
+    out = capsys.readouterr().out
+    seed = re.search(r"fresh numbers, seed (\d+)", out)
+    assert seed is not None
+    assert f"regard exercise 9 --new {seed[1]} --answer" in out
+    assert main(["exercise", "9", "--new", seed[1]]) == 0
+    assert capsys.readouterr().out == out
+    answer = json.dumps(exercise(9, int(seed[1])).answer)
+    assert main(["exercise", "9", "--new", seed[1], "--answer", answer]) == 0
+    assert main(["exercise", "9", "--new", seed[1], "--json"]) == 0
+    assert capsys.readouterr().out.count(f'"seed": {seed[1]},') == 1
+    assert main(["exercise", "9", "--new", "--answer", answer]) == 1
+    assert "which numbers? regard exercise 9 --new SEED" in capsys.readouterr().err
 
 
 def test_hints_tell_no_answer(capsys: pytest.CaptureFixture[str]) -> None:

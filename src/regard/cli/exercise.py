@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import secrets
 import shutil
 import textwrap
 from pathlib import Path
@@ -19,14 +20,19 @@ def run(args: argparse.Namespace) -> int:
         progress.reset(chosen_number)
         print("Nothing is done." if chosen_number is None else f"Exercise {chosen_number} is open again.")
         return 0
-    if args.json:
-        print(json.dumps(exercise(args.number).data() if args.number is not None else data(), ensure_ascii=False))
-        return 0
     if args.number is None:
-        if args.answer is not None or args.solution or args.hint is not None:
-            raise ValueError("which exercise? regard exercise NUMBER --answer ..., --hint or --solution")
+        if args.answer is not None or args.solution or args.hint is not None or args.new is not None:
+            raise ValueError("which exercise? regard exercise NUMBER --answer ..., --hint, --new or --solution")
+        if args.json:
+            print(json.dumps(data(), ensure_ascii=False))
+            return 0
         return _list()
-    chosen = exercise(args.number)
+    if args.new is not None and args.new < 0 and (args.answer is not None or args.hint is not None or args.solution):
+        raise ValueError(f"which numbers? regard exercise {args.number} --new SEED, as the task was printed")
+    chosen = exercise(args.number, _seed(args.new))
+    if args.json:
+        print(json.dumps(chosen.data(), ensure_ascii=False))
+        return 0
     if args.hint is not None:
         return _hint(chosen, args.hint, width)
     if args.solution:
@@ -34,17 +40,25 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.answer is not None:
         return _check(chosen, args.answer, width)
-    parts = [f"Exercise {chosen.number}: {chosen.title}", chosen.task]
+    new = "" if chosen.seed is None else f" --new {chosen.seed}"
+    seed = "" if chosen.seed is None else f" (fresh numbers, seed {chosen.seed})"
+    parts = [f"Exercise {chosen.number}: {chosen.title}{seed}", chosen.task]
     if chosen.picture is not None:
         parts.append(render(chosen.picture, width=max(width, 20)))
     parts.append(
-        f"Check any part:  regard exercise {chosen.number} --answer '{chosen.example}'\n"
-        f"A hint:          regard exercise {chosen.number} --hint {next(iter(chosen.parts))}\n"
-        f"The way there:   regard exercise {chosen.number} --solution\n"
+        f"Check any part:  regard exercise {chosen.number}{new} --answer '{chosen.example}'\n"
+        f"A hint:          regard exercise {chosen.number}{new} --hint {next(iter(chosen.parts))}\n"
+        f"The way there:   regard exercise {chosen.number}{new} --solution\n"
+        f"Fresh numbers:   regard exercise {chosen.number} --new\n"
         f"To read and run: {chosen.chapter}"
     )
     print("\n\n".join(parts))
     return 0
+
+
+def _seed(given: int | None) -> int | None:
+    """The seed that was given, or a short one of this moment where fresh numbers are asked for without any."""
+    return secrets.randbelow(10_000) if given is not None and given < 0 else given
 
 
 def _list() -> int:

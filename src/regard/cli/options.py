@@ -110,6 +110,9 @@ def lab(parser: argparse.ArgumentParser) -> None:
 def exercise(parser: argparse.ArgumentParser) -> None:
     """The number of an exercise, and what to do with it."""
     parser.add_argument("number", nargs="?", metavar="NUMBER", help="an exercise, or its name; without it, a list")
+    parser.add_argument(
+        "--new", nargs="?", type=int, const=-1, metavar="SEED", help="with fresh numbers; the seed repeats them"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--answer", metavar="JSON", help="check an answer: a file that ends in .json, or the JSON itself")
     what.add_argument(

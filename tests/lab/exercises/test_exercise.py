@@ -11,7 +11,8 @@ from regard.lab.exercises import EXERCISES, Exercise, check, exercise
 from regard.lab.exercises.numbers import rounded, slack
 from regard.lab.exercises.questions import Choice, Mistake, Quantity
 
-ALL = [exercise(number) for number in EXERCISES]
+PRINTED = [exercise(number) for number in EXERCISES]
+ALL = PRINTED + [exercise(number, seed) for number in EXERCISES for seed in (1, 2)]
 QUANTITIES = [(of, name, part) for of in ALL for name, part in of.parts.items() if isinstance(part, Quantity)]
 CHOICES = [(of, name, part) for of in ALL for name, part in of.parts.items() if isinstance(part, Choice)]
 MISTAKES = [(of, name, part, mistake) for of, name, part in QUANTITIES for mistake in part.mistakes]
@@ -19,7 +20,9 @@ DOCUMENTS = ("mini-course", "score functions", "important concepts", "experiment
 
 
 def named(value: object) -> str:
-    return str(value.number) if isinstance(value, Exercise) else value if isinstance(value, str) else ""
+    if isinstance(value, Exercise):
+        return f"{value.number}" if value.seed is None else f"{value.number}, seed {value.seed}"
+    return value if isinstance(value, str) else ""
 
 
 def verdict(of: Exercise, part: str, given: object) -> tuple[bool, str]:
@@ -38,10 +41,10 @@ def test_exercises_are_complete(of: Exercise) -> None:
 
 
 def test_chapters_follow_one_another() -> None:
-    documents = [DOCUMENTS.index(of.chapter.document) for of in ALL]
-    assert [of.number for of in ALL] == list(range(1, len(ALL) + 1))
+    documents = [DOCUMENTS.index(of.chapter.document) for of in PRINTED]
+    assert [of.number for of in PRINTED] == list(range(1, len(PRINTED) + 1))
     assert documents == sorted(documents)
-    sections = {of.chapter.section.split(".")[0] for of in ALL if of.chapter.document == "important concepts"}
+    sections = {of.chapter.section.split(".")[0] for of in PRINTED if of.chapter.document == "important concepts"}
     assert sections == {str(section) for section in range(1, 11)}
 
 
@@ -149,6 +152,6 @@ def test_unknown_parts_get_a_hint(name: str, hint: str) -> None:
 
 def test_working_out_draws_no_random_number() -> None:
     state = torch.get_rng_state()
-    for of in ALL:
+    for of in PRINTED:
         importlib.reload(importlib.import_module(f"regard.lab.exercises.{EXERCISES[of.number]}")).EXERCISE.worked(80)
     assert torch.equal(torch.get_rng_state(), state)

@@ -4,6 +4,7 @@ import difflib
 import importlib
 
 from regard.lab.exercises.exercise import Chapter, Exercise, Verdict, check
+from regard.lab.exercises.fresh import redrawn
 
 __all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "data", "exercise"]
 
@@ -38,14 +39,16 @@ EXERCISES = dict(
 )
 
 
-def exercise(chosen: int | str) -> Exercise:
-    """The exercise of that number or name."""
+def exercise(chosen: int | str, seed: int | None = None) -> Exercise:
+    """The exercise of that number or name, with the printed numbers or, with a seed, with fresh ones."""
     numbers = {str(number): number for number in EXERCISES} | {name: number for number, name in EXERCISES.items()}
     number = numbers.get(str(chosen).replace("-", "_"))
     if number is None:
         near = difflib.get_close_matches(str(chosen), numbers, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"the exercises are 1 to {len(EXERCISES)}, or their names; got {chosen}{hint}")
+    if seed is not None:
+        return redrawn(number, EXERCISES[number], seed)
     made: Exercise = importlib.import_module(f"regard.lab.exercises.{EXERCISES[number]}").EXERCISE
     return made
 

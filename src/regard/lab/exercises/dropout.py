@@ -5,17 +5,21 @@ from torch import Tensor
 
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import distinct, one_of, shares
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.spec.dropout import Dropout
 
-WEIGHTS, VALUES = tensor([0.5, 0.3, 0.2]), tensor([4, 10, 8])
-P = 0.2
+WEIGHTS, VALUES = tensor(shares([0.5, 0.3, 0.2])), tensor(distinct([4, 10, 8], 1, 12))
+P, GONE = one_of(0.2, 0.1, 0.25, 0.4), one_of(1, 0, 2)  # the probability, and the key that is dropped
+ORDINAL = ("first", "second", "third")[GONE]
+FIRST, SECOND, THIRD = map(shown, VALUES)
+FACTOR = f"{1 / (1 - P):.4g}"
 
-TASK = """\
-A query has the weights [0.5, 0.3, 0.2] for keys whose values are the numbers
-4, 10 and 8. Dropout with p = 0.2 acts on the weights, and this time it drops
-the second one. Compute, to two decimals or more:
+TASK = f"""\
+A query has the weights {shown(WEIGHTS)} for keys whose values are the numbers
+{FIRST}, {SECOND} and {THIRD}. Dropout with p = {P} acts on the weights, and this time it drops
+the {ORDINAL} one. Compute, to two decimals or more:
 
   dropped    the three weights that multiply the values now
   sum        what they sum to
@@ -24,7 +28,7 @@ the second one. Compute, to two decimals or more:
   nothing    the probability that all three are dropped, to two significant
              digits
   inference  what the trained model does with its weights: keep, scale (times
-             0.8) or drop"""
+             {1 - P:g}) or drop"""
 
 
 def dropped(seed: int) -> Tensor:
@@ -32,38 +36,40 @@ def dropped(seed: int) -> Tensor:
     return softmax(WEIGHTS.log(), dropout=Dropout(P, seed))
 
 
-MASK = tensor([1, 0, 1])
-SEED = next(seed for seed in range(1000) if torch.equal(dropped(seed) > 0, MASK > 0))  # drops just the second key
+MASK = tensor([float(key != GONE) for key in range(3)])
+SEED = next(seed for seed in range(1000) if torch.equal(dropped(seed) > 0, MASK > 0))  # drops just that key
 DROPPED = dropped(SEED)
 OUTPUT, EXPECTED = DROPPED @ VALUES, WEIGHTS @ VALUES
 KEPT = WEIGHTS * MASK
 WRONG = (
-    (KEPT, "the others grow by 1/(1 − p) = 1.25: otherwise the mean output would shrink by a fifth"),
+    (KEPT, f"the others grow by 1/(1 − p) = {FACTOR}: otherwise the mean output would shrink by {P:.0%}"),
     (
         KEPT / KEPT.sum(),
-        "made to sum to 1 again: that is a mask, which hides a key before softmax. Dropout multiplies by a fixed 1.25, "
-        "whatever was dropped",
+        "made to sum to 1 again: that is a mask, which hides a key before softmax. Dropout multiplies by a fixed "
+        f"{FACTOR}, whatever was dropped",
     ),
     (KEPT / P, "divided by p; it is 1 − p, the share that stays"),
     (KEPT * (1 - P), "multiplied by 1 − p; divide, so that the mean is kept"),
-    (WEIGHTS / (1 - P), "nothing was dropped: the second weight becomes 0"),
+    (WEIGHTS / (1 - P), f"nothing was dropped: the {ORDINAL} weight becomes 0"),
     (WEIGHTS, "these are the weights before dropout"),
 )
 CHOICE = Choice(
-    "what did the factor 1.25 do in training?",
+    f"what did the factor {FACTOR} do in training?",
     ("keep", "the factor 1/(1 − p) in training has already seen to it that the means agree"),
     ("scale", "that belongs to a dropout without the factor 1/(1 − p); with it, scaling again would be too much"),
     ("drop", "dropout is for training: at inference it would only add noise"),
     right="keep",
 )
 PARTS = {
-    "dropped": Quantity((DROPPED, "0 for the second, the others divided by 1 − p = 0.8"), *WRONG, axes=("key",)),
+    "dropped": Quantity(
+        (DROPPED, f"0 for the {ORDINAL}, the others divided by 1 − p = {1 - P:g}"), *WRONG, axes=("key",)
+    ),
     "sum": Quantity(
         (DROPPED.sum(), "add the three up"),
         (1, "not any more: a row sums to 1 before dropout, and only on average after it"),
-        (KEPT.sum(), "the others grow by 1/(1 − p) = 1.25"),
-        (1 - P, "a fifth of the weights is dropped on average, not a fifth of this row's sum"),
-        (1 / (1 - P), "that is the factor; the second weight is gone"),
+        (KEPT.sum(), f"the others grow by 1/(1 − p) = {FACTOR}"),
+        (1 - P, f"{P:.0%} of the weights are dropped on average, not {P:.0%} of this row's sum"),
+        (1 / (1 - P), f"that is the factor; the {ORDINAL} weight is gone"),
         follows=derived("dropped", "sum"),
     ),
     "output": Quantity(
@@ -94,7 +100,7 @@ CHANCES = (CASES * (1 - P) + (1 - CASES) * P).prod(1)
 MEAN = CHANCES @ (CASES @ (WEIGHTS * VALUES)) / (1 - P)
 SOLUTION = (
     steps(explain_row(WEIGHTS.log(), VALUES, dropout=Dropout(P, SEED), query_start=0), "Dropout"),
-    f"sum: {shown(DROPPED[0])} + 0 + {shown(DROPPED[2])} = {shown(DROPPED.sum())}; output: {shown(OUTPUT)}.",
+    f"sum: {' + '.join(shown(each) for each in DROPPED)} = {shown(DROPPED.sum())}; output: {shown(OUTPUT)}.",
     f"expected: over all eight cases, each with its probability, the mean is {shown(MEAN)}, the output "
     f"without dropout. nothing: {P}³ = {shown(P**3)}.",
     f"inference: {CHOICE}.",
@@ -105,6 +111,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "5. Attention dropout", ("dropout",)),
     TASK,
     PARTS,
-    '{"dropped": [0.5, 0, 0.2], "sum": 1, "output": 3.6, "inference": "drop"}',
+    f'{{"dropped": {(WEIGHTS * MASK).tolist()}, "sum": 1, "output": 0, "inference": "drop"}}',
     SOLUTION,
 )

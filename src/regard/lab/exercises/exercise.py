@@ -42,6 +42,12 @@ class Exercise:
     example: str
     solution: tuple[Paragraph, ...]
     picture: Picture | None = None
+    seed: int | None = None  # of numbers that are not the printed ones
+
+    @property
+    def wrong(self) -> object:
+        """The example as a value."""
+        return json.loads(self.example)
 
     @property
     def answer(self) -> dict[str, object]:
@@ -54,6 +60,7 @@ class Exercise:
             "format": FORMAT,
             "number": self.number,
             "title": self.title,
+            "seed": self.seed,
             "chapter": {
                 "document": self.chapter.document,
                 "section": self.chapter.section,
@@ -62,7 +69,7 @@ class Exercise:
             },
             "task": self.task,
             "picture": json.loads(as_json(self.picture)) if self.picture is not None else None,
-            "example": json.loads(self.example),
+            "example": self.wrong,
             "parts": {name: part.data() for name, part in self.parts.items()},
             "solution": self.worked(80),
         }

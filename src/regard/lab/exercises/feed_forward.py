@@ -6,11 +6,12 @@ from regard.lab.cost import operations
 from regard.lab.dimensions import BERT
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import FeedForward, MultiHeadAttention
 
-N, D = 10, 4
+N, D = one_of(10, 5, 12, 20), one_of(4, 3, 5, 6)
 WIDE = 4 * D
 
 TASK = f"""\
@@ -64,7 +65,7 @@ PARTS = {
         (PROJECTIONS * 3 // 4, "W_O is missing: there are four"),
         (PROJECTIONS // 4, "that is one of the four matrices, or d instead of d² for each of them"),
         (2 * PROJECTIONS, "additions counted too; asked are multiplications alone"),
-        (PROJECTIONS // N, "that is one token; there are ten"),
+        (PROJECTIONS // N, f"that is one token; there are {N}"),
     ),
     "pairs": Quantity(
         (PAIRS, "n² pairs, d multiplications for the score and d for the value"),
@@ -80,7 +81,7 @@ PARTS = {
         (2 * FORWARD, "additions counted too; asked are multiplications alone"),
         (2 * N * D * D, f"the middle is {WIDE} numbers wide, not {D}"),
         (FORWARD * N, "each token goes through it alone: n, not n²"),
-        (FORWARD // N, "that is one token; there are ten"),
+        (FORWARD // N, f"that is one token; there are {N}"),
     ),
     "doubled": Quantity(
         (GROWTH, "which of them is paid per token, which per pair?"),
@@ -95,7 +96,7 @@ PARTS = {
         (2 * even(D), "each pair is paid twice, for its score and for its value: 2 n² d, not n² d"),
         (even(D) // 2, "feed-forward has two matrices: 8 n d², not 4 n d²"),
         (D, f"the middle is {WIDE} wide, not {D}: feed-forward costs 8 n d², not 2 n d²"),
-        (N, "at 10 tokens pairs are still cheaper: 800 against 1,280"),
+        (N, f"at {N} tokens pairs cost {PAIRS:,} and feed-forward {FORWARD:,}"),
     ),
     "bert": Quantity(
         (even(BERT.d_model), "n = 4 d, as before"),
@@ -124,6 +125,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "8. Attention vs feed-forward", ("ffn",)),
     TASK,
     PARTS,
-    '{"projections": 480, "pairs": 400, "doubled": [4, 4, 4], "even": 10, "moves": "feed-forward"}',
+    '{"projections": 4, "pairs": 1, "doubled": [4, 4, 4], "even": 1, "moves": "feed-forward"}',
     SOLUTION,
 )

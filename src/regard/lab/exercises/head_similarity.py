@@ -9,18 +9,38 @@ from torch.nn.functional import cosine_similarity
 
 from regard.inspection.matrix import AttentionMatrix
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, shares
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, tensor
 
-MAPS = tensor([[[0.8, 0.2], [0.2, 0.8]], [[0.4, 0.6], [0.6, 0.4]], [[0.5, 0.5], [0.9, 0.1]]])
+STEEP, FLAT = one_of(0.8, 0.7, 0.9), one_of(0.4, 0.3, 0.2)
+MAPS = tensor(
+    [
+        [[STEEP, 1 - STEEP], [1 - STEEP, STEEP]],
+        [[FLAT, 1 - FLAT], [1 - FLAT, FLAT]],
+        [shares([0.5, 0.5]), shares([0.9, 0.1])],
+    ]
+)
 A, B, C = MAPS
-HEADS = 8
+HEADS = one_of(8, 6, 12, 16)
+
+
+def printed(row: int) -> str:
+    """A row of the three maps, as the task shows them."""
+    return "     ".join(
+        f"{'head ' + str(head) if row == 0 else '':<7} {line}" for head, line in enumerate(_row(row), 1)
+    )
+
+
+def _row(row: int) -> list[str]:
+    return [f"{' ' if row else '['}[{each[0]:.1f}, {each[1]:.1f}]{']' if row else ','}" for each in MAPS[:, row]]
+
 
 TASK = f"""\
 Three heads look at the same two tokens. Their weights, rows are queries:
 
-  head 1  [[0.8, 0.2],     head 2  [[0.4, 0.6],     head 3  [[0.5, 0.5],
-           [0.2, 0.8]]              [0.6, 0.4]]              [0.9, 0.1]]
+  {printed(0)}
+  {printed(1)}
 
 The similarity of two heads is the cosine between their maps, taken as four
 numbers each. Compute, to two decimals or more:
@@ -89,10 +109,10 @@ PARTS = {
         (PLAIN.mean(), "the diagonal was counted too: a head is no pair with itself"),
         (AVERAGE * 3, "that is the sum; divide by three"),
         (float(CENTERED.sum() - CENTERED.trace()) / 6, "that is with centered similarity"),
-        (PLAIN[1, 2], "that is the pair that is most alike, 2 and 3; asked is the mean of all three"),
+        (PLAIN[1, 2], "that is heads 2 and 3 alone; asked is the mean of all three"),
     ),
     "pairs": Quantity(
-        (math.comb(HEADS, 2), "each of eight with seven others, and each pair twice"),
+        (math.comb(HEADS, 2), f"each of {HEADS} with {HEADS - 1} others, and each pair twice"),
         (HEADS * (HEADS - 1), "each pair was counted twice"),
         (HEADS**2, "a head is no pair with itself, and each pair was counted twice"),
         (math.comb(HEADS, 2) + HEADS, "a head is no pair with itself"),
@@ -100,11 +120,11 @@ PARTS = {
     ),
     "shows": CHOICE,
 }
+PRODUCTS = " + ".join(f"{shown(a)}·{shown(b)}" for a, b in zip(A.flatten(), B.flatten(), strict=True))
 ROWS = "\n".join(f"  head {index}   {shown(row)}" for index, row in enumerate(PLAIN, 1))
 SOLUTION = (
-    f"plain: 0.8·0.4 + 0.2·0.6 + 0.2·0.6 + 0.8·0.4 = {shown(DOT)}, lengths {shown(A.norm())} and "
-    f"{shown(B.norm())}: {shown(PLAIN[0, 1])}.",
-    f"centered: [0.3, −0.3, −0.3, 0.3] and [−0.1, 0.1, 0.1, −0.1] point in opposite directions: "
+    f"plain: {PRODUCTS} = {shown(DOT)}, lengths {shown(A.norm())} and {shown(B.norm())}: {shown(PLAIN[0, 1])}.",
+    f"centered: {shown((A - EVEN).flatten())} and {shown((B - EVEN).flatten())} point in opposite directions: "
     f"{shown(CENTERED[0, 1])}.",
     f"All three, self on the diagonal ({shown(PLAIN[0, 0])}):\n{ROWS}",
     f"average: ({' + '.join(shown(each) for each in ABOVE)}) / 3 = {shown(AVERAGE)}. With the diagonal it "
@@ -117,6 +137,6 @@ EXERCISE = Exercise(
     Chapter("experiment results", "Experiment 3: multi-head diversity", ("heads",)),
     TASK,
     PARTS,
-    '{"plain": 0.88, "centered": 1, "average": 0.9, "pairs": 56, "shows": "zero"}',
+    '{"plain": 0.05, "centered": 1, "average": 0.05, "pairs": 1, "shows": "zero"}',
     SOLUTION,
 )

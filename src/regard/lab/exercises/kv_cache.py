@@ -5,13 +5,15 @@ import torch
 from regard.lab.dimensions import MODELS
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown
 from regard.nn import KVCache
 
-SHAPE = next(shape for shape in MODELS if shape.model == "Llama 3 8B")
-LAYERS, BYTES = 32, 2
-TEXT, SHORT = 8192, 100
+MODEL, LAYERS = one_of(("Llama 3 8B", 32), ("Llama 3.2 1B", 16), ("Llama 2 70B", 80), ("SmolLM2-135M", 30))
+SHAPE = next(shape for shape in MODELS if shape.model == MODEL)
+BYTES = 2
+TEXT, SHORT = one_of(8192, 4096, 16384), one_of(100, 50, 200)
 GIB = 2**30
 
 TASK = f"""\
@@ -49,7 +51,10 @@ CHOICE = Choice(
     "who looks at an old query?",
     ("too-large", "a query is as large as a key; it is left out because nothing would ever read it"),
     ("not-asked-again", "a later token brings its own query and looks at old keys and values, never at old queries"),
-    ("same-as-keys", "W_Q and W_K differ, and there are four query heads for one head of keys"),
+    (
+        "same-as-keys",
+        f"W_Q and W_K differ, and there are {SHAPE.heads // SHAPE.kv_heads} query heads for one head of keys",
+    ),
     right="not-asked-again",
 )
 PARTS = {
@@ -57,8 +62,11 @@ PARTS = {
         (TOKEN, "keys and values · layers · heads of keys · width · bytes"),
         (TOKEN // 2, "keys alone, or one byte a number: values are kept too, and each number takes two bytes"),
         (TOKEN // LAYERS, "that is one layer"),
-        (TOKEN // SHAPE.kv_heads, "that is one head of keys and values; there are eight"),
-        (TOKEN * SHAPE.heads // SHAPE.kv_heads, "query heads are not kept: eight heads of keys and values, not 32"),
+        (TOKEN // SHAPE.kv_heads, f"that is one head of keys and values; there are {SHAPE.kv_heads}"),
+        (
+            TOKEN * SHAPE.heads // SHAPE.kv_heads,
+            f"query heads are not kept: {SHAPE.kv_heads} heads of keys and values, not {SHAPE.heads}",
+        ),
         (2 * TOKEN, "two bytes a number, not four"),
         (TOKEN / 1024, "that is KiB; asked are bytes"),
         (TOKEN // 2 * 3, "queries are not kept: only keys and values"),
@@ -68,26 +76,26 @@ PARTS = {
         (WHOLE * GIB, "those are bytes; divide by 2³⁰"),
         (WHOLE * 1024, "those are MiB; divide by 1,024 once more"),
         (WHOLE * GIB / 1e9, "that is with 10⁹ bytes, GB; GiB are 2³⁰"),
-        (WHOLE * SHAPE.heads / SHAPE.kv_heads, "query heads are not kept: eight heads, not 32"),
+        (WHOLE * SHAPE.heads / SHAPE.kv_heads, f"query heads are not kept: {SHAPE.kv_heads} heads, not {SHAPE.heads}"),
         (WHOLE / 2, "keys alone; there are values too"),
         follows=derived("token", ("times", TEXT / GIB)),
     ),
     "shared": Quantity(
-        (SHARED, "32 heads instead of 8"),
+        (SHARED, f"{SHAPE.heads} heads instead of {SHAPE.kv_heads}"),
         (1 / SHARED, "the other way round: it would be more, not less"),
-        (SHAPE.heads, "there are 8 heads of keys already, not one"),
+        (SHAPE.heads, f"there are {SHAPE.kv_heads} heads of keys already, not one"),
         (2 * SHARED, "keys and values both grow by the same factor; the factor is not doubled"),
     ),
     "with": Quantity(
         (SHORT, "each token once, when it comes"),
         (WITHOUT, "that is without the cache"),
-        (1, "that is per token; there are a hundred"),
+        (1, f"that is per token; there are {SHORT}"),
         (SHORT**2, "nothing is computed twice: that is what the cache is for"),
         (2 * SHORT, "keys alone are asked, not values"),
     ),
     "without": Quantity(
-        (WITHOUT, "1 + 2 + … + 100"),
-        (SHORT**2, "at step i there are i tokens, not 100: 1 + 2 + … + 100"),
+        (WITHOUT, f"1 + 2 + … + {SHORT}"),
+        (SHORT**2, f"at step i there are i tokens, not {SHORT}: 1 + 2 + … + {SHORT}"),
         (SHORT * (SHORT - 1) // 2, "step i computes the keys of i tokens, the new one included: n(n + 1)/2"),
         (SHORT, "that is with the cache"),
         (SHORT**2 // 2, "nearly: the sum is n(n + 1)/2"),
@@ -119,6 +127,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "10. Computational tricks: KV caching", ("tricks",)),
     TASK,
     PARTS,
-    '{"token": 524288, "text": 4, "with": 10000, "without": 10000, "queries": "too-large"}',
+    '{"token": 1, "text": 400, "with": 7, "without": 7, "queries": "too-large"}',
     SOLUTION,
 )

@@ -4,18 +4,20 @@ import torch
 
 from regard.inspection.explain import explain
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, whole
 from regard.lab.exercises.questions import Quantity
 from regard.lab.exercises.worked import shown, softmax, steps, tensor
 from regard.lab.patterns import layers_needed
 from regard.spec.masks import Causal, Full, Global, Window, local
 from regard.spec.scores import Dot
 
-N, LONG, WIDTH = 6, 1000, 3
-SCORES = tensor([[0, 1, 2], [1, 0, 1], [2, 1, 0]])
+N, LONG, WIDTH = one_of(6, 7, 8, 9), one_of(1000, 500, 2000), 3
+SCORES = tensor(whole([[0, 1, 2], [1, 0, 1], [2, 1, 0]], 0, 3))
 KEYS = torch.eye(3, dtype=torch.float64)
+COUNT = {6: "Six", 7: "Seven", 8: "Eight", 9: "Nine"}[N]
 
 TASK = f"""\
-Six tokens, positions 0 to 5. How many pairs (query, key) are visible
+{COUNT} tokens, positions 0 to {N - 1}. How many pairs (query, key) are visible
 
   full     without a mask
   causal   if position i sees only positions ≤ i
@@ -23,10 +25,10 @@ Six tokens, positions 0 to 5. How many pairs (query, key) are visible
   global   in that window, if token 0 sees all and is seen by all as well
   long     in a window of {WIDTH} as before, for {LONG:,} tokens
 
-  layers   how many layers of that window it takes until token 5 can know of
+  layers   how many layers of that window it takes until token {N - 1} can know of
            token 0
 
-Three tokens score each other with [[0, 1, 2], [1, 0, 1], [2, 1, 0]], already
+Three tokens score each other with {shown(SCORES)}, already
 scaled; rows are queries. To two decimals or more:
 
   weights  under a causal mask, 3 × 3, with 0 for hidden pairs"""
@@ -47,14 +49,14 @@ PARTS = {
         (N * (N - 1) // 2, "a pair has a direction: who looks at whom"),
     ),
     "causal": Quantity(
-        (HALF, "1 + 2 + … + 6"),
+        (HALF, f"1 + 2 + … + {N}"),
         (N * (N - 1) // 2, "a token sees itself too: ≤ i, not < i"),
         (FULL // 2, "nearly half: the diagonal belongs to it as a whole, n(n + 1)/2"),
         (FULL, "that is without a mask"),
     ),
     "local": Quantity(
         (BAND, "three a token, less what is missing at the two ends"),
-        (N * WIDTH, "tokens 0 and 5 have one neighbor only"),
+        (N * WIDTH, f"tokens 0 and {N - 1} have one neighbor only"),
         (2 * N - 2, "a token sees itself too"),
         (Window(WIDTH - 1, 0).pairs(N), "that is a window of three that only looks back"),
         (Window(WIDTH, WIDTH).pairs(N), "a window of 3 is 3 keys in all, one to either side; not 3 to either side"),
@@ -76,10 +78,10 @@ PARTS = {
     ),
     "layers": Quantity(
         (LAYERS, "each layer carries it one place further"),
-        (1, "in one layer token 5 sees only 4 and itself"),
+        (1, f"in one layer token {N - 1} sees only {N - 2} and itself"),
         (2, "a window of 3 reaches one place a layer, not 3"),
         (3, "a window of 3 reaches one place a layer to the left, not two"),
-        (N, "from 5 to 0 there are five places"),
+        (N, f"from {N - 1} to 0 there are {N - 1} places"),
     ),
     "weights": Quantity(
         (CAUSAL, "hide what lies above the diagonal, then softmax over what is left of each row"),
@@ -113,6 +115,6 @@ EXERCISE = Exercise(
     Chapter("experiment results", "Experiment 2: attention patterns", ("patterns",)),
     TASK,
     PARTS,
-    '{"full": 30, "causal": 15, "local": 18, "weights": [[0.09, 0, 0], [0.42, 0.16, 0], [0.67, 0.24, 0.09]]}',
+    '{"full": 5, "causal": 6, "local": 4, "weights": [[0.09, 0, 0], [0.42, 0.16, 0], [0.67, 0.24, 0.09]]}',
     SOLUTION,
 )

@@ -7,21 +7,33 @@ from torch import Tensor
 
 from regard.inspection.explain import explain
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import whole
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor
 from regard.lab.maps import attend_statistics
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
-Q, K = tensor([1, 2]), tensor([4, 3])
-W = tensor([[1, 0], [1, -1]])
-W_1, W_2 = tensor([[1.0, -1.0], [0.0, 0.5]]), tensor([[0.5, 0.0], [0.0, -0.5]])
-V = tensor([2, 1])
+Q, K = tensor(whole([1, 2], 1, 4)), tensor(whole([4, 3], 1, 4))
+W = tensor(whole([[1, 0], [1, -1]], -1, 1))
+W_1, W_2 = tensor(whole([[2, -2], [0, 1]], -2, 2)) / 2, tensor(whole([[1, 0], [0, -1]], -1, 1)) / 2
+V = tensor(whole([2, 1], 1, 3))
 
-TASK = """\
+
+def halves(matrix: Tensor) -> str:
+    """A matrix as the task prints it, with ½ for 0.5."""
+    return shown(matrix).replace("0.5", "½")
+
+
+GIVEN = (
+    (f"q = {shown(Q)}", f"k = {shown(K)}", f"W = {shown(W)}"),
+    (f"W₁ = {halves(W_1)}", f"W₂ = {halves(W_2)}", f"v = {shown(V)}"),
+)
+PRINTED = "\n".join(f"  {one:<24} {two:<23} {three}" for one, two, three in GIVEN)
+
+TASK = f"""\
 One query and one key, and what some score functions have learned:
 
-  q = [1, 2]               k = [4, 3]              W = [[1, 0], [1, −1]]
-  W₁ = [[1, −1], [0, ½]]   W₂ = [[½, 0], [0, −½]]  v = [2, 1]
+{PRINTED}
 
 W₁ and W₂ stand before a column, as in W₁q. Compute, to two decimals or more:
 
@@ -68,7 +80,7 @@ CHOICE = Choice(
 )
 PARTS = {
     "dot": Quantity(
-        (DOT, "1 · 4 + 2 · 3"),
+        (DOT, " + ".join(f"{shown(q)} · {shown(k)}" for q, k in zip(Q, K, strict=True))),
         (SCALED, "already divided by √d_k; that is the next part"),
         (COSINE, "already divided by the lengths; that is 'cosine'"),
         (Q.norm() * K.norm(), "that is ‖q‖ · ‖k‖: what the score would be if both pointed the same way"),
@@ -80,13 +92,16 @@ PARTS = {
         (DOT, "the division by √d_k is missing"),
         (DOT / 2, "divided by d_k = 2; it is √d_k = 1.414"),
         (DOT * math.sqrt(2), "multiplied by √d_k; divide"),
-        (DOT / float(K.norm()), "divided by the length of the key, 5; d_k is how many numbers it has"),
+        (DOT / float(K.norm()), f"divided by the length of the key, {shown(K.norm())}; d_k is how many numbers it has"),
     ),
     "cosine": Quantity(
-        (COSINE, "divide the dot product by both lengths, √5 and 5"),
+        (COSINE, f"divide the dot product by both lengths, √{shown(Q @ Q)} and √{shown(K @ K)}"),
         (DOT / float(K.norm()), "divided by the length of k alone; q has one too"),
         (DOT / float(Q.norm()), "divided by the length of q alone; k has one too"),
-        (DOT / float(Q.norm() * K.norm()) ** 2, "divided by the squared lengths: take the roots, √5 and √25"),
+        (
+            DOT / float(Q.norm() * K.norm()) ** 2,
+            f"divided by the squared lengths: take the roots, √{shown(Q @ Q)} and √{shown(K @ K)}",
+        ),
         (math.acos(COSINE), "that is the angle itself, in radians; the score is its cosine"),
         (math.degrees(math.acos(COSINE)), "that is the angle itself, in degrees; the score is its cosine"),
     ),
@@ -95,7 +110,7 @@ PARTS = {
         (K @ W @ Q, "query and key have changed places (or W was transposed): qᵀWk is not kᵀWq"),
         (DOT, "W is missing; with W the unit matrix this would be right"),
         (GENERAL / math.sqrt(2), "divided by √d_k; the general score is not scaled, W can learn to"),
-        (Q @ W.abs() @ K, "the sign of −1 in W was lost"),
+        (Q @ W.abs() @ K, "a minus sign in W was lost"),
     ),
     "additive": Quantity(
         (ADDITIVE, "W₁q and W₂k are added first, then tanh of each number, then the weighted sum by v"),
@@ -121,7 +136,7 @@ PARTS = {
 }
 EXPLAINED = explain(Q[None], K[None], K[None], score=SCORES["additive"])
 SOLUTION = (
-    f"dot       1·4 + 2·3 = {shown(DOT)}\n"
+    f"dot       {' + '.join(f'{shown(q)}·{shown(k)}' for q, k in zip(Q, K, strict=True))} = {shown(DOT)}\n"
     f"scaled    {shown(DOT)} / √2 = {shown(SCALED)}\n"
     f"cosine    {shown(DOT)} / ({shown(Q.norm())} · {shown(K.norm())}) = {shown(COSINE)}\n"
     f"general   qᵀW = {shown(Q @ W)}, times k: {shown(GENERAL)}\n"

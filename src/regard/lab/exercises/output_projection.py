@@ -5,28 +5,32 @@ import torch
 from regard.inspection.explain import explain
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, whole
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 
-VALUES = tensor([[[0, 1], [2, 3]], [[2, -3], [4, 1]]])  # head, token, dimension
-W_O = tensor([[1, 0, 1], [0, 1, 1], [2, 0, 0], [0, -1, 1]])
+VALUES = tensor(whole([[[0, 1], [2, 3]], [[2, -3], [4, 1]]], -3, 4))  # head, token, dimension
+W_O = tensor(whole([[1, 0, 1], [0, 1, 1], [2, 0, 0], [0, -1, 1]], -1, 2))
 H, D_V, D_MODEL = 2, 2, 3
+COUNT, WIDTH, OUT = one_of(12, 8, 16), one_of(64, 32, 80), one_of(1024, 768, 2048)  # of part `shape`
+HEAD_1, HEAD_2 = (f"{shown(one)} and {shown(two)}" for one, two in VALUES)
+MATRIX = [", ".join(f"{shown(number):>2}" for number in row) for row in W_O]
 
-TASK = """\
+TASK = f"""\
 A layer has two heads. In both, the query is [0, 0], so its two keys get the
 same weight. The values of the two tokens, d_v = 2, and W_O are:
 
-  head 1:  [0, 1] and [2, 3]          W_O = [[1,  0, 1],
-  head 2:  [2, −3] and [4, 1]                [0,  1, 1],
-                                             [2,  0, 0],
-                                             [0, −1, 1]]
+  head 1:  {HEAD_1:<26} W_O = [[{MATRIX[0]}],
+  head 2:  {HEAD_2:<26}        [{MATRIX[1]}],
+                                             [{MATRIX[2]}],
+                                             [{MATRIX[3]}]]
 Compute:
 
   heads    the output of each head, 2 × 2: a row for each head
   concat   the heads side by side, four numbers
   output   concat · W_O, three numbers
   shares   what each head adds to the output, 2 × 3: a row for each head
-  shape    of W_O for h = 12, d_v = 64, d_model = 1024: [rows, columns]
+  shape    of W_O for h = {COUNT}, d_v = {WIDTH}, d_model = {OUT}: [rows, columns]
   without  without W_O, which dimensions of the output head 1 reaches: all,
            its-own or none"""
 
@@ -83,11 +87,11 @@ PARTS = {
         axes=("head", "dimension of the model"),
     ),
     "shape": Quantity(
-        ([12 * 64, 1024], "in: h · d_v, out: d_model"),
-        ([1024, 1024], "d_model × d_model only where h · d_v = d_model; here it is 768"),
-        ([1024, 768], "transposed: tokens are rows, so the rows of W_O take what comes in"),
-        ([64, 1024], "that is the part of one head; all twelve stand one below the other"),
-        ([12, 64], "that is what comes in, before it is put side by side"),
+        ([COUNT * WIDTH, OUT], "in: h · d_v, out: d_model"),
+        ([OUT, OUT], f"d_model × d_model only where h · d_v = d_model; here it is {COUNT * WIDTH}"),
+        ([OUT, COUNT * WIDTH], "transposed: tokens are rows, so the rows of W_O take what comes in"),
+        ([WIDTH, OUT], f"that is the part of one head; all {COUNT} stand one below the other"),
+        ([COUNT, WIDTH], "that is what comes in, before it is put side by side"),
         axes=("side",),
     ),
     "without": CHOICE,
@@ -100,7 +104,7 @@ SOLUTION = (
     f"shares: {shown(HEADS[0])} · first two rows = {shown(SHARES[0])}, {shown(HEADS[1])} · last two rows = "
     f"{shown(SHARES[1])}; their sum is the output. So W_O is a small matrix for each head, and a head that is "
     "taken out takes just its share away.",
-    f"shape: 12 · 64 = {12 * 64} rows, {1024:,} columns.",
+    f"shape: {COUNT} · {WIDTH} = {COUNT * WIDTH} rows, {OUT:,} columns.",
     f"without: {CHOICE}.",
 )
 EXERCISE = Exercise(

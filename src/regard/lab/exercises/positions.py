@@ -8,31 +8,36 @@ from torch import Tensor
 from regard.inspection.explain import explain
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, softmax, steps, tensor, weights
 from regard.spec.biases import ALiBi
 from regard.spec.positions import rotary
 
-X, ORDER = tensor([[1, 0], [0, 1], [1, 1]]), [2, 0, 1]
-QUERY, KEY = tensor([2, 0]), tensor([1, 0])
-FIRST, SECOND, FURTHER = 3, 1, 100
-HEADS, KEYS = 8, 4
+X, ORDER = tensor([[1, 0], [0, 1], [1, 1]]), one_of([2, 0, 1], [1, 2, 0])
+LENGTH = one_of(2, 3, 4)
+QUERY, KEY = tensor([LENGTH, 0]), tensor([1, 0])
+FIRST, SECOND, FURTHER = one_of(3, 4, 5), one_of(1, 2), one_of(100, 20, 1000)
+HEADS, KEYS, AT = 8, 4, 3  # ALiBi: keys at 0 … 3, a query at 3
+HEAD = one_of(0, 1)
 
-TASK = """\
+SLOPE, OTHER = ("½", "¼")[HEAD], ("¼", "½")[HEAD]
+
+TASK = f"""\
 Exercise 1 gave three words these outputs, without positions and without a mask:
 
   Word 1: [0.80, 0.60]     Word 2: [0.60, 0.80]     Word 3: [0.75, 0.75]
 
-  shuffled  the outputs, 3 × 2, if the words come in the order 3, 1, 2
+  shuffled  the outputs, 3 × 2, if the words come in the order {", ".join(str(word + 1) for word in ORDER)}
 
 Rotary positions turn a vector of two numbers by its position, in radians,
-counterclockwise. Take q = [2, 0] and k = [1, 0]:
+counterclockwise. Take q = {shown(QUERY)} and k = [1, 0]:
 
-  turned    q at position 3, two numbers
-  score     turned q · turned k, q at position 3 and k at position 1
-  further   the same with q at position 103 and k at position 101
+  turned    q at position {FIRST}, two numbers
+  score     turned q · turned k, q at position {FIRST} and k at position {SECOND}
+  further   the same with q at position {FIRST + FURTHER} and k at position {SECOND + FURTHER}
 
-ALiBi adds −slope · |i − j| to the scores. The first of 8 heads has slope ½:
+ALiBi adds −slope · |i − j| to the scores. The {("first", "second")[HEAD]} of 8 heads has slope {SLOPE}:
 
   bias      what it adds for a query at position 3 and keys at 0, 1, 2, 3
   weights   the four weights if all scores were 0 before
@@ -59,11 +64,12 @@ def outputs(words: Tensor) -> Tensor:
 OUTPUTS, SHUFFLED = outputs(X), outputs(X[ORDER])
 TURNED = rotary(QUERY[None], FIRST)[0]
 SCORE, AGAIN = score(FIRST, SECOND), score(FIRST + FURTHER, SECOND + FURTHER)
-OFFSET = torch.arange(FIRST, FIRST - KEYS, -1, dtype=torch.float64)
+OFFSET = torch.arange(AT, AT - KEYS, -1, dtype=torch.float64)
 SLOPES = ALiBi(HEADS).slopes
-BIAS = -SLOPES[0] * OFFSET
+BIAS = -SLOPES[HEAD] * OFFSET
 WEIGHTS = softmax(BIAS)
 PLAIN = float(QUERY @ KEY)
+TURN = f"[{LENGTH} cos {FIRST}, {LENGTH} sin {FIRST}]"
 CHOICE = Choice(
     "Q, K and V are all made from the same row",
     ("Q-and-K", "V = (x + p) · W_V, so what is added to the embedding is handed over too; rotary leaves V alone"),
@@ -72,51 +78,58 @@ CHOICE = Choice(
 )
 ANGLES = (
     (PLAIN, "that is q · k without any turning, or turned by degrees: positions are radians here"),
-    (2 * math.cos(FIRST + SECOND), "the angles were added; turning both leaves their difference, 3 − 1"),
-    (2 * math.cos(FIRST), "k was not turned: it stands at position 1, not 0"),
-    (2 * math.cos(FIRST) * math.cos(SECOND), "only the cosines were multiplied; the second numbers count too"),
+    (LENGTH * math.cos(FIRST + SECOND), "the angles were added; turning both leaves their difference"),
+    (LENGTH * math.cos(FIRST), f"k was not turned: it stands at position {SECOND}, not 0"),
+    (LENGTH * math.cos(FIRST) * math.cos(SECOND), "only the cosines were multiplied; the second numbers count too"),
 )
 PARTS = {
     "shuffled": Quantity(
         (SHUFFLED, "does any word care where the others stand?"),
-        (OUTPUTS, "the words have changed places, so their outputs do: row 1 belongs to Word 3 now"),
-        (OUTPUTS[[1, 2, 0]], "the other way round: row 1 is the word that comes first, Word 3"),
+        (OUTPUTS, f"the words have changed places, so their outputs do: row 1 belongs to Word {ORDER[0] + 1} now"),
+        (
+            OUTPUTS[torch.tensor(ORDER).argsort()],
+            f"the other way round: row 1 is the word that comes first, Word {ORDER[0] + 1}",
+        ),
+        (OUTPUTS[[2, 1, 0]], "that is the order 3, 2, 1"),
+        (OUTPUTS[[0, 2, 1]], "that is the order 1, 3, 2"),
         (X[ORDER], "these are the words; their outputs are asked"),
-        (OUTPUTS.flip(0), "that is the order 3, 2, 1"),
         axes=("word", "dimension"),
     ),
     "turned": Quantity(
-        (TURNED, "[2 cos 3, 2 sin 3]"),
-        (turn(QUERY, -FIRST), "turned clockwise: the sine of a counterclockwise turn is positive here"),
+        (TURNED, TURN),
+        (turn(QUERY, -FIRST), f"turned clockwise; counterclockwise it is {TURN}"),
         (turn(QUERY, math.radians(FIRST)), "taken in degrees; positions are radians here"),
-        (turn(QUERY / 2, FIRST), "turning keeps the length: it is 2, not 1"),
-        (TURNED.flip(0), "sine and cosine changed places: [2 cos 3, 2 sin 3]"),
-        (turn(QUERY, FIRST - 1), "that is position 2; the first position is 0, so position 3 turns by 3"),
+        (turn(QUERY / LENGTH, FIRST), f"turning keeps the length: it is {LENGTH}, not 1"),
+        (TURNED.flip(0), f"sine and cosine changed places: {TURN}"),
+        (
+            turn(QUERY, FIRST - 1),
+            f"that is position {FIRST - 1}; the first position is 0, so position {FIRST} turns by {FIRST}",
+        ),
         (QUERY + FIRST, "positions are not added here; they turn the vector"),
         axes=("dimension",),
     ),
-    "score": Quantity((SCORE, "the angle between them is 3 − 1 = 2"), *ANGLES),
+    "score": Quantity((SCORE, f"the angle between them is {FIRST} − {SECOND} = {FIRST - SECOND}"), *ANGLES),
     "further": Quantity(
         (AGAIN, "what is the angle between them now?"),
-        (2 * math.cos(FURTHER + FIRST), "k was not turned"),
-        (2 * math.cos(2 * FURTHER + FIRST + SECOND), "the angles were added; only their difference counts, 103 − 101"),
+        (LENGTH * math.cos(FURTHER + FIRST), "k was not turned"),
+        (LENGTH * math.cos(2 * FURTHER + FIRST + SECOND), "the angles were added; only their difference counts"),
         (PLAIN, "that is q · k without any turning"),
-        (0, "the score depends on the distance of the two, which is still 2, not on how far out they stand"),
+        (0, "the score depends on the distance of the two, which is as before, not on how far out they stand"),
         follows=derived("score"),
     ),
     "bias": Quantity(
-        (BIAS, "−½ times the distance to position 3"),
+        (BIAS, f"−{SLOPE} times the distance to position 3"),
         (-BIAS, "the sign: distance is punished, so nothing is positive"),
         (BIAS.flip(0), "the other way round: the key at 3 is at distance 0"),
-        (-OFFSET, "that is slope 1; the first of 8 heads has ½"),
-        (-SLOPES[0] * OFFSET.flip(0) - SLOPES[0], "the distance to itself is 0, not 1"),
-        (-SLOPES[1] * OFFSET, "that is the second head, slope ¼"),
+        (-OFFSET, f"that is slope 1; this head has {SLOPE}"),
+        (-SLOPES[HEAD] * (OFFSET + 1), "the distance to itself is 0, not 1"),
+        (-SLOPES[1 - HEAD] * OFFSET, f"that is another head, slope {OTHER}"),
         axes=("key",),
     ),
     "weights": Quantity(
         (WEIGHTS, "softmax of the bias"),
         (softmax(-BIAS), "the sign of the bias: the nearest key gets most"),
-        (softmax(-OFFSET), "that is slope 1; the first of 8 heads has ½"),
+        (softmax(-OFFSET), f"that is slope 1; this head has {SLOPE}"),
         (torch.full_like(WEIGHTS, 0.25), "that is without ALiBi: scores of 0 everywhere"),
         (BIAS.exp(), "e^x is right, now divide by the sum of the four"),
         axes=("key",),
@@ -127,15 +140,23 @@ PARTS = {
 }
 ZEROS = torch.zeros(1, HEADS, KEYS, 1, dtype=torch.float64)
 EXPLAINED = explain(
-    ZEROS[:, :, :1], ZEROS, ZEROS, bias=ALiBi(HEADS), query_start=FIRST, key_tokens=[f"at {j}" for j in range(KEYS)]
+    ZEROS[:, :, :1],
+    ZEROS,
+    ZEROS,
+    bias=ALiBi(HEADS),
+    head=HEAD,
+    query_start=AT,
+    key_tokens=[f"at {j}" for j in range(KEYS)],
 )
 ROWS = "\n".join(f"  Word {word + 1}  {shown(row)}" for word, row in zip(ORDER, SHUFFLED, strict=True))
 TURNED_KEY = rotary(KEY[None], SECOND)[0]
 SOLUTION = (
     f"shuffled:\n{ROWS}\nEvery word finds the same words as before, in another order, and a sum has no order.",
-    f"turned: [2 cos 3, 2 sin 3] = {shown(TURNED)}.",
-    f"score: k becomes [cos 1, sin 1] = {shown(TURNED_KEY)}; the product is {shown(SCORE)} = 2 cos(3 − 1). "
-    f"further: 2 cos(103 − 101) = {shown(AGAIN)}, the same: distance counts, place does not.",
+    f"turned: {TURN} = {shown(TURNED)}.",
+    f"score: k becomes [cos {SECOND}, sin {SECOND}] = {shown(TURNED_KEY)}; the product is {shown(SCORE)} = "
+    f"{LENGTH} cos({FIRST} − {SECOND}). "
+    f"further: {LENGTH} cos({FIRST + FURTHER} − {SECOND + FURTHER}) = {shown(AGAIN)}, the same: "
+    "distance counts, place does not.",
     steps(EXPLAINED, "Bias", "Weights"),
     f"reaches: {CHOICE}.",
 )
@@ -145,6 +166,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "6. Positional encoding vs attention", ("positions",)),
     TASK,
     PARTS,
-    '{"turned": [2, 0], "score": 2, "further": 0, "bias": [1.5, 1, 0.5, 0], "reaches": "Q-and-K"}',
+    f'{{"turned": [{LENGTH}, 0], "score": {LENGTH}, "further": 0, "bias": [1.5, 1, 0.5, 0], "reaches": "Q-and-K"}}',
     SOLUTION,
 )

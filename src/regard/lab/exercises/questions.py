@@ -82,6 +82,11 @@ class Quantity(Question):
             return Judgement(False, text, follows=True)
         return Judgement(False, self._diagnosis(numbers))
 
+    def names(self, mistake: Mistake) -> bool:
+        """Whether a student who makes this mistake, exactly or rounded, is told of it and of no other."""
+        given = (mistake.value.tolist(), rounded(mistake.value, self.digits))
+        return all(self.check(each, {}).text.startswith(mistake.text) for each in given)
+
     def data(self) -> dict[str, object]:
         """`value` is exact, `right` is as it is printed; `accept` says to which decimals or digits it is compared."""
         return {
@@ -262,7 +267,7 @@ class Subset(Question):
 
     def _fits(self, entry: object) -> bool:
         """Whether it is a word where words are asked for, and a pair where pairs are."""
-        first = self.chosen[0]
+        first = next(iter(self.items))
         if isinstance(first, str):
             return isinstance(entry, str)
         return isinstance(entry, list) and len(entry) == len(first) and all(isinstance(word, str) for word in entry)

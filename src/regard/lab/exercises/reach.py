@@ -6,11 +6,12 @@ from collections.abc import Iterable
 import torch
 
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.patterns import after, visible
 from regard.spec.masks import Dilated, Full, Mask, Window, local
 
-N, WIDTH = 64, 3
+N, WIDTH = one_of(64, 32, 128, 50, 100), 3
 DISTANCE = N - 1
 
 TASK = f"""\
@@ -40,6 +41,11 @@ def layers(masks: Iterable[Mask]) -> int:
     raise ValueError("the last token was never reached")
 
 
+def steps(count: int) -> str:
+    """1 + 2 + 4 + … and its sum."""
+    return f"{' + '.join(str(2**level) for level in range(count))} = {2**count - 1}"
+
+
 CONVOLUTION = layers(itertools.repeat(local(WIDTH)))
 DOUBLING = layers(Dilated(WIDTH, 2**level) for level in itertools.count())
 RECURRENT = layers(itertools.repeat(Window(1, 0)))
@@ -57,20 +63,20 @@ PARTS = {
         (CONVOLUTION, "each layer carries it one place further"),
         (DISTANCE // WIDTH, f"width {WIDTH} is one place to either side: a layer carries it 1 further, not {WIDTH}"),
         (DISTANCE // 2 + 1, "one neighbor on the left and one on the right: a layer carries it 1 to the right, not 2"),
-        (N, "from the first to the last of 64 there are 63 places"),
+        (N, f"from the first to the last of {N} there are {DISTANCE} places"),
         (DOUBLING, "that is with doubled steps, the next part"),
         (1, "one layer sees only the neighbors"),
     ),
     "doubling": Quantity(
-        (DOUBLING, "1 + 2 + 4 + … until it is 63"),
-        (DOUBLING - 1, "1 + 2 + 4 + 8 + 16 = 31 is not yet 63"),
-        (DOUBLING + 1, "1 + 2 + 4 + 8 + 16 + 32 = 63 is enough"),
+        (DOUBLING, f"1 + 2 + 4 + … until it is {DISTANCE} or more"),
+        (DOUBLING - 1, f"{steps(DOUBLING - 1)} is not yet {DISTANCE}"),
+        (DOUBLING + 1, f"{steps(DOUBLING)} is enough for {DISTANCE}"),
         (CONVOLUTION, "that is with steps of one, the part before"),
         (DISTANCE // 2 + 1, "the steps double, so their number is a logarithm"),
     ),
     "recurrent": Quantity(
         (RECURRENT, "one token a step"),
-        (N, "from the first to the last of 64 there are 63 steps"),
+        (N, f"from the first to the last of {N} there are {DISTANCE} steps"),
         (1, "its state has to pass through every token between"),
         (DOUBLING, "nothing is skipped: one token a step"),
     ),
@@ -101,7 +107,7 @@ SOLUTION = (
     "Counted by passing the first token on, layer by layer, along `masks.local(3)`,\n"
     "`masks.Dilated(3, 2^l)`, `masks.Window(1, 0)` and `masks.Full()`:",
     f"convolution  {CONVOLUTION} layers, one place each\n"
-    f"doubling     {DOUBLING} layers: 1 + 2 + 4 + 8 + 16 + 32 = 63\n"
+    f"doubling     {DOUBLING} layers: {steps(DOUBLING)}\n"
     f"recurrent    {RECURRENT} steps, one after the other\n"
     f"attention    {ATTENTION} layer\n"
     f"pairs        {N}² = {PAIRS:,}\n"
@@ -116,6 +122,6 @@ EXERCISE = Exercise(
     Chapter("experiment results", "The core problem", ("why", "patterns")),
     TASK,
     PARTS,
-    '{"convolution": 21, "doubling": 5, "recurrent": 1, "attention": 63, "waits": "attention"}',
+    '{"convolution": 3, "doubling": 3, "recurrent": 1, "attention": 63, "waits": "attention"}',
     SOLUTION,
 )

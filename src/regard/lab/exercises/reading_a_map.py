@@ -1,15 +1,32 @@
 """Exercise 2: reading the translation map of the mini-course. Every answer is computed from its weights."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from regard.inspection.records import Table
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, shuffled
 from regard.lab.exercises.questions import Item, Quantity, Subset
-from regard.lab.maps import TRANSLATION as MAP
+from regard.lab.maps import TRANSLATION
 
 STRONG = 0.5  # a link that takes more than this share of a row has no rival
 ATTENDED = 0.2  # a weight from here on counts as attention; 0.1 beside 0.8 does not
 VERB = "sits"
+ALIGNED = (0, 1, 2, 2, 3, 4, 5)  # the column that each row means
+
+
+def row(number: int) -> tuple[float, ...]:
+    """Weights of a row in tenths: most for the word that it means, the rest for others, in steps of one."""
+    printed = TRANSLATION.weights[number]
+    tenths = [0] * len(printed)
+    tenths[ALIGNED[number]] = most = one_of(round(10 * max(printed)), 4, 6, 7, 8)
+    others = shuffled([column for column in range(len(printed)) if column != ALIGNED[number]])
+    for column in (others + others[:1])[: 10 - most]:
+        tenths[column] += 1
+    return tuple(each / 10 for each in tenths)
+
+
+MAP = replace(TRANSLATION, weights=one_of(TRANSLATION.weights, tuple(map(row, range(len(ALIGNED))))))
 
 TASK = f"""\
 The map shows which English words the French words attend to while they are

@@ -7,21 +7,22 @@ from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Grid
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, shares
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, tensor
 
 TOKENS = ("cat", "sat", "down")
-TABLE = tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
+TABLE = tensor([shares(row) for row in ([0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6])])
 GAPS = ((0, 2), (1, 1))
-LONG = 1000
+LONG = one_of(1000, 500, 2000, 300)
 
 TASK = f"""\
 Rows are queries, columns are keys; two weights are missing:
 
          cat   sat   down
-  cat    0.5   0.3    a
-  sat    0.1    b    0.1
-  down   0.3   0.1   0.6
+  cat    {TABLE[0, 0]:.1f}   {TABLE[0, 1]:.1f}    a
+  sat    {TABLE[1, 0]:.1f}    b    {TABLE[1, 2]:.1f}
+  down   {TABLE[2, 0]:.1f}   {TABLE[2, 1]:.1f}   {TABLE[2, 2]:.1f}
 
   missing   a and b: two numbers
   entry     how much "down" attends to "cat"
@@ -53,7 +54,7 @@ PARTS = {
         (MISSING, "each row sums to 1"),
         (1 - HOLES.sum(0)[[2, 1]], "you made the columns sum to 1; it is the rows that do"),
         (MISSING.flip(0), "the other way round: a is in the row of cat"),
-        ([0.2, 0.1], "b as if the matrix were symmetric or even: the row of sat must sum to 1"),
+        ([float(TABLE[0, 2]), float(TABLE[1, 0])], "b like its neighbor: the row of sat must sum to 1"),
         ([0, 0], "softmax never gives 0: each row sums to 1"),
         axes=("gap",),
     ),
@@ -100,7 +101,8 @@ PARTS = {
 GRID = Grid(TABLE.tolist(), TOKENS, TOKENS, "weights", limits=(0.0, 1.0))
 SOLUTION = (
     GRID,
-    f"missing: a = 1 − 0.5 − 0.3 = {shown(MISSING[0])}, b = 1 − 0.1 − 0.1 = {shown(MISSING[1])}.",
+    f"missing: a = 1 − {shown(TABLE[0, 0])} − {shown(TABLE[0, 1])} = {shown(MISSING[0])}, b = 1 − "
+    f"{shown(TABLE[1, 0])} − {shown(TABLE[1, 2])} = {shown(MISSING[1])}.",
     f'entry: the row of "down", the column of "cat": {shown(TABLE[2, 0])}. The mirrored weight, cat to down, '
     f"is another one: {shown(TABLE[0, 2])}.",
     f"received: {shown(RECEIVED)}, the sums of the columns. total: {shown(TABLE.sum())}, whichever way it is "
@@ -114,6 +116,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "9. Why n × n matrix?", ("rows", "patterns")),
     TASK,
     PARTS,
-    '{"missing": [0.4, 0.3], "received": [1, 1, 1], "total": 1, "column": "given-by-j"}',
+    '{"missing": [0.5, 0.05], "received": [1, 1, 1], "total": 1, "column": "given-by-j"}',
     SOLUTION,
 )

@@ -5,15 +5,16 @@ import torch
 from regard.inspection.explain import explain, project
 from regard.inspection.matrix import matrix
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of, whole
 from regard.lab.exercises.questions import Choice, Quantity
-from regard.lab.exercises.worked import steps, tensor, weights
+from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.lab.maps import TRANSLATION
 from regard.nn import MultiHeadAttention
 
-FRENCH, ENGLISH = len(TRANSLATION.rows), len(TRANSLATION.columns)
-D_MODEL, D_SOURCE, HEADS = 512, 768, 8
-SIDE, TEXT = 64, 77
-X, Y = tensor([[1, 0]]), tensor([[1, 0], [0, 1], [1, 1]])
+FRENCH, ENGLISH = one_of(len(TRANSLATION.rows), 9, 5), one_of(len(TRANSLATION.columns), 8, 4)
+D_MODEL, D_SOURCE, HEADS = one_of(512, 256), one_of(768, 1024), one_of(8, 4)
+SIDE, TEXT = one_of(64, 32, 16), one_of(77, 50)
+X, Y = tensor(whole([[1, 0]], 0, 2)), tensor(whole([[1, 0], [0, 1], [1, 1]], 0, 2))
 IDENTITY = tensor([[1, 0], [0, 1]])
 
 TASK = f"""\
@@ -27,8 +28,8 @@ Shapes are [rows, columns], tokens being rows:
   output   the shape of what cross-attention returns
   image    an image of {SIDE} × {SIDE} places asks a text of {TEXT} tokens: the map
 
-In numbers: the query comes from x = [1, 0]; keys and values from [1, 0], [0, 1]
-and [1, 1]; all projections are [[1, 0], [0, 1]], scores are divided by √2:
+In numbers: the query comes from x = {shown(X[0])}; keys and values from {shown(Y[0])}, {shown(Y[1])}
+and {shown(Y[2])}; all projections are [[1, 0], [0, 1]], scores are divided by √2:
 
   weights  the three weights of x, to two decimals or more
   shuffle  the English words are shuffled and carry no positions: the French
@@ -49,6 +50,7 @@ def layer() -> MultiHeadAttention:
 W_K = list(reversed(layer().k_proj.weight.shape))  # torch stores (out, in)
 OUTPUT = [FRENCH, layer().out_proj.weight.shape[0]]
 WEIGHTS = weights(X, Y)[0]
+DOTS = shown(Y @ X[0]).strip("[]")
 CHOICE = Choice(
     "which axis of the map is shuffled, and what becomes of it?",
     ("shuffled", "the rows of the output belong to French words, which have not moved"),
@@ -74,16 +76,16 @@ PARTS = {
     ),
     "w_k": Quantity(
         (W_K, "in: a row of the encoder; out: h · d_k"),
-        ([D_MODEL, D_MODEL], "keys are made from the encoder's rows, which are 768 wide"),
+        ([D_MODEL, D_MODEL], f"keys are made from the encoder's rows, which are {D_SOURCE} wide"),
         (W_K[::-1], "transposed: tokens are rows, so the rows of W_K take what comes in"),
-        ([D_SOURCE, D_MODEL // HEADS], "that is one head; asked are all eight"),
-        ([D_SOURCE, D_SOURCE], "keys meet queries, which are h · d_k = 512 wide"),
+        ([D_SOURCE, D_MODEL // HEADS], f"that is one head; asked are all {HEADS}"),
+        ([D_SOURCE, D_SOURCE], f"keys meet queries, which are h · d_k = {D_MODEL} wide"),
         axes=("side",),
     ),
     "output": Quantity(
         (OUTPUT, "a row for each query"),
         ([ENGLISH, D_MODEL], "there is one output for each query, and the queries are French"),
-        ([FRENCH, D_SOURCE], "W_O leads to d_model, 512"),
+        ([FRENCH, D_SOURCE], f"W_O leads to d_model, {D_MODEL}"),
         ([ENGLISH, D_SOURCE], "that is what the encoder gave; the output has a row for each query"),
         ([FRENCH, D_MODEL // HEADS], "that is one head, before the heads are put together"),
         axes=("side",),
@@ -91,17 +93,17 @@ PARTS = {
     "image": Quantity(
         (map_of(SIDE**2, TEXT), "who asks, and who is asked?"),
         ([TEXT, SIDE**2], "the image asks and the text is looked at: the places are the rows"),
-        ([SIDE, TEXT], "every place of the image asks, 64 · 64 of them"),
+        ([SIDE, TEXT], f"every place of the image asks, {SIDE} · {SIDE} of them"),
         ([SIDE**2, SIDE**2], "that is the image among itself"),
         axes=("side",),
     ),
     "weights": Quantity(
         (WEIGHTS, "scores of x with the three keys, ÷ √2, softmax"),
-        (weights(Y, Y)[2], "that is the query [1, 1]; x asks, and x is [1, 0]"),
+        (weights(Y, Y)[2], f"that is the query {shown(Y[2])}; x asks, and x is {shown(X[0])}"),
         (weights(X, Y * 2**0.5)[0], "the division by √2 is missing"),
         (weights(Y, X)[:, 0], "softmax over the wrong axis: the three weights of one query sum to 1"),
-        (torch.full((3,), 1 / 3), "the scores differ: 1, 0 and 1 before the division"),
-        (tensor([0.5, 0, 0.5]), "a score of 0 is not a weight of 0, for e^0 = 1"),
+        (torch.full((3,), 1 / 3), f"the scores differ: {DOTS} before the division"),
+        ((Y @ X[0]) / (Y @ X[0]).sum(), "divided by the sum without e^x first: a score of 0 is not a weight of 0"),
         axes=("key",),
         rows_sum=1.0,
     ),
@@ -124,6 +126,6 @@ EXERCISE = Exercise(
     Chapter("experiment results", "Self-attention vs cross-attention", ("self-cross", "translation")),
     TASK,
     PARTS,
-    '{"self": [7, 6], "cross": [6, 7], "w_k": [512, 512], "weights": [0.5, 0, 0.5], "shuffle": "shuffled"}',
+    '{"self": [3, 6], "cross": [6, 3], "w_k": [5, 5], "weights": [0.1, 0.1, 0.8], "shuffle": "shuffled"}',
     SOLUTION,
 )

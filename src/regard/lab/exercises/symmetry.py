@@ -8,18 +8,19 @@ from torch import Tensor
 from regard.inspection.explain import explain, project
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import whole
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.lab.maps import attend_statistics
 
-X = tensor([[1, 0], [1, 1]])
-W, IDENTITY = tensor([[1, 1], [0, 1]]), tensor([[1, 0], [0, 1]])
+X = tensor(whole([[1, 0], [1, 1]], 0, 2))
+W, IDENTITY = tensor(whole([[1, 1], [0, 1]], -1, 1)), tensor([[1, 0], [0, 1]])
 TOKENS = ("A", "B")
 
-TASK = """\
+TASK = f"""\
 Two tokens, as rows, and a projection:
 
-  A = [1, 0]    B = [1, 1]    W = [[1, 1], [0, 1]]    Q = X · W_Q, K = X · W_K
+  A = {shown(X[0])}    B = {shown(X[1])}    W = {shown(W)}    Q = X · W_Q, K = X · W_K
 
 First W_Q = W_K = W. Compute, to two decimals or more:
 
@@ -46,8 +47,11 @@ GAP = float((WEIGHTS[0, 1] / WEIGHTS[1, 0]).log())
 CHOICE = Choice(
     "compare A → B with B → A in your scores and in your weights",
     ("scores", "q_A · k_B = q_B · k_A, but each row of weights is divided by a sum of its own"),
-    ("weights", "A → B is 0.67 and B → A 0.20: each row is divided by a sum of its own"),
-    ("both", "the scores are; the weights A → B and B → A are 0.67 and 0.20, for each row has its own sum"),
+    ("weights", f"A → B is {WEIGHTS[0, 1]:.2f} and B → A {WEIGHTS[1, 0]:.2f}: each row is divided by a sum of its own"),
+    (
+        "both",
+        f"the scores are; the weights are {WEIGHTS[0, 1]:.2f} and {WEIGHTS[1, 0]:.2f}, for each row has its own sum",
+    ),
     ("neither", "q_A · k_B and q_B · k_A are the same product when queries and keys are: the scores are symmetric"),
     right="scores",
 )

@@ -7,18 +7,19 @@ from torch import Tensor
 from regard.inspection.explain import explain, project
 from regard.lab.exercises.derived import derived
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import whole
 from regard.lab.exercises.questions import Quantity
-from regard.lab.exercises.worked import tensor, weights
+from regard.lab.exercises.worked import shown, tensor, weights
 from regard.spec.masks import Causal
 from regard.spec.scores import ScaledDot
 
-X, IDENTITY = tensor([[1, 0], [0, 1], [1, 1]]), tensor([[1, 0], [0, 1]])
+X, IDENTITY = tensor(whole([[1, 0], [0, 1], [1, 1]], 0, 2)), tensor([[1, 0], [0, 1]])
 D_K, COUNT = 2, 3
 
-TASK = """\
+TASK = f"""\
 Three words have embeddings of dimension 2:
 
-  Word 1: [1, 0]     Word 2: [0, 1]     Word 3: [1, 1]
+  Word 1: {shown(X[0])}     Word 2: {shown(X[1])}     Word 3: {shown(X[2])}
 
 and the projections are simple: W_Q = W_K = W_V = [[1, 0], [0, 1]].
 Compute, to two decimals or more:

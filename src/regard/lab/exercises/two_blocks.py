@@ -7,22 +7,26 @@ from torch import Tensor
 
 from regard.engine.partial import Partial, merge
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import distinct, one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import explain_row, shown, softmax, steps, tensor
 from regard.lab.maps import attend_statistics
 from regard.spec.scores import Dot
 
-SCORES, VALUES = tensor([2, 3, 1, 5]), tensor([1, 2, 3, 4])
+SCORES = tensor([*distinct([2, 3], 0, 3), one_of(1, 0, 2), one_of(5, 4)])  # the last is the largest
+VALUES = tensor(distinct([1, 2, 3, 4], 1, 9))
 FIRST, SECOND = slice(2), slice(2, 4)  # the blocks
+OLD, NEW = shown(SCORES[FIRST].max()), shown(SCORES.max())  # the largest score of the first block, and of all
+ONES, TWOS, THREES, FOURS = map(shown, SCORES)
 
-TASK = """\
-A query scores four keys with [2, 3, 1, 5]; their values are the numbers 1, 2, 3
-and 4. The keys come in two blocks of two, and only one block is in memory at a
+TASK = f"""\
+A query scores four keys with {shown(SCORES)}; their values are {shown(VALUES)}.
+The keys come in two blocks of two, and only one block is in memory at a
 time. For a block, m is its largest score, l the sum of e^(score − m), and o the
 attention over its keys alone. Compute, to two decimals or more:
 
-  first       m, l and o of the first block, scores 2 and 3: three numbers
-  second      m, l and o of the second block, scores 1 and 5: three numbers
+  first       m, l and o of the first block, scores {ONES} and {TWOS}: three numbers
+  second      m, l and o of the second block, scores {THREES} and {FOURS}: three numbers
   correction  what l of the first block is multiplied by when the largest score
               of all becomes known
   sum         l of all four keys, relative to that largest score
@@ -78,23 +82,23 @@ PARTS = {
         (1 / CORRECTION, "upside down: the new m is larger, so what was summed before must shrink"),
         (ONE[0] - TOP, "that is the difference of the two m; take e to that power"),
         (ONE[0] / TOP, "e to the power of the difference of the two m, not their quotient"),
-        (1, "l of the first block is relative to 3, and the largest score is 5 now"),
+        (1, f"l of the first block is relative to {OLD}, and the largest score is {NEW} now"),
         digits=2,
     ),
     "sum": Quantity(
         (SUM, "correction · l of the first block + l of the second"),
-        (ONE[1] + TWO[1], "the first l is relative to 3 and the second to 5: correct the first before adding"),
+        (ONE[1] + TWO[1], f"the first l is relative to {OLD} and the second to {NEW}: correct the first before adding"),
         (ONE[1] + TWO[1] * CORRECTION, "the wrong block was corrected: the one with the smaller m shrinks"),
-        (ONE[1] / CORRECTION + TWO[1], "the correction is upside down: e^(3 − 5), not e^(5 − 3)"),
-        (SCORES.exp().sum(), "that is relative to 0; asked is relative to the largest score, 5"),
-        (float(JOINED.lse), "that is the lse, 5 + ln of the sum; asked is the sum"),
+        (ONE[1] / CORRECTION + TWO[1], f"the correction is upside down: e^({OLD} − {NEW}), not e^({NEW} − {OLD})"),
+        (SCORES.exp().sum(), f"that is relative to 0; asked is relative to the largest score, {NEW}"),
+        (float(JOINED.lse), f"that is the lse, {NEW} + ln of the sum; asked is the sum"),
     ),
     "output": Quantity(
         (OUTPUT, "(correction · l₁ · o₁ + l₂ · o₂) / sum"),
         (float(ONE[2] + TWO[2]) / 2, "the plain mean of the two blocks: each counts by its corrected l"),
         (
             float((ONE[1] * ONE[2] + TWO[1] * TWO[2]) / (ONE[1] + TWO[1])),
-            "without the correction the first block counts far too much: its l is relative to 3, not 5",
+            f"without the correction the first block counts far too much: its l is relative to {OLD}, not {NEW}",
         ),
         (ONE[2] + TWO[2], "the two outputs were added; each counts by its share of the sum"),
         (OUTPUT * SUM, "not yet divided by the sum"),
@@ -104,9 +108,9 @@ PARTS = {
     "exact": CHOICE,
 }
 SOLUTION = (
-    f"first:  m = {shown(ONE[0])}, l = e^(2−3) + e^0 = {shown(ONE[1])}, o = {shown(ONE[2])}\n"
-    f"second: m = {shown(TWO[0])}, l = e^(1−5) + e^0 = {shown(TWO[1])}, o = {shown(TWO[2])}",
-    f"correction: e^(3−5) = {shown(CORRECTION)}\n"
+    f"first:  m = {shown(ONE[0])}, l = e^({ONES}−{OLD}) + e^({TWOS}−{OLD}) = {shown(ONE[1])}, o = {shown(ONE[2])}\n"
+    f"second: m = {shown(TWO[0])}, l = e^({THREES}−{NEW}) + e^0 = {shown(TWO[1])}, o = {shown(TWO[2])}",
+    f"correction: e^({OLD}−{NEW}) = {shown(CORRECTION)}\n"
     f"sum:        {shown(CORRECTION)} · {shown(ONE[1])} + {shown(TWO[1])} = {shown(SUM)}\n"
     f"output:     ({shown(CORRECTION)} · {shown(ONE[1])} · {shown(ONE[2])} + {shown(TWO[1])} · {shown(TWO[2])})"
     f" / {shown(SUM)} = {shown(OUTPUT)}",
@@ -119,6 +123,6 @@ EXERCISE = Exercise(
     Chapter("important concepts", "10. Computational tricks: flash attention, chunks", ("tricks",)),
     TASK,
     PARTS,
-    '{"correction": 7.39, "sum": 2.39, "output": 2.86, "exact": "approximate"}',
+    '{"correction": 9, "sum": 9, "output": 0.5, "exact": "approximate"}',
     SOLUTION,
 )

@@ -8,18 +8,21 @@ from torch.nn.functional import cosine_similarity
 
 from regard.inspection.explain import explain
 from regard.lab.exercises.exercise import Chapter, Exercise
+from regard.lab.exercises.fresh import one_of
 from regard.lab.exercises.questions import Choice, Quantity
 from regard.lab.exercises.worked import shown, steps, tensor, weights
 from regard.spec.masks import Dense
 from regard.spec.scores import ScaledDot
 
-THE, RIVER, MONEY, BANK = (tensor(vector) for vector in ([0, 0], [2, 0], [0, 2], [1, 1]))
+MUCH, LITTLE, OWN = one_of(2, 3, 4, 5), one_of(0, 1, -1), one_of(1, 2, 0.5)
+VECTORS = ([0, 0], [MUCH, LITTLE], [LITTLE, MUCH], [OWN, OWN])
+THE, RIVER, MONEY, BANK = (tensor(vector) for vector in VECTORS)
 D_K = 2
 
-TASK = """\
+TASK = f"""\
 "bank" has one embedding, whatever it means:
 
-  the [0, 0]     river [2, 0]     money [0, 2]     bank [1, 1]
+  the {shown(THE)}     river {shown(RIVER)}     money {shown(MONEY)}     bank {shown(BANK)}
 
 Queries, keys and values are the embeddings themselves, scores are q · k / √2,
 no mask. Compute, to two decimals or more:
@@ -78,7 +81,7 @@ def vector(name: str, other: Tensor, wrong: Tensor) -> Quantity:
 FIRST, SECOND = output(RIVER), output(MONEY)
 CHOICE = Choice(
     "compare the two rows of weights",
-    ("embedding", "the embedding is looked up in a table and does not know the sentence: [1, 1] in both"),
+    ("embedding", f"the embedding is looked up in a table and does not know the sentence: {shown(BANK)} in both"),
     ("weights", "both rows are the same, for bank · river = bank · money; what is gathered with them is not"),
     ("values", "the rows of weights are the same here; what stands in the sentence is handed over with them"),
     right="values",
@@ -114,6 +117,6 @@ EXERCISE = Exercise(
     Chapter("mini-course", "Impact of attention scores", ("context",)),
     TASK,
     PARTS,
-    '{"river": [1, 1], "money": [1, 1], "cosine": 1, "differs": "embedding"}',
+    f'{{"river": {BANK.tolist()}, "money": {BANK.tolist()}, "cosine": 1, "differs": "embedding"}}',
     SOLUTION,
 )
