@@ -119,7 +119,8 @@ def test_write_makes_every_file(quick: Quick, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     written = render.write(report, folder)
     assert sorted(written) == sorted(folder.iterdir())
-    assert {"rows.png", "rows.svg", "rows.csv", "rows-2.csv", "rows-seed.csv", "rows.json"} == {f.name for f in written}
+    tables = {"rows.csv", "rows-2.csv", "rows-seed.csv", "rows.json"}
+    assert {"rows.png", "rows.svg", "rows-small.svg", *tables} == {f.name for f in written}
     assert "assis" in (folder / "rows.svg").read_text(encoding="utf-8")
     assert (folder / "rows.json").read_text(encoding="utf-8") == render.as_json(report)
 

@@ -13,6 +13,7 @@ from regard.cli.options import LAB_FOLDER as FOLDER
 from regard.inspection.files import replace
 from regard.inspection.text import visible
 from regard.lab import render
+from regard.lab.full_run import record
 from regard.progress import display, report
 
 BOOK = "index.html"
@@ -23,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         print(listing())
         return 0
+    if args.record is not None and args.quick:
+        raise ValueError("--record keeps what a full run found; leave --quick out")
     if args.name == ALL:
         return _all(args)
     lab.check_name(args.name)
@@ -42,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         files = render.write(result, args.out)
         print(f"wrote {', '.join(file.name for file in files)} to {visible(str(args.out))}", file=sys.stderr)
+    if args.record is not None:
+        record([result], args.record)
     return 0
 
 
@@ -63,7 +68,7 @@ def listing() -> str:
 
 def _all(args: argparse.Namespace) -> int:
     """Every experiment; each is printed in a line and written as it ends, then the report of all."""
-    from regard.lab.render import html_page
+    from regard.lab.page import html_page
     from regard.lab.run_all import Failed, Outcome, run_all
     from regard.lab.setting import Setting
 
@@ -82,9 +87,12 @@ def _all(args: argparse.Namespace) -> int:
             if isinstance(outcome, Failed):
                 print(f"{outcome.name}: not run: {outcome.reason}", file=sys.stderr)
             else:
-                print(f"{outcome.name}: {outcome.finding}", flush=True)
+                said = outcome.takeaway.sentence if outcome.takeaway else outcome.finding
+                print(f"{outcome.name}: {said}", flush=True)
         report("writing the report", 0, 0)
         html = html_page([outcomes[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
+    if args.record is not None:
+        record([outcome for outcome in outcomes.values() if not isinstance(outcome, Failed)], args.record)
     print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")
     return int(any(isinstance(outcome, Failed) for outcome in outcomes.values()))

@@ -105,6 +105,9 @@ def lab(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help=f"also write NAME.png, .svg, .csv and .json there (all: {LAB_FOLDER})"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (text)")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write what a full run found there; quick runs say it (full.json)"
+    )
 
 
 def exercise(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,7 @@
-"""A report for readers: as text for a terminal, as JSON, as files, and many reports as one HTML page.
+"""A report for readers: as text for a terminal, as JSON and as files."""
 
-The page has a table of contents, needs no network and runs no script.
-"""
-
-import base64
-import html
 import json
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count, zip_longest
 from pathlib import Path
@@ -15,20 +9,16 @@ from typing import Any
 
 from regard import plot
 from regard.inspection.files import replace
-from regard.inspection.records import Picture, Table
-from regard.inspection.table import Column, columns_of
-from regard.inspection.text import display_width, visible
-from regard.lab.report import COLUMNS, VERDICTS, Compared, Report, Takeaway, printed
-from regard.lab.run_all import Failed, Outcome
-from regard.pages.document import content_hash
+from regard.inspection.records import Panel, Picture, Table
+from regard.inspection.table import columns_of
+from regard.inspection.text import display_width
+from regard.lab.full_run import FullRun, full_run
+from regard.lab.report import COLUMNS, Compared, Report, Takeaway, printed
 from regard.plot.save import as_json as record_json
 from regard.plot.save import save_as
 
 NARROWEST = 40
 SHORTEST = 12  # letters of a text that is broken into lines
-STYLE = Path(__file__).parent / "render.css"
-SHORT = 14  # letters that are not broken into lines
-COLORS = {"confirmed": "confirmed", "partly": "partly", "corrected": "corrected"}
 
 
 def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
@@ -48,9 +38,12 @@ def text(report: Report, *, width: int = 100, color: str = "auto") -> str:
         parts.append(_wrapped(f"Takeaway: {report.takeaway.sentence}", width))
         parts.append("\n".join(_wrapped(each, width, "  ") for each in reasons(report.takeaway)))
     parts.append(_wrapped(f"Finding: {report.finding}", width))
-    parts += [fitted(table, width) for table in _tables(report)]
+    full = full_run(report)
+    if full:
+        parts.append(_wrapped(f"The full run found ({full.made}): {full.said}", width))
+    parts += [fitted(table, width) for table in tables(report)]
     parts += drawn[1:]
-    parts += [_claims(compared, width) for compared in report.compared]
+    parts += [_claims(compared, full, width) for compared in report.compared]
     parts.append(_wrapped(f"({', '.join(f'{name} {value}' for name, value in report.settings.items())})", width))
     return "\n\n".join(parts)
 
@@ -65,7 +58,7 @@ def _wrapped(sentence: str, width: int, indent: str = "") -> str:
     return "\n".join(lines)
 
 
-def _claims(compared: Compared, width: int) -> str:
+def _claims(compared: Compared, full: FullRun | None, width: int) -> str:
     """Each quotation, and below it what was measured for it, the rule and the verdict."""
     lines, last = [_wrapped(f"The seed ({compared.source}) beside this run", width)], ""
     for claim in compared.claims:
@@ -73,7 +66,7 @@ def _claims(compared: Compared, width: int) -> str:
             last = claim.quote.plain
             lines.append(_wrapped(f"“{last}”", width, "  "))
         lines.append(_wrapped(f"{claim.measured}: {printed(claim.here)} ({claim.rule})", width, "    "))
-        lines.append(_wrapped(f"→ {claim.outcome}", width, "    "))
+        lines.append(_wrapped(f"→ {claim.outcome}{full.verdict(claim) if full else ''}", width, "    "))
     return "\n".join(lines)
 
 
@@ -120,7 +113,7 @@ def _broken(table: Table, width: int) -> Table:
 
 def as_json(report: Report) -> str:
     """The report as JSON text."""
-    timing = report.timing
+    timing, full = report.timing, full_run(report)
     record = {
         "kind": "Report",
         "name": report.name,
@@ -129,6 +122,7 @@ def as_json(report: Report) -> str:
         "setup": report.setup,
         "takeaway": report.takeaway and {"sentence": report.takeaway.sentence, "evidence": reasons(report.takeaway)},
         "finding": report.finding,
+        "full_run": full and {"made": full.made, "takeaway": full.takeaway, "finding": full.finding},
         "settings": report.settings,
         "tables": _records(report.tables),
         "pictures": _records(report.pictures),
@@ -145,8 +139,8 @@ def _records(records: Sequence[Picture | Table]) -> list[Any]:
 def write(report: Report, folder: Path) -> list[Path]:
     """The report as files: NAME.json holds everything; pictures as png and svg, tables as csv.
 
-    The first picture and table carry the experiment's name, the others a number behind it; `NAME-seed.csv` holds the
-    figures of the sources. Each file is replaced whole or not at all.
+    The first picture and table carry the experiment's name, the others a number behind it; `NAME-small.svg` is the
+    thumbnail, and `NAME-seed.csv` holds the figures of the sources. Each file is replaced whole or not at all.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -154,7 +148,9 @@ def write(report: Report, folder: Path) -> list[Path]:
         paths = (svg.with_suffix(".png"), svg)
         save_as(picture, paths)
         written += paths
-    for table, stem in zip(_tables(report), _stems(report.name), strict=False):
+    written.append(thumbnail(report, folder))
+    save_as(small(report), written[-1:])
+    for table, stem in zip(tables(report), _stems(report.name), strict=False):
         written.append(folder / f"{stem}.csv")
         plot.save(table, written[-1])
     if report.compared:
@@ -173,7 +169,21 @@ def pictures(report: Report, folder: Path) -> Iterator[tuple[Picture, Path]]:
         yield picture, folder / f"{stem}.svg"
 
 
-def _tables(report: Report) -> tuple[Table, ...]:
+def small(report: Report) -> Picture:
+    """The picture of the page of all reports: its thumbnail, the first picture, or the first one of a panel."""
+    picture = report.thumbnail or report.pictures[0]
+    while isinstance(picture, Panel):
+        picture = picture.pictures[0]
+    return picture
+
+
+def thumbnail(report: Report, folder: Path) -> Path:
+    """Where `write` puts the thumbnail."""
+    return folder / f"{report.name}-small.svg"
+
+
+def tables(report: Report) -> tuple[Table, ...]:
+    """Every table, those of measured times last."""
     return (*report.tables, *(report.timing.tables if report.timing else ()))
 
 
@@ -181,105 +191,3 @@ def _stems(name: str) -> Iterator[str]:
     """NAME, NAME-2, NAME-3, …"""
     yield name
     yield from (f"{name}-{number}" for number in count(2))
-
-
-def html_page(outcomes: Sequence[Outcome], questions: dict[str, str], folder: Path) -> str:
-    """All outcomes as one page. `questions` are by name; `folder` holds the files that `write` made of the reports."""
-    style = STYLE.read_text(encoding="utf-8")
-    body = [_header(outcomes, questions), *(_section(n, each, folder) for n, each in enumerate(outcomes, 1))]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-        f"style-src '{content_hash(style)}'; base-uri 'none'; form-action 'none'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>The lab of regard</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _header(outcomes: Sequence[Outcome], questions: dict[str, str]) -> str:
-    lines = ["<header>", "<h1>The lab of regard</h1>"]
-    if reports := [each for each in outcomes if isinstance(each, Report)]:
-        run = reports[0].settings
-        speed = "a quick run, with wide intervals" if run["quick"] else "the full run"
-        lines.append(
-            f"<p>{len(reports)} experiments about attention: {speed}, seed {run['seed']}, regard "
-            f"{_text(run['regard'])}, torch {_text(run['torch'])}, {_text(run['machine'])}. Intervals are 95% over "
-            "repetitions. Seeds are the four documents that the experiments are held against.</p>"
-        )
-        kinds = [claim.verdict for report in reports for compared in report.compared for claim in compared.claims]
-        counts = Counter(kinds)
-        named = [
-            f'<span class="{COLORS.get(kind, "")}">{counts[kind]} {kind}</span>' for kind in VERDICTS if counts[kind]
-        ]
-        lines.append(
-            f"<p>{len(kinds)} claims of the seeds were looked at: {', '.join(named)}. <em>Not shown</em>: the "
-            "interval holds a bound of the rule, so this many runs cannot tell.</p>"
-        )
-    lines.append('<nav><ol class="contents">')
-    for each in outcomes:
-        finding = (
-            _text(each.finding) if isinstance(each, Report) else f'<strong class="failed">{_text(each.reason)}</strong>'
-        )
-        question = _text(questions.get(each.name, ""))
-        link = f'<a href="#{each.name}">{each.name}</a>'
-        lines.append(f'<li>{link} <span class="asked">{question}</span><p>{finding}</p></li>')
-    return "\n".join([*lines, "</ol></nav>", "</header>"])
-
-
-def _section(number: int, outcome: Outcome, folder: Path) -> str:
-    head = f'<section id="{outcome.name}">\n<h2><span class="number">{number}</span> {outcome.name}</h2>'
-    if isinstance(outcome, Failed):
-        return f'{head}\n<p class="failed">Not run: {_text(outcome.reason)}</p>\n</section>'
-    figures = [_figure(picture, svg) for picture, svg in pictures(outcome, folder)]
-    parts = [
-        head,
-        f'<p class="question">{_text(outcome.question)}</p>',
-        *(f"<p>{_text(each)}</p>" for each in (outcome.why, outcome.setup) if each),
-        *figures[:1],
-    ]
-    if outcome.takeaway:
-        parts.append(f'<p class="takeaway">{_text(outcome.takeaway.sentence)}</p>')
-        parts += [f'<p class="reason">{_text(each)}</p>' for each in reasons(outcome.takeaway)]
-    parts.append(f'<p class="finding">{_text(outcome.finding)}</p>')
-    for table, drawn in zip_longest(_tables(outcome), figures[1:]):
-        parts += [] if table is None else [_table(table)]
-        parts += [] if drawn is None else [drawn]
-    for compared in outcome.compared:
-        parts.append(_table(compared.table(), [COLORS.get(claim.verdict, "") for claim in compared.claims]))
-    run = outcome.settings
-    command = f"regard lab {outcome.name}{' --quick' if run['quick'] else ''} --seed {run['seed']}"
-    listed = " · ".join(f"{_text(name)} {_text(value)}" for name, value in run.items())
-    return "\n".join([*parts, f'<p class="run"><code>{command}</code> · {listed}</p>', "</section>"])
-
-
-def _figure(picture: Picture, svg: Path) -> str:
-    content = base64.b64encode(svg.read_bytes()).decode("ascii")
-    name = html.escape(visible(getattr(picture, "title", "") or "picture"), quote=True)
-    return f'<figure><img alt="{name}" src="data:image/svg+xml;base64,{content}"></figure>'
-
-
-def _table(table: Table, kinds: Sequence[str] = ()) -> str:
-    places = [(column, _place(column)) for column in columns_of(table)]
-    lines = ['<div class="wide"><table>']
-    if table.title:
-        lines.append(f"<caption>{_text(table.title)}</caption>")
-    names = [f'<th class="{place}">{_text(column.name)}</th>' for column, place in places]
-    lines.append(f"<thead><tr>{''.join(names)}</tr></thead>\n<tbody>")
-    for index in range(len(table.rows)):
-        kind = f' class="{kinds[index]}"' if kinds and kinds[index] else ""
-        cells = [f'<td class="{place}">{_text(column.texts[index])}</td>' for column, place in places]
-        lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
-    return "\n".join([*lines, "</tbody></table></div>"])
-
-
-def _place(column: Column) -> str:
-    """Numbers to the right; words to the left, and in one line if they are short."""
-    if not column.words:
-        return "numbers"
-    return "words short" if max(map(len, column.texts), default=0) <= SHORT else "words"
-
-
-def _text(value: object) -> str:
-    return html.escape(" ".join(visible(line) for line in str(value).splitlines()))

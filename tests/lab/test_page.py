@@ -6,8 +6,9 @@ from pathlib import Path
 
 from regard import lab
 from regard.inspection.records import Bars, Estimate, Table
-from regard.lab.render import html_page, write
-from regard.lab.report import Claim, Compared, Quote, Report, above
+from regard.lab.page import html_page
+from regard.lab.render import write
+from regard.lab.report import Claim, Compared, Evidence, Quote, Report, Takeaway, above
 from regard.lab.run_all import Failed
 
 EVIL = "<script>alert(1)</script>&"
@@ -29,6 +30,9 @@ REPORT = Report(
         ),
     ),
     {"seed": 4, "quick": True, "regard": "0", "torch": "2", "machine": "m"},
+    why=f"Because of {EVIL}.",
+    setup="It was tried.",
+    takeaway=Takeaway("Remember this.", "Or that.", (Evidence("y", 2.0, above(1)),)),
 )
 
 
@@ -55,7 +59,14 @@ def test_every_part_is_there_and_texts_are_texts(tmp_path: Path) -> None:
     parser.feed(page)
     assert parser.open == []
     assert "script" not in parser.seen
-    assert parser.seen.count("img") == 1
+    assert parser.seen.count("img") == 2  # the small one on top, and the figure
+    assert page.count('alt="Bar chart, bars: y. s: p 1."') == 2
+    first, section = page.split('<section id="one">')
+    assert "Remember this." in first
+    assert "It is." not in first  # the numbers stand in the section
+    parts = ("a question?", "Because of", "It was tried.", "<figure>", "Remember this.", "y: 2 (", "It is.", "2.25")
+    places = [section.index(text) for text in parts]
+    assert places == sorted(places)
     assert parser.seen.count("table") == 2
     for text in ("asked &amp; answered", "It is.", "2.25", "Not run: ValueError: no &lt;model&gt;", "--quick --seed 4"):
         assert text in page
