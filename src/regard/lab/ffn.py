@@ -15,10 +15,11 @@ from torch import nn as torch_nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
-from regard.lab.cost import growth_order, milliseconds, one_thread, operations
+from regard.lab.cost import growth_order, one_thread, operations
 from regard.lab.report import CONCEPTS, Claim, DecisionRule, Quote, Report, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, positive, share, training_time
+from regard.lab.stopwatch import timed
 from regard.lab.training import Task, Trained, train
 from regard.nn import FeedForward, MultiHeadAttention
 
@@ -281,23 +282,21 @@ def pictures(results: PartResults) -> tuple[Picture, Picture]:
 
 def clock(setting: Setting, results: PartResults) -> Timing:
     """Milliseconds of either part against n."""
-    width, lengths, rounds = setting.choose(
+    width, lengths, turns = setting.choose(
         full=(256, (128, 256, 512, 1024, 2048, 4096), 5), quick=(128, (64, 128, 256, 512, 1024), 3)
     )
     attention, feed = MultiHeadAttention(width, 4), FeedForward(width)
-    rows, times = [], []
-    for length in setting.each("timing n =", lengths):
-        x = torch.randn(1, length, width, generator=setting.generator())
-        best = milliseconds({"attention": partial(attention, x), "feed-forward": partial(feed, x)}, rounds)
-        times.append(best)
-        rows.append((length, best["attention"], best["feed-forward"], best["attention"] / best["feed-forward"]))
-    title = (
-        f"Milliseconds, d_model = {width}, one thread, best of {rounds}; by operations they cross at n = {2 * width}"
+    inputs = {length: torch.randn(1, length, width, generator=setting.generator()) for length in lengths}
+    times = timed(
+        {
+            length: {"attention": partial(attention, x), "feed-forward": partial(feed, x)}
+            for length, x in inputs.items()
+        },
+        turns,
     )
-    table = Table(("n", "attention", "feed-forward", "attention ÷ ff"), rows, title)
-    lines = [Line(name, list(lengths), [best[name] for best in times]) for name in ("attention", "feed-forward")]
-    picture = Lines(lines, "n", "ms", f"Measured time, d_model = {width}", log_x=True, log_y=True)
-    return Timing((table, training_time(results.runs)), (picture,))
+    title = f"Both parts, d_model = {width}; by operations they cross at n = {2 * width}"
+    table = times.table("n", title, ("attention", "feed-forward"))
+    return Timing((table, training_time(results.runs)), times.pictures("n", f"Measured time, d_model = {width}"))
 
 
 GOOD = DecisionRule(((LINEAR, "corrected"), (KNOWN, "partly"), (math.inf, "confirmed")))

@@ -18,12 +18,12 @@ from regard.engine.attend import attend
 from regard.engine.native.library import library
 from regard.engine.tiled.tiles import Schedule
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
-from regard.lab.cost import milliseconds
 from regard.lab.maps import normal
 from regard.lab.patterns.task import COLORS, FULL, GLOBAL, LOCAL, MASKS, WINDOW, Telling, by_distance, draw
 from regard.lab.report import RESULTS, Claim, DecisionRule, Report, Timing, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, share
+from regard.lab.stopwatch import timed
 from regard.lab.training import train
 from regard.spec.masks import Causal, Dilated, Documents, Full, Mask, bigbird, local, longformer
 from regard.spec.masks.base import plane_of
@@ -245,25 +245,20 @@ def pictures(counts: Counts, trained: list[TrainedPattern]) -> tuple[Picture, ..
 
 
 def clock(setting: Setting) -> Timing:
-    """Milliseconds of one forward pass of one head, best of several; on the native engine if it was built."""
+    """Milliseconds of one forward pass of one head; on the native engine if it was built."""
     lengths = setting.choose(full=(512, 1024, 2048, 4096, 8192), quick=(512, 1024, 2048))
     engine = "tiled" if library() is None else "native"
     generator = setting.generator()
-    measured = []
-    for length in setting.each("n =", lengths):
+    calls = {}
+    for length in lengths:
         query, key, value = (normal(generator, 1, 1, length, WIDTH).float() for _ in range(3))
-        calls = {
+        calls[length] = {
             pattern.name: partial(attend, query, key, value, mask=pattern.at(length), engine=engine)
             for pattern in PATTERNS
         }
-        measured.append(milliseconds(calls, rounds=setting.choose(full=5, quick=3)))
-    rows = [(length, *times.values()) for length, times in zip(lengths, measured, strict=True)]
-    title = (
-        f"Milliseconds of a forward pass on the {engine} engine (one head, width {WIDTH}, one thread), best of several"
-    )
-    table = Table(("n", *calls), rows, title)
-    lines = [Line(name, lengths, [times[name] for times in measured]) for name in calls]
-    return Timing((table,), (Lines(lines, "n", "ms", "Measured time", log_x=True, log_y=True),))
+    times = timed(calls, turns=setting.choose(full=5, quick=3))
+    table = times.table("n", f"A forward pass on the {engine} engine, one head, width {WIDTH}")
+    return Timing((table,), times.pictures("n", "Measured time of a forward pass"))
 
 
 def _compared(trained: list[TrainedPattern]) -> tuple[TrainedPattern, Estimate, TrainedPattern, TrainedPattern]:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.inspection.records import Cell, Line, Lines, Panel, Picture, Table
-from regard.lab.cost import growth_order, milliseconds, one_thread
+from regard.inspection.records import Line, Lines, Panel, Picture, Table
+from regard.lab.cost import growth_order, one_thread
 from regard.lab.maps import normal
 from regard.lab.report import (
     CONCEPTS,
@@ -30,6 +30,7 @@ from regard.lab.report import (
 )
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean
+from regard.lab.stopwatch import Times, timed
 from regard.lab.tricks import ways
 from regard.lab.tricks.ways import AGAIN, CHUNK, CHUNKS, NAIVE, TILED, WIDTH, GenerationCost, generation_cost
 from regard.nn import generate
@@ -39,6 +40,7 @@ BUDGET = 1 << 30  # bytes
 TRAINED = (NAIVE, CHUNKS, AGAIN, TILED)
 CHECKED = 12  # tokens generated both ways while torch's counter runs
 MEBI = 1 << 20
+ANEW, CACHED = "every token anew", "with a cache"
 
 
 @dataclass(frozen=True)
@@ -207,48 +209,42 @@ def generation_picture(results: TrickResults) -> Picture:
     """Operations of generation against n."""
     counts = [cost.count for cost in results.costs]
     lines = [
-        Line("every token anew", counts, [cost.without / 1e6 for cost in results.costs]),
-        Line("with a cache", counts, [cost.cached / 1e6 for cost in results.costs]),
+        Line(ANEW, counts, [cost.without / 1e6 for cost in results.costs]),
+        Line(CACHED, counts, [cost.cached / 1e6 for cost in results.costs]),
     ]
     return Lines(lines, "tokens generated", "MFLOP", "Generation with and without a cache", log_x=True, log_y=True)
 
 
 def clock(setting: Setting, flash: str) -> Timing:
     """Milliseconds of every way against n, of training at one length, and of generation."""
-    lengths, rounds = setting.choose(full=((256, 512, 1024, 2048, 4096), 7), quick=((256, 512, 1024), 3))
+    lengths, turns = setting.choose(full=((256, 512, 1024, 2048, 4096), 7), quick=((256, 512, 1024), 3))
     every = {**ways.ways(), "torch's own": scaled_dot_product_attention}
-    forward: dict[int, dict[str, float]] = {}
-    for length in setting.each("timing n =", lengths):
-        inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator())
-        forward[length] = milliseconds({name: partial(way, *inputs) for name, way in every.items()}, rounds)
-    ratios = [times[NAIVE] / times[flash] for times in forward.values()]
-    rows: list[tuple[Cell, ...]] = [
-        (length, *times.values(), f"{ratio:.1f}×")
-        for (length, times), ratio in zip(forward.items(), ratios, strict=True)
-    ]
-    columns = ("n", *every, f"{NAIVE} ÷ {flash}")
-    table = Table(columns, rows, f"Milliseconds forward, 2 heads, one thread, best of {rounds}")
-    lines = [Line(name, list(forward), [times[name] for times in forward.values()]) for name in every]
-    generation, curves = generation_clock(setting)
-    return Timing(
-        (table, training_clock(setting), generation, speed_table(ratios)),
-        (Panel((Lines(lines, "n", "ms", "Measured time, forward", log_x=True, log_y=True), curves)),),
+    inputs = {length: torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator()) for length in lengths}
+    times = timed({n: {name: partial(way, *x) for name, way in every.items()} for n, x in inputs.items()}, turns)
+    forward = times.table("n", "Forward, 2 heads", (NAIVE, flash))
+    training, generation = training_clock(setting), generation_clock(setting)
+    generated = generation.table("tokens", "Generating so many tokens", (ANEW, CACHED))
+    drawn = (
+        *times.pictures("n", "Measured time, forward"),
+        *generation.pictures("tokens generated", "Measured time, generation"),
     )
+    return Timing((forward, training, generated, *speed_tables(times, flash)), (Panel(drawn),) if drawn else ())
 
 
-def speed_table(ratios: list[float]) -> Table:
-    """What is said of the speed, beside what the stopwatch says."""
+def speed_tables(times: Times, flash: str) -> tuple[Table, ...]:
+    """What is said of the speed, beside what was measured at the shortest and the longest length, if it is steady."""
     quote, rule = quoted(CONCEPTS, "2-4× faster than naive implementation"), within(2, 4, "partly")
     claims = tuple(
-        Claim(quote, f"time of the formula over that block by block, at the {which} length", ratio, rule)
-        for which, ratio in (("shortest", ratios[0]), ("longest", ratios[-1]))
+        Claim(quote, f"time of the formula over that block by block, n = {n:,}", ratio, rule)
+        for n in (min(times.by_size), max(times.by_size))
+        if (ratio := times.ratio(n, NAIVE, flash)) is not None
     )
-    return Compared(f"{quote.document}, {quote.heading}, by the stopwatch", claims).table()
+    return (Compared(f"{quote.document}, {quote.heading}, measured", claims).table(),) if claims else ()
 
 
 def training_clock(setting: Setting) -> Table:
     """Milliseconds of a forward and a backward pass."""
-    length, rounds = setting.choose(full=(2048, 5), quick=(512, 3))
+    length, turns = setting.choose(full=(2048, 5), quick=(512, 3))
     every = ways.ways() | {AGAIN: partial(ways.chunked, again=True)}
     inputs = torch.randn(3, 1, 2, length, WIDTH, generator=setting.generator()).unbind()
     leaves = [each.clone().requires_grad_() for each in inputs]
@@ -257,25 +253,19 @@ def training_clock(setting: Setting) -> Table:
         with torch.enable_grad():
             torch.autograd.grad(way(*leaves).sum(), leaves)
 
-    times = milliseconds({name: partial(both, way) for name, way in every.items()}, rounds)
-    rows: list[tuple[Cell, ...]] = [(name, took, f"{times[NAIVE] / took:.1f}×") for name, took in times.items()]
-    return Table(("way", "ms", "faster than naive"), rows, f"Forward and backward, n = {length:,}, best of {rounds}")
+    times = timed({length: {name: partial(both, way) for name, way in every.items()}}, turns)
+    return times.table("n", "Forward and backward, 2 heads")
 
 
-def generation_clock(setting: Setting) -> tuple[Table, Picture]:
+def generation_clock(setting: Setting) -> Times:
     """Milliseconds of generation with and without a cache."""
-    counts, rounds = setting.choose(full=((16, 32, 64, 128, 256), 3), quick=((16, 48, 96), 2))
-    prompt, model, times = torch.zeros(1, 1, dtype=torch.long), ways.small_model(setting.seed, "auto"), {}
-    names = anew, cached = "every token anew", "with a cache"
-    for count in setting.each("timing generation, n =", counts):
-        calls = {anew: partial(ways.without, model, prompt, count), cached: partial(generate, model, prompt, count)}
-        times[count] = milliseconds(calls, rounds)
-    rows: list[tuple[Cell, ...]] = [
-        (count, *took.values(), f"{took[anew] / took[cached]:.1f}×") for count, took in times.items()
-    ]
-    table = Table(("n", *names, "saved"), rows, f"Milliseconds of generating n tokens, best of {rounds}")
-    lines = [Line(name, list(counts), [took[name] for took in times.values()]) for name in names]
-    return table, Lines(lines, "tokens generated", "ms", "Measured time, generation", log_x=True, log_y=True)
+    counts, turns = setting.choose(full=((16, 32, 64, 128, 256), 3), quick=((16, 48, 96), 2))
+    prompt, model = torch.zeros(1, 1, dtype=torch.long), ways.small_model(setting.seed, "auto")
+    calls = {
+        count: {ANEW: partial(ways.without, model, prompt, count), CACHED: partial(generate, model, prompt, count)}
+        for count in counts
+    }
+    return timed(calls, turns)
 
 
 def claims(results: TrickResults) -> tuple[Claim, ...]:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Estimate, Line, Lines, Panel, Picture, Table
-from regard.lab.cost import milliseconds
 from regard.lab.report import MINI_COURSE, RESULTS, Claim, Report, Timing, above, below, compared, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, number, over_trainings, parameters
+from regard.lab.stopwatch import timed
 from regard.lab.training import Trained, train
 from regard.lab.why import task
 from regard.lab.why.task import KERNEL, KINDS, LAYERS, REACH, SYMBOLS, MarkRecall, drawn, right_answers
@@ -257,23 +257,22 @@ def course_claims(results: Results, length: int) -> tuple[Claim, ...]:
 def timing(setting: Setting, results: Results) -> Timing:
     """A pass over longer and longer sequences, and the trainings."""
     sizes, width = setting.choose(full=(64, 256, 1024, 4096), quick=(64, 256, 1024)), 32
-    rounds = setting.choose(full=7, quick=3)
+    turns = setting.choose(full=7, quick=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         bodies = {kind: body(width).eval() for kind, body in KINDS.items()}
         inputs = [torch.randn(1, size, width) for size in sizes]
-    best = [milliseconds({kind: partial(body, x) for kind, body in bodies.items()}, rounds) for x in inputs]
-    rows: list[tuple[Cell, ...]] = [(f"{size:,}", *times.values()) for size, times in zip(sizes, best, strict=True)]
-    title = f"One pass, width {width}, one thread, best of several"
-    passed = Table(("tokens", *(f"{kind} (ms)" for kind in KINDS)), rows, title)
+    calls = {
+        size: {kind: partial(body, x) for kind, body in bodies.items()} for size, x in zip(sizes, inputs, strict=True)
+    }
+    times = timed(calls, turns)
     taken = [
         (*key, sum(float(one.record["seconds"]) for one in each.trained) / len(each.trained))
         for key, each in results.items()
     ]
     trained = Table(("model", "to keep", "seconds"), taken, "One training, one thread")
-    lines = [Line(kind, sizes, [times[kind] for times in best]) for kind in KINDS]
-    picture = Lines(lines, "tokens", "ms", "One pass over a sequence", log_x=True, log_y=True)
-    return Timing((passed, trained), (picture,))
+    passed = times.table("tokens", f"One pass over a sequence, width {width}")
+    return Timing((passed, trained), times.pictures("tokens", "Measured time of one pass over a sequence"))
 
 
 def finding(results: Results, length: int) -> str:
