@@ -19,7 +19,6 @@ LAYERS = (
     ("map",),
     ("hf", "models"),
     ("lab", "bench"),
-    ("playground",),
     ("cli",),
 )
 LEAVES = {"arrays", "cached", "checks", "progress"}  # all may import them; they import no other part

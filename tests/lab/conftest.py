@@ -20,7 +20,7 @@ def quick(get_model: Callable[[str], Path]) -> Callable[[str], Report]:
     """The report of an experiment, run with quick=True and seed=3."""
 
     def run(name: str) -> Report:
-        if name == "context":
+        if name in ("context", "language"):
             get_model("minilm")
         return _run(name)
 

@@ -61,8 +61,6 @@ def test_templates_and_assets_are_inside_the_package() -> None:
         "attention.html",
         "frame.html",
         "map.html",
-        "play.html",
         "refusal.html",
     ]
-    assert {"page.css", "main.js", "pair.js"} <= {path.name for path in (folder / "static").iterdir()}
-    assert {"colors.js", "dom.js", "lines.js"} <= {path.name for path in (folder / "shared").iterdir()}
+    assert {"page.css", "main.js", "lines.js"} <= {path.name for path in (folder / "static").iterdir()}

@@ -31,6 +31,7 @@ EXPERIMENTS = {
     "projection": "what W_O adds to heads side by side, and what each head is worth",
     "self-cross": "what changes when keys and values come from another sequence",
     "context": "how one word gets another vector in another sentence, and which heads see to it",
+    "language": "whether heads of real models link verbs to subjects and words to synonyms",
     "translation": "whether a model that sees sentence pairs finds out which words belong together",
     "induction": "how two layers learn to go on with what they have seen, at any length",
     "vision": "where patches and words look when a model sees a picture, describes one or makes one",

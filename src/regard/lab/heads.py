@@ -303,23 +303,15 @@ def row_claims(random: RandomHeads, runs: Runs) -> tuple[Claim, ...]:
 def learned_claims(runs: Runs) -> tuple[Claim, ...]:
     """Heads that specialize."""
     more = number([each.after.patterns - each.before.patterns for each in runs[4]])
-    near, like = (share([each.after.best(kind) for each in runs[4]]) for kind in ("previous", "duplicate"))
+    near = share([each.after.best("previous") for each in runs[4]])
     different = quoted(RESULTS, "Multiple heads: learn DIFFERENT patterns (similarity drops to ~0.12-0.19)")
     adjacent = quoted(RESULTS, 'Head 3: positional patterns ("adjacent words")')
-    synonyms = quoted(RESULTS, 'Head 2: semantic similarity ("synonyms")')
     aspects = quoted(MINI_COURSE, "Each head can focus on different aspects of the sequence")
     what = "kinds of items with a head of their own after training, less those before"
     return (
         Claim(different, f"{what}, 4 heads", more, above(0)),
         Claim(aspects, f"{what}, 4 heads", more, above(0)),
         Claim(adjacent, "weight of the best head on the item before", near, above(CALLED)),
-        Claim(
-            synonyms,
-            "weight of the best head on the other item of the same type",
-            like,
-            DecisionRule(((CALLED, "corrected"), (math.inf, "partly"))),
-            "items of one type, in a made-up language; `regard lab context` looks at real words",
-        ),
     )
 
 

@@ -1,8 +1,8 @@
 // What a dot means, what a color means, and the switches that change either.
 
-import { make, segmented } from "./shared/dom.js";
-import { multiple, position } from "./shared/format.js";
-import { RAMPS } from "./shared/colors.js";
+import { make, segmented } from "./dom.js";
+import { multiple, position } from "./format.js";
+import { RAMPS } from "./colors.js";
 import { sideOf } from "./geometry.js";
 import { widthOf } from "./scene.js";
 

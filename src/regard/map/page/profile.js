@@ -1,8 +1,8 @@
 // The profile of a pinned row or column along the edge of the map, on the scale of the colors.
 
-import { fraction } from "./shared/colors.js";
+import { fraction } from "./colors.js";
 import { ticks } from "./legend.js";
-import { debounce } from "./shared/state.js";
+import { debounce } from "./state.js";
 
 const BIN = 2, APART = 14; // CSS pixels
 
