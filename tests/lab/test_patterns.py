@@ -50,7 +50,7 @@ def test_local_work_is_linear_and_full_work_quadratic(quick: Quick) -> None:
 def test_times_stand_apart(quick: Quick) -> None:
     timing = quick("patterns").timing
     assert timing is not None
-    assert timing.tables[0].columns == ("n", *(pattern.name for pattern in PATTERNS))
+    assert timing.tables[0].columns == ("n", *(pattern.name for pattern in PATTERNS), "spread")
 
 
 @pytest.mark.parametrize(

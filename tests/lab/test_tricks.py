@@ -12,8 +12,9 @@ from regard.lab import tricks
 from regard.lab.cost import peak_bytes
 from regard.lab.report import Report
 from regard.lab.setting import Setting
+from regard.lab.stopwatch import Times, Turns
 from regard.lab.tricks import ways
-from regard.lab.tricks.ways import generated, generation_cost, projections, small_model
+from regard.lab.tricks.ways import NAIVE, TILED, generated, generation_cost, projections, small_model
 
 Quick = Callable[[str], Report]
 
@@ -106,8 +107,11 @@ def test_errors_are_those_of_float32(quick: Quick) -> None:
 
 
 def test_the_stopwatch_judges_the_speed() -> None:
-    rows = tricks.speed_table([1.5, 2.0, 3.9]).rows
-    assert [row[2:] for row in rows] == [
-        ("1.5", "confirmed above 2 up to 4, partly else", "partly"),
-        ("3.9", "confirmed above 2 up to 4, partly else", "confirmed"),
-    ]
+    def times(ratio: float, second: float = 1.0) -> dict[str, Turns]:
+        return {NAIVE: Turns((ratio, ratio)), TILED: Turns((1.0, second))}
+
+    (table,) = tricks.speed_tables(Times({256: times(1.5), 512: times(9.0), 1024: times(3.9)}), TILED)
+    assert [str(row[-1]).partition(":")[0] for row in table.rows] == ["partly", "confirmed"]
+    (steady,) = tricks.speed_tables(Times({256: times(1.5, second=2.0), 1024: times(3.9)}), TILED)
+    assert len(steady.rows) == 1
+    assert tricks.speed_tables(Times({256: times(1.5, second=2.0)}), TILED) == ()
