@@ -164,6 +164,21 @@ def test_a_folder_with_vocab_json_and_merges_txt(gpt2: Path) -> None:
         models.load(gpt2)
 
 
+def test_the_class_that_a_folder_names_cuts_its_text(gpt2: Path) -> None:
+    """A GLM with the vocabulary of a GPT-2: transformers goes by the type of the model, and makes none."""
+    expected = models.load(gpt2).tokenizer.encode(TEXT).ids
+    sizes: Any = SIZES | {"num_key_value_heads": 1, "head_dim": 4, "pad_token_id": 0, "eos_token_id": 1}
+    config = transformers.GlmConfig(**sizes, vocab_size=len(json.loads((gpt2 / "vocab.json").read_text())))
+    transformers.GlmForCausalLM(config).save_pretrained(gpt2)
+    with pytest.raises(ValueError, match=r'name it in tokenizer_config.json: {"tokenizer_class": "GPT2Tokenizer"}'):
+        models.load(gpt2)
+    (gpt2 / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AutoModel"}))  # of another kind
+    with pytest.raises(ValueError, match="transformers makes no tokenizer of vocab.json and merges.txt in"):
+        models.load(gpt2)
+    (gpt2 / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    assert models.load(gpt2).tokenizer.encode(TEXT).ids == expected
+
+
 def test_a_vocabulary_without_transformers(gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = "has vocab.json and merges.txt but no tokenizer.json, .* pip install transformers"

@@ -1,5 +1,6 @@
 """Models with their tokenizer: text in, vectors or text out; and a long sample text."""
 
+import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -44,19 +45,33 @@ def _from_vocabulary(folder: Path) -> "Tokenizer":
             "model without a tokenizer"
         )
     try:
-        from transformers import AutoTokenizer
+        import transformers
     except ImportError as error:
         raise ImportError(
             f"{folder} has {' and '.join(found)} but no tokenizer.json, and transformers makes one of them: "
             "pip install transformers"
         ) from error
+    options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        made = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        backend: Tokenizer = made.backend_tokenizer
+        # AutoTokenizer goes by the type of some models, whatever class the folder names
+        named = getattr(transformers, _class_named(folder), None)
+        is_tokenizer = isinstance(named, type) and issubclass(named, transformers.PreTrainedTokenizerBase)
+        made: Any = named if is_tokenizer else transformers.AutoTokenizer
+        backend: Tokenizer = made.from_pretrained(folder, **options).backend_tokenizer
     except Exception as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")
-        raise ValueError(f"transformers makes no tokenizer of {' and '.join(found)} in {folder} ({reason})") from error
+        raise ValueError(
+            f"transformers makes no tokenizer of {' and '.join(found)} in {folder} ({reason}); if another model's cuts "
+            'text in the same way, name it in tokenizer_config.json: {"tokenizer_class": "GPT2Tokenizer"}'
+        ) from error
     return backend
+
+
+def _class_named(folder: Path) -> str:
+    """The tokenizer's class that the folder names, or ""."""
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return str(settings.get("tokenizer_class") or "") if isinstance(settings, dict) else ""
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
