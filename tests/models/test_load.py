@@ -173,7 +173,7 @@ def test_the_class_that_a_folder_names_cuts_its_text(gpt2: Path) -> None:
     with pytest.raises(ValueError, match=r'name it in tokenizer_config.json: {"tokenizer_class": "GPT2Tokenizer"}'):
         models.load(gpt2)
     (gpt2 / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AutoModel"}))  # of another kind
-    with pytest.raises(ValueError, match="transformers makes no tokenizer of vocab.json and merges.txt in"):
+    with pytest.raises(ValueError, match=r"transformers makes no tokenizer of vocab.json and merges.txt in"):
         models.load(gpt2)
     (gpt2 / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
     assert models.load(gpt2).tokenizer.encode(TEXT).ids == expected
