@@ -1,12 +1,19 @@
 """`regard explain`: the example, files, formats, and what the documentation shows."""
 
+import io
 import json
 import re
+import string
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from regard import models
 from regard.cli import main
+from regard.cli.explain import made_up
+from regard.cli.text import read
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 
@@ -20,7 +27,13 @@ def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "form, start",
-    [("text", "Attention"), ("markdown", "## Attention"), ("latex", "\\documentclass"), ("json", '{\n "title"')],
+    [
+        ("text", "Attention"),
+        ("markdown", "## Attention"),
+        ("latex", "\\documentclass"),
+        ("html", "<!doctype html>"),
+        ("json", '{\n "title"'),
+    ],
 )
 def test_formats(form: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--example", "--format", form]) == 0
@@ -90,3 +103,62 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path, capsys: pytest.C
     file.write_text(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0], encoding="utf-8")
     assert main(["explain", str(file), "--row", "1"]) == 0
     assert capsys.readouterr().out in page
+
+
+def test_a_sentence_gets_made_up_vectors_that_never_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "The cat sleeps."]) == 0
+    out = capsys.readouterr().out
+    assert "The vectors of the words are made up" in out
+    assert "   X\n   The      1  1   0\n   cat      1  0   1\n   sleeps  −1  0  −1\n" in out
+    assert made_up("CAT") == made_up("cat") == [1, 0, 1]
+    assert all(any(made_up(word)) for word in string.ascii_lowercase)
+
+
+def test_logit_and_lse_are_introduced_where_they_appear(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", "the cat sleeps"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.index("logit") == out.index(
+        "logits: numbers of any sign and size, which the next steps turn into weights"
+    )
+    assert out.index("lse") == out.index("lse (log-sum-exp) is the natural logarithm of that sum")
+
+
+@pytest.mark.parametrize(
+    "piped, text", [("the cat sleeps", "sleeps"), ('{"query": [[1]], "key": [[2]], "value": [[3]]}', "1·2 = 2")]
+)
+def test_standard_input(
+    piped: str, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(piped))
+    assert main(["explain", "-"]) == 0
+    assert text in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["", "   ", "word " * 33])
+def test_what_is_no_sentence(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", given]) == 1
+    assert "a sentence has 1 to 32 words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "ending, start", [(".html", "<!doctype"), (".md", "##"), (".tex", "\\documentclass"), (".txt", "Att")]
+)
+def test_the_ending_decides_the_format(ending: str, start: str, tmp_path: Path) -> None:
+    out = tmp_path / f"steps{ending}"
+    assert main(["explain", "the cat sleeps", "--out", str(out)]) == 0
+    assert out.read_text(encoding="utf-8").startswith(start)
+
+
+def test_a_head_of_a_model(get_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(get_model("minilm"))
+    assert (
+        main(["explain", "the cat sleeps", "--model", folder, "--layer", "2", "--head", "9", "--format", "json"]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    model = models.load(folder)
+    expected = read(model, "the cat sleeps", "minilm")[2, 9][0].dense()
+    assert torch.tensor(found["weights"]["values"]).sub(expected).abs().max() < 1e-6
+    assert found["weights"]["rows"] == ["[CLS]", "the", "cat", "sleeps", "[SEP]"]
+    assert "Each token has a query and a key of 32 numbers" in found["steps"][0]["sentence"]
+    assert main(["explain", "the cat sleeps", "--model", folder, "--layer", "2", "--head", "12"]) == 1
+    assert "there is no head 12" in capsys.readouterr().err

@@ -1,12 +1,14 @@
-"""`regard explain`: every step of a small attention with its numbers, from a spec file or the built-in example.
+"""`regard explain`: every step of a small attention with its numbers: a sentence, a head of a model, or a spec file.
 
 A spec file is one attention written as JSON by hand. Parts are written by the names under which they are registered
 (`regard.spec.serialize`): nothing in a file is run.
 """
 
 import argparse
+import dataclasses
 import difflib
 import functools
+import hashlib
 import inspect
 import json
 import operator
@@ -19,7 +21,7 @@ from typing import Any, Union, get_args, get_origin
 
 from torch import Tensor
 
-from regard.inspection.explain import explain, project
+from regard.inspection.explain import Explanation, explain, project
 from regard.inspection.explain.numbers import matrix, tensor_of
 from regard.inspection.files import replace
 from regard.inspection.text import json_shown
@@ -34,6 +36,19 @@ EXAMPLE = {
     "w_key": [[1, 0], [0, 1]],
     "w_value": [[1, 0], [0, 1]],
 }
+
+# What a word of a sentence is multiplied with. Its vector is made from its letters: the same word, the same numbers.
+WIDTH, MOST_WORDS = 3, 32
+MATRICES = {
+    "w_query": [[1, 0], [0, 1], [1, 1]],
+    "w_key": [[1, 0], [0, 1], [0, 1]],
+    "w_value": [[1, 0], [1, 1], [0, 1]],
+}
+MADE_UP = (
+    "The vectors of the words are made up from their letters, so that the same word has the same numbers; they mean "
+    "nothing. In a model they are learned: --model minilm --layer 2 --head 9."
+)
+ENDINGS = {".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html", ".json": "json"}
 
 LARGEST = 1_000_000  # bytes; what can be explained is far smaller
 
@@ -71,6 +86,27 @@ def read(path: Path) -> dict[str, Any]:
     return arguments(_loaded(path))
 
 
+def words_of(sentence: str) -> list[str]:
+    """The words of a sentence, without the punctuation around them."""
+    words = [word for word in (each.strip(".,;:!?\"'()[]…„“”«»") for each in sentence.split()) if word]
+    if not 1 <= len(words) <= MOST_WORDS:
+        raise ValueError(f"a sentence has 1 to {MOST_WORDS} words, got {len(words)}; name a sentence or a JSON file")
+    return words
+
+
+def made_up(word: str) -> list[int]:
+    """A vector of −1, 0 and 1, by a hash of the word in lower case; never all zeros."""
+    digest = hashlib.sha256(word.casefold().encode()).digest()
+    vector = [byte % 3 - 1 for byte in digest[:WIDTH]]
+    return vector if any(vector) else [1] * WIDTH
+
+
+def sentence_document(sentence: str) -> dict[str, Any]:
+    """A sentence as the JSON object of a spec file."""
+    words = words_of(sentence)
+    return {"tokens": words, "x": [made_up(word) for word in words], **MATRICES}
+
+
 def arguments(document: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `explain` from the JSON object of a file."""
     for name in document:
@@ -95,13 +131,22 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"{path} has {path.stat().st_size} bytes; explain is for small inputs, up to {LARGEST}")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(
             f"cannot read {path}: {error.strerror}; name a JSON file, or try `regard explain --example`"
         ) from None
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not text in UTF-8; explain reads JSON") from None
+    return _parsed(text, str(path))
+
+
+def _parsed(text: str, path: str) -> dict[str, Any]:
+    """The JSON object in a text that was read from `path`."""
+    if len(text) > LARGEST:
+        raise ValueError(f"{path} has more than {LARGEST} characters; explain is for small inputs")
+    try:
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except ValueError as error:
@@ -235,15 +280,51 @@ def _text(value: object) -> str:
     return text if len(text) <= 40 else text[:40] + "…"
 
 
+def explained(args: argparse.Namespace) -> Explanation:
+    """The explanation of what is named: the example, a sentence, a head of a model, or an attention as JSON."""
+    options = {"row": args.row, "digits": args.digits}
+    if args.example:
+        return explain(**arguments(EXAMPLE), head=args.head, batch=args.batch, **options)
+    given = args.input
+    piped = sys.stdin.read(LARGEST + 1) if given == "-" else ""
+    sentence = piped.strip() if given == "-" else given
+    if args.model is not None:
+        return _of_model(args, sentence)
+    if given == "-" and sentence.startswith(("{", "[")):
+        return explain(**arguments(_parsed(sentence, "standard input")), head=args.head, batch=args.batch, **options)
+    if given != "-" and (given.lower().endswith(".json") or _is_file(given)):
+        return explain(**read(Path(given)), head=args.head, batch=args.batch, **options)
+    made = explain(**arguments(sentence_document(sentence)), head=args.head, batch=args.batch, **options)
+    return dataclasses.replace(made, notes=(MADE_UP, *made.notes))
+
+
+def _of_model(args: argparse.Namespace, sentence: str) -> Explanation:
+    """The head of the model that reads the sentence."""
+    from regard.cli.text import captured
+
+    words_of(sentence)
+    source = argparse.Namespace(text=sentence, file=None, sample=None, model=args.model)
+    return captured(source).explain(args.layer, args.head, row=args.row, batch=args.batch, digits=args.digits)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # too long for a name
+        return False
+
+
 def run(args: argparse.Namespace) -> int:
     """Print or write the explanation."""
-    given = arguments(EXAMPLE) if args.example else read(args.file)
-    explanation = explain(**given, row=args.row, head=args.head, batch=args.batch, digits=args.digits)
-    if args.format == "json":
+    explanation = explained(args)
+    form = args.format or ENDINGS.get(args.out.suffix.lower() if args.out is not None else "", "text")
+    if form == "json":
         text = json_shown(json.dumps(explanation.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
-    elif args.format == "markdown":
+    elif form == "html":
+        text = explanation.html()
+    elif form == "markdown":
         text = explanation.markdown()
-    elif args.format == "latex":
+    elif form == "latex":
         text = explanation.latex()
     else:  # as wide as the terminal, up to a line that can still be read; a file gets 100 columns
         to_terminal = args.out is None and sys.stdout.isatty()

@@ -9,7 +9,7 @@ SAVED = ".safetensors"  # the ending of a saved capture
 WEIGHTS = (".npy", ".npz", ".csv", SAVED, ".pt", ".pth")  # of files with weights
 MODELS = ("minilm", "smollm2")
 KINDS = ("heatmap", "lines", "alignment", "overview", "profiles", "statistics")
-FORMATS = ("text", "markdown", "latex", "json")
+FORMATS = ("text", "markdown", "latex", "html", "json")
 ALL_EXPERIMENTS = "all"
 LAB_FOLDER = Path("regard-lab")
 QUICK_SECONDS, SECONDS = 2.0, 15.0  # of timing per case
@@ -86,9 +86,18 @@ def heads(parser: argparse.ArgumentParser) -> None:
 def explain(parser: argparse.ArgumentParser) -> None:
     """What to explain, which row of it, and how it is written."""
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("file", nargs="?", type=Path, metavar="FILE.json", help="the attention to explain")
+    what.add_argument(
+        "input",
+        nargs="?",
+        metavar="SENTENCE | FILE.json",
+        help="a sentence, whose words get small made-up vectors; or an attention as JSON; - is standard input",
+    )
     what.add_argument("--example", action="store_true", help="three words of width 2, identity projections")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="what is written (text)")
+    parser.add_argument(
+        "--model", metavar="NAME", help=f"a head of a model that reads the sentence: {', '.join(MODELS)}"
+    )
+    parser.add_argument("--layer", type=int, default=0, metavar="N", help="the layer of the model; the first is 0")
+    parser.add_argument("--format", choices=FORMATS, help="what is written (text, or what the ending of --out says)")
     parser.add_argument("--row", type=int, default=0, metavar="N", help="the query to work out; the first is 0")
     parser.add_argument("--head", type=int, default=0, metavar="N", help="the head to explain; the first is 0")
     parser.add_argument("--batch", type=int, default=0, metavar="N", help="the batch row to explain; the first is 0")

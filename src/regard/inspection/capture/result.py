@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from regard.inspection.capture.run import CaptureSession
+    from regard.inspection.explain import Explanation
 
 
 class Capture:
@@ -145,6 +147,25 @@ class Capture:
 
         table: Table = head_table(self, **options)
         return table
+
+    def explain(self, layer: int | str, head: int, *, row: int = 0, batch: int = 0, digits: int = 4) -> "Explanation":
+        """How a head comes to its weights, in numbers: from queries and keys to the weights, one query worked out."""
+        from regard.inspection.explain import explain
+
+        captured = self._layer(layer)
+        if captured.weights is not None:
+            raise ValueError(f"{captured.name} has weights and no queries and keys: there is nothing to work out")
+        if head not in captured.heads:
+            raise IndexError(f"there is no head {head} of {captured.name}: the heads are {list(captured.heads)}")
+        place = captured.heads.index(head) if captured.shown is None else captured.shown[captured.heads.index(head)]
+        matrix = self[layer]
+        options: dict[str, Any] = {"row": row, "batch": batch, "head": place, "digits": digits, "weights_only": True}
+        labels = [_row_tokens(tokens, batch) for tokens in (matrix.query_tokens, matrix.key_tokens)]
+        made = explain(
+            captured.query, captured.key, query_tokens=labels[0], key_tokens=labels[1], **captured.spec, **options
+        )
+        number = self.layers.index(captured.name)
+        return replace(made, title=f"{self.name}, layer {number}, head {head}: attention step by step")
 
     def show(self, **options: Any) -> None:
         """Print an overview of layers and heads that fits the terminal; options as in `regard.plot.capture`."""
@@ -283,3 +304,8 @@ def _text(model: str, layers: Sequence[CapturedLayer | RefusedLayer], missed: Se
         note = f", {what} rounded to {', '.join(kinds)}"
     title = f"<Capture of {model}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'}{note}>"
     return "\n".join([title, *(row.rstrip() for row in rows), *end])
+
+
+def _row_tokens(tokens: Any, batch: int) -> Any:
+    """The tokens of one batch row, where each has its own."""
+    return tokens[batch] if tokens and not isinstance(tokens[0], str) else tokens

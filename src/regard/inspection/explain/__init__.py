@@ -1,7 +1,7 @@
 """Explain: every step of a small attention with its numbers, for any spec.
 
 steps = explain([[1, 0]], [[1, 0], [0, 1]], [[1], [2]], mask=masks.Causal(), query_start=1)
-print(steps)                      # for a terminal; steps.markdown(), steps.latex(), steps.to_dict()
+print(steps)                      # for a terminal; steps.markdown(), steps.latex(), steps.html(), steps.to_dict()
 """
 
 from collections.abc import Sequence
@@ -139,6 +139,7 @@ def explain(
     head: int = 0,
     row: int = 0,
     digits: int = 4,
+    weights_only: bool = False,
 ) -> Explanation:
     """All steps from query, key and value to the output, with every number and one row worked out.
 
@@ -146,6 +147,8 @@ def explain(
     they are. In place of the three,
     `project(x, w_query, w_key, w_value)` starts from embeddings. One batch row and head is explained, and the query
     `row` of it is worked out digit by digit. The result is the one of `attend(…, engine="reference")`, bit for bit.
+    `weights_only` ends with the weights: it needs no value, and takes vectors of any width, such as those of a model,
+    which it does not print if they are wide.
 
     >>> identity = [[1, 0], [0, 1]]
     >>> steps = explain(project([[1, 0], [0, 1], [1, 1]], identity, identity, identity))
@@ -153,7 +156,7 @@ def explain(
     1/√2 = 0.7071
     """
     projected = query if isinstance(query, Projected) else None
-    inputs = _inputs(query, key, value)
+    inputs = _inputs(query, key, value, weights_only)
     with torch.no_grad():
         call = request(
             *inputs,
@@ -166,7 +169,7 @@ def explain(
             query_start=query_start,
             aux=(),
         )
-        _check_sizes(call, projected)
+        _check_sizes(call, projected, weights_only)
         own = projected is not None and projected.memory is None
         if own and key_tokens is None:
             key_tokens = query_tokens
@@ -180,14 +183,19 @@ def explain(
             checks.whole("digits", digits, 1, MOST_DIGITS),
         )
         _check_finite(case)
-        return _explanation(case, projected)
+        return _explanation(case, projected, weights_only)
 
 
-def _inputs(query: Numbers | Projected, key: Numbers | None, value: Numbers | None) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(
+    query: Numbers | Projected, key: Numbers | None, value: Numbers | None, weights_only: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(query, Projected):
         if key is not None or value is not None:
             raise TypeError("explain(project(...)) makes key and value itself; pass them only with a query")
         return query.query, query.key, query.value
+    if weights_only and key is not None and value is None:
+        keys = matrix("key", key)
+        return matrix("query", query), keys, keys[..., :1]
     if key is None or value is None:
         raise TypeError(
             "explain takes query, key and value, or project(x, w_query, w_key, w_value) in their place; "
@@ -196,7 +204,7 @@ def _inputs(query: Numbers | Projected, key: Numbers | None, value: Numbers | No
     return matrix("query", query), matrix("key", key), matrix("value", value)
 
 
-def _check_sizes(call: Request, projected: Projected | None) -> None:
+def _check_sizes(call: Request, projected: Projected | None, weights_only: bool) -> None:
     """Refuse what no reader could follow."""
     plane = call.plane
     for what, size in (("queries", plane.queries), ("keys", plane.keys)):
@@ -205,7 +213,7 @@ def _check_sizes(call: Request, projected: Projected | None) -> None:
                 f"explain shows every number, for 1 to {MOST_ROWS} {what}; got {size}. "
                 "Cut the inputs, such as query[..., :8, :], or use attend for the result alone"
             )
-    widths = {"query": call.query, "key": call.key, "value": call.value}
+    widths = {} if weights_only else {"query": call.query, "key": call.key, "value": call.value}
     if projected is not None:
         widths |= {"x": projected.x, "memory": projected.source}
     widths |= {f"the score's {name}": tensor for name, tensor in call.score.parameters.items()}
@@ -251,9 +259,11 @@ def _labels(name: str, tokens: Sequence[str] | None, size: int, letter: str) -> 
     return tuple(tokens)
 
 
-def _explanation(case: ExplainedQuery, projected: Projected | None) -> Explanation:
+def _explanation(case: ExplainedQuery, projected: Projected | None, weights_only: bool) -> Explanation:
     call = case.request
-    if projected is None:
+    if projected is None and weights_only:
+        steps = [_query_and_key_step(case)]
+    elif projected is None:
         tables = [("Q", case.query, case.queries), ("K", case.key, case.keys), ("V", case.value, case.keys)]
         given = tuple(case.matrix(*table) for table in tables)
         steps = [Step("Queries, keys, values", None, "One row per token, as given.", given)]
@@ -264,7 +274,7 @@ def _explanation(case: ExplainedQuery, projected: Projected | None) -> Explanati
     steps += bias_steps(case) + mask_steps(case, name)
     heated = temperature_steps(case, name)
     steps += heated + normalizer_steps(case, over(name, word("τ", r"\tau")) if heated else name)
-    steps += dropout_steps(case) + output_steps(case)
+    steps += dropout_steps(case) + ([] if weights_only else output_steps(case))
     sizes = f"{_count(len(case.queries), 'query', 'queries')}, {_count(len(case.keys), 'key', 'keys')}"
     return Explanation(
         title=f"Attention step by step: {sizes}",
@@ -272,9 +282,21 @@ def _explanation(case: ExplainedQuery, projected: Projected | None) -> Explanati
         row_label=case.queries[case.row],
         steps=tuple(steps),
         weights=case.over_pairs("A", case.stages.weights, hide=True),
-        output=case.matrix("O", case.stages.output.to(call.query.dtype), case.queries),
+        output=Matrix(word("O"), ())
+        if weights_only
+        else case.matrix("O", case.stages.output.to(call.query.dtype), case.queries),
         digits=case.digits,
     )
+
+
+def _query_and_key_step(case: ExplainedQuery) -> Step:
+    """Queries and keys as given, or how wide they are where that is too much to print."""
+    width = case.query.shape[-1]
+    if width <= MOST_WIDTH:
+        tables = (case.matrix("Q", case.query, case.queries), case.matrix("K", case.key, case.keys))
+        return Step("Queries and keys", None, "One row per token, as given.", tables)
+    sentence = f"Each token has a query and a key of {width} numbers, too many to print; their products follow."
+    return Step("Queries and keys", None, sentence)
 
 
 def _count(number: int, one: str, many: str) -> str:

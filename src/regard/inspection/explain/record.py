@@ -1,4 +1,4 @@
-"""Explanation: the steps of one attention with their numbers, as text, Markdown, LaTeX and JSON."""
+"""Explanation: the steps of one attention with their numbers, as text, Markdown, LaTeX, HTML and JSON."""
 
 import math
 import textwrap
@@ -144,6 +144,12 @@ class Explanation:
                 parts.append("\n".join([r"\begin{itemize}", *lines, r"\end{itemize}"]))
         body = "\n\n".join(parts) + "\n"
         return _LATEX_HEAD + body + _LATEX_FOOT if document else body
+
+    def html(self) -> str:
+        """A document of one file: every step folds, and so does the arithmetic of the worked row."""
+        from regard.inspection.explain.html import document
+
+        return document(self)
 
     def to_dict(self) -> dict[str, object]:
         """Plain dictionaries, lists, strings and numbers; null is a hidden pair; `inf`, `-inf`, `nan` are strings."""

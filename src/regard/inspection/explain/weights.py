@@ -27,6 +27,7 @@ from regard.spec import steps as primitives
 from regard.spec.biases import Bias
 from regard.spec.masks import Full, Mask
 
+LOGIT = "numbers of any sign and size, which the next steps turn into weights"
 _LARGEST = 20.0  # e^20 is still readable; beyond, the largest of the row is subtracted first, as engines do
 
 
@@ -43,7 +44,7 @@ def bias_steps(case: ExplainedQuery) -> list[Step]:
         "Logits: scores and bias",
         word("L"),
         plus([word("S"), *names]),
-        "The bias is added to the scores.",
+        f"The bias is added to the scores. The sums are the logits: {LOGIT}.",
         scores + sum(values),
         lambda key: [plus([case.number(each[case.row, key]) for each in (scores, *values)])],
     )
@@ -245,8 +246,9 @@ def _softmax(case: ExplainedQuery, name: Math) -> list[Step]:
     if bool(tops.any()):
         columns["m"] = tops
         inner, sink_term = minus(name, word("m")), minus(word("s"), word("m"))
-        note = " before anything is subtracted: the row's largest logit m is subtracted first, so that no power is too "
-        note += "large"
+        note = (
+            "; the row's largest logit m is subtracted before e^, so that no power is too large, and lse is ln(sum) + m"
+        )
     power, total = exp(inner), case.number(totals[row])
     below = Math(f"sum over keys of {power.text}", rf"\sum_{{\text{{keys}}}} {power.latex}", SUM)
     shares = "1."
@@ -258,8 +260,9 @@ def _softmax(case: ExplainedQuery, name: Math) -> list[Step]:
         Step(
             "Exponentials",
             power,
-            "Every logit becomes a positive number; a row's sum is what its weights are divided by, and lse is the "
-            f"natural logarithm of that sum{note}.{case.shortened}",
+            f"{_introduced(case)} e to its power is positive. A row's sum is what its weights are divided by, and "
+            "lse (log-sum-exp) is the natural logarithm of that sum, so that a weight is also "
+            f"e^({name.text} − lse){note}.{case.shortened}",
             (
                 case.over_pairs(power, powers, hide=True),
                 case.matrix("", torch.cat(list(columns.values()), 1), case.queries, list(columns)),
@@ -279,6 +282,11 @@ def _softmax(case: ExplainedQuery, name: Math) -> list[Step]:
             hide=True,
         ),
     ]
+
+
+def _introduced(case: ExplainedQuery) -> str:
+    """What a logit is, if no step before has said it."""
+    return "Of each logit" if case.request.bias is not None else f"The scores are called logits: {LOGIT}. Of each,"
 
 
 def _sum_lines(case: ExplainedQuery, powers: Tensor, top: float, sink: float | None, total: Math) -> tuple[Worked, ...]:
