@@ -304,7 +304,11 @@ def _of_model(args: argparse.Namespace, sentence: str) -> Explanation:
 
     words_of(sentence)
     source = argparse.Namespace(text=sentence, file=None, sample=None, model=args.model)
-    return captured(source).explain(args.layer, args.head, row=args.row, batch=args.batch, digits=args.digits)
+    found = captured(source)
+    try:
+        return found.explain(args.layer, args.head, row=args.row, batch=args.batch, digits=args.digits)
+    except IndexError as error:  # of a layer or head
+        raise ValueError(str(error)) from None
 
 
 def _is_file(name: str) -> bool:
