@@ -128,9 +128,11 @@ def open_map(browser: Browser) -> Iterator[Opener]:
     """
     opened: list[Seen] = []
 
-    def opener(served: Served, hash: str = "", wait: str = "idle", **options: Any) -> Seen:
+    def opener(served: Served, hash: str = "", wait: str = "idle", script: str = "", **options: Any) -> Seen:
         size = {"width": 1280, "height": 800}
         context = browser.new_context(**{"viewport": size, "reduced_motion": "reduce", **options})
+        if script:
+            context.add_init_script(script)  # before any of the page's own
         seen = Seen(context.new_page())
         opened.append(seen)
         watch(seen, exact=wait == "exact" or served.capture_view.layers[0].keys < 100_000)

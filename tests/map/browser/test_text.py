@@ -96,7 +96,18 @@ def test_the_text_leaves_room_for_the_map(open_map: "Opener", few: Served, width
     assert beside or below
 
 
-def test_two_texts(open_map: "Opener") -> None:
+LATE = """
+const Prompt = window.IntersectionObserver;
+window.IntersectionObserver = class extends Prompt {
+  constructor(call, options) {
+    super((...told) => setTimeout(() => call(...told), 400), options);
+  }
+};
+"""  # as on a machine that is busy
+
+
+@pytest.mark.parametrize("script", ["", LATE], ids=["prompt", "late"])
+def test_two_texts(open_map: "Opener", script: str) -> None:
     """Cross attention: the text is that of the keys, or that of the queries; a click pins a word of it."""
     draw = torch.Generator().manual_seed(0)
     query, key = torch.randn(1, 1, 4, 8, generator=draw), torch.randn(1, 1, 5, 8, generator=draw)
@@ -107,7 +118,7 @@ def test_two_texts(open_map: "Opener") -> None:
         key_tokens=["the", "dog", "barks", "<b>", "\u202eloud"],
     )
     for served in serving(CaptureView.of(both)):
-        seen = open_map(served, viewport=WIDE)
+        seen = open_map(served, viewport=WIDE, script=script)
         assert "".join(seen.page.locator(".word").all_inner_texts()) == "the dog barks <b> \\u202eloud"
         assert "Pin a query on the map" in seen.page.locator(".hint").inner_text()
         seen.page.locator(".word", has_text="dog").click()

@@ -29,12 +29,12 @@ export class TextPanel {
     this.seen = new IntersectionObserver((entries) => this.scrolled(entries), { root: this.list, rootMargin: "150px" });
     this.wanted = null; // open or closed by a person, or as there is room
     this.values = new Map();
-    this.pending = 0;
+    this.pending = this.unseen = 0; // requests; chunks of which the browser has not said yet whether they are on screen
     this.of = this.target = "";
   }
 
   get open() { return !this.root.hidden; }
-  get busy() { return this.pending > 0; }
+  get busy() { return this.pending > 0 || this.unseen > 0; }
   get mode() { return this.app.state.get("text"); }
   get has() { return this.app.tokens.has(this.app.state.get("layer"), this.axis); }
 
@@ -95,16 +95,19 @@ export class TextPanel {
       const to = Math.min(from + CHUNK, this.length), element = make("div", this.list, { name: "chunk" });
       const lines = Math.ceil(((to - from) * 5.5 * LETTERS) / (WIDE - 60));
       element.style.height = `${lines * LINE}px`;
-      const chunk = { from, to, element, shown: false, drawn: null };
+      const chunk = { from, to, element, shown: null, drawn: null };
       element.chunk = chunk;
       this.chunks.push(chunk);
       this.seen.observe(element);
     }
+    this.unseen = this.chunks.length;
   }
 
   scrolled(entries) {
     for (const { target, isIntersecting } of entries) {
       const { chunk } = target;
+      if (!this.chunks.includes(chunk)) continue; // of the text before
+      if (chunk.shown === null) this.unseen--;
       chunk.shown = isIntersecting;
       if (isIntersecting) this.fill(chunk);
       else if (chunk.drawn) {
