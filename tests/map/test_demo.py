@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.map import demo
-from regard.map.head_view import NativeHeadView, native_call, native_head_view
+from regard.map.native_view import NativeHeadView, native_call, native_head_view
 from regard.map.views import LayerView
 
 N = 3000

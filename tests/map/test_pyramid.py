@@ -11,8 +11,9 @@ import torch
 
 from regard.inspection.matrix import AttentionMatrix, matrix
 from regard.map import pyramid, tile_cache
-from regard.map.head_view import GenericHeadView, HeadView, native_call, native_head_view
+from regard.map.head_view import GenericHeadView, HeadView
 from regard.map.levels import Levels
+from regard.map.native_view import native_call, native_head_view
 from regard.map.pyramid import Build, HeadKey, MemoryPlanes, PyramidBuilder
 from regard.map.stored_view import StoredHeadView
 from regard.map.tile_cache import StoredPlanes, TileCache

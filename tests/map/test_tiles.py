@@ -276,7 +276,7 @@ def test_tiles_that_touch_are_computed_together() -> None:
 def test_empty_tiles_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key = inputs(1024, 1024)
     viewer = Viewer(CaptureView.of(matrix(query, key, mask="causal")))
-    monkeypatch.setattr("regard.map.head_view.NativeHeadView.ready", lambda *_: pytest.fail("a row was computed"))
+    monkeypatch.setattr("regard.map.native_view.NativeHeadView.ready", lambda *_: pytest.fail("a row was computed"))
     body = {"layer": 0, "batch": 0, "head": 0, "tiles": [[2, 0, 1], [2, 0, 3], [2, 1, 2]]}
     found = decoded(viewer.answer("tiles", body, Stop()))
     assert {flags for flags, *_ in found.values()} == {EMPTY}

@@ -48,6 +48,16 @@ class RequestBody:
             raise RequestError(f"{name} must be a text of 1 to {longest} characters")
         return value
 
+    def place(self, name: str) -> tuple[int, int, int] | None:
+        """Three whole numbers, none below 0; None if there is no such member."""
+        value = self._body.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != 3 or not all(type(part) is int and part >= 0 for part in value):
+            raise RequestError(f"{name} must be [layer, batch, head], three whole numbers")
+        layer, batch, head = value
+        return layer, batch, head
+
     def triples(self, name: str, most: int) -> list[tuple[int, int, int]]:
         """A list of three whole numbers each."""
         value = self._body.get(name)

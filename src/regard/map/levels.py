@@ -1,7 +1,8 @@
 """Levels: how a matrix is split into tiles, and how a weight becomes one byte.
 
 Level 0 holds everything in one tile; each further level halves the side of a cell, down to one weight per cell. A byte
-stands for log2(weight × keys that the row sees): 0 is an even look at all of them, whatever their number.
+stands for log2(weight × keys that the row sees): 0 is an even look at all of them, whatever their number. A byte of a
+difference is the same with a sign, in larger steps.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from regard.cached import cached_property
+from regard.inspection.matrix.difference import SignedGrid
 from regard.inspection.matrix.reductions import PooledGrid
 
 TILE = 256  # cells of a tile, down and across
 STEP = 1 / 8  # of a byte, in powers of two
+SIGNED_STEP, ZERO = 1 / 4, 128  # of a byte of a difference; the byte of none
 FINE = 16  # largest side of a cell that is computed on request; coarser ones come from one pass over all pairs
 BASE = 2 * FINE  # side of the finest cells of that pass
 
@@ -98,10 +101,11 @@ class Levels:
         """Mean and largest of every cell as bytes; 0 where nothing is visible."""
         # NumPy, because several threads do this at once: torch would have each of them wait for a team of its own
         pairs, largest = grid.pairs.numpy(), grid.max.numpy()
-        coded = self._byte(largest, pairs)
+        byte = self._signed_byte if isinstance(grid, SignedGrid) else self._byte
+        coded = byte(largest, pairs)
         if grid.sum is grid.max:
             return coded, coded
-        return self._byte(grid.sum.numpy() / np.maximum(pairs, 1), pairs), coded
+        return byte(grid.sum.numpy() / np.maximum(pairs, 1), pairs), coded
 
     def _byte(self, relative: Any, pairs: Any) -> Bytes:
         """Weights times visible keys to bytes: 255 is 2 to the `top`, each step below 1/8 of a power of two less."""
@@ -113,6 +117,17 @@ class Levels:
         np.minimum(steps, 255, out=steps)
         steps[pairs == 0] = 0
         coded: Bytes = steps.astype(np.uint8)
+        return coded
+
+    def _signed_byte(self, relative: Any, pairs: Any) -> Bytes:
+        """Differences times visible keys to bytes: 128 is 0, and 127 steps above and below it end at 2 to the `top`."""
+        with np.errstate(divide="ignore"):
+            steps = np.log2(np.abs(relative), dtype=np.float32)
+        steps -= self.top - (255 - ZERO) * SIGNED_STEP
+        steps *= 1 / SIGNED_STEP
+        np.clip(np.rint(steps, out=steps), 0, 255 - ZERO, out=steps)
+        coded: Bytes = (ZERO + np.sign(relative) * steps).astype(np.uint8)
+        coded[pairs == 0] = 0
         return coded
 
 

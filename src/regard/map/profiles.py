@@ -1,6 +1,7 @@
-"""Profiles of rows and columns of a head, and statistics of the heads of a layer, of all rows where that is fast."""
+"""Profiles of rows and columns of a head or a difference, and statistics of the heads of a layer."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from regard.inspection.capture import Capture
 from regard.inspection.heads import head_table
+from regard.map.difference_view import DifferenceView, subtracted
 from regard.map.head_view import HeadView
 from regard.map.jobs import Stop
 from regard.map.tiles import sampled
@@ -62,6 +64,51 @@ def profile(
         "visible": int(seen.sum()),
         "entropy": float(-torch.xlogy(share, share).sum()),
         "sum": total,
+    }
+
+
+def difference_cell(view: DifferenceView, q: int, k: int) -> dict[str, Any]:
+    """Both weights of a pair, their difference, and its rank by size among the keys of the row."""
+    first, second = (row_weights(own, q) for own in view.pair)
+    difference, visible = subtracted(first, second)
+    hidden = not bool(visible[k])
+    return {
+        "first": None if first[k] < 0 else float(first[k]),
+        "second": None if second[k] < 0 else float(second[k]),
+        "weight": float(difference[k]),
+        "rank": None if hidden else int((difference.abs() > difference[k].abs()).sum()) + 1,
+        "visible": int(visible.sum()),
+        "hidden": hidden,
+    }
+
+
+def difference_profile(
+    pair: Sequence[Tensor], visible: Tensor, first: int, past: int, bins: int, name: str, words: AxisWords | None
+) -> dict[str, Any]:
+    """The same of the differences of two rows or columns: bins have signs, the largest are those of the largest size.
+
+    `variation` is ½ Σ |difference|, of a row the share of its weight that lies elsewhere.
+    """
+    difference, seen = subtracted(*pair)
+    relative = difference * visible
+    signs = (torch.where(seen, own.clamp(min=0), -1.0)[first:past] for own in (relative, -relative))
+    largest, mean = zip(*(binned(own, bins) for own in signs), strict=True)  # above and below 0
+    return {
+        "max": [None if a is None or b is None else (-b if b > a else a) for a, b in zip(*largest, strict=True)],
+        "mean": [None if a is None or b is None else a - b for a, b in zip(*mean, strict=True)],
+        "top": [
+            {
+                name: place,
+                "weight": float(difference[place]),
+                "first": max(0.0, float(pair[0][place])),
+                "second": max(0.0, float(pair[1][place])),
+                "token": None if words is None else words.labels[place],
+            }
+            for place in difference.abs().topk(min(TOP, int(seen.sum()))).indices.tolist()
+        ],
+        "visible": int(seen.sum()),
+        "variation": float(difference.abs().sum()) / 2,
+        "sum": float(difference.sum()),
     }
 
 

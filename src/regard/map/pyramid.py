@@ -16,12 +16,13 @@ from typing import Protocol
 import numpy as np
 
 from regard.inspection.matrix.reductions import PooledGrid
+from regard.map.difference_view import DifferenceView
 from regard.map.head_view import HeadView, stacked
 from regard.map.levels import BASE, Bytes, Levels
 from regard.map.tile_cache import TileCache
 
 ROW_BLOCK = 2048  # rows of one step, a power of two times BASE
-HeadKey = tuple[int, int, int]  # layer, batch row, head
+HeadKey = tuple[int, ...]  # layer, batch row, head; of a difference, those of both heads
 PATIENCE = 3.0  # seconds after which a pyramid that is not requested gives way to another
 MOST_BEGUN, MOST_READY, MOST_IN_MEMORY = 2, 64, 8  # most pyramids that are begun, ready, and ready without a file
 
@@ -49,7 +50,7 @@ class MemoryPlanes:
 class Build:
     """The pass: `step` until `done` is `total`, then `planes`."""
 
-    def __init__(self, head_view: HeadView, levels: Levels, name: str | None = None) -> None:
+    def __init__(self, head_view: HeadView | DifferenceView, levels: Levels, name: str | None = None) -> None:
         """`name`: its name in the tile cache."""
         self._head_view, self.levels, self.name = head_view, levels, name
         self.done, self.total = 0, -(-levels.queries // ROW_BLOCK)
@@ -86,7 +87,10 @@ class PyramidBuilder:
     """Pyramids by head: the one requested last comes first, but one that is still requested is finished."""
 
     def __init__(
-        self, find: Callable[[HeadKey], tuple[HeadView, Levels]], tile_cache: TileCache | None, busy: Callable[[], bool]
+        self,
+        find: Callable[[HeadKey], tuple[HeadView | DifferenceView, Levels]],
+        tile_cache: TileCache | None,
+        busy: Callable[[], bool],
     ) -> None:
         self._find, self._tile_cache, self._busy = find, tile_cache, busy
         self._requested: OrderedDict[HeadKey, float] = OrderedDict()

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from regard.inspection.matrix.difference import SignedGrid, larger
 from regard.inspection.matrix.reductions import PooledGrid
+from regard.map.difference_view import DifferenceView
 from regard.map.head_view import HeadView
 from regard.map.jobs import Stop
-from regard.map.levels import BASE, TILE, Bytes, Levels, Place, padded
+from regard.map.levels import BASE, TILE, ZERO, Bytes, Levels, Place, padded
 from regard.map.pyramid import HeadKey, Planes
 
 EMPTY, ESTIMATE = 1, 2
@@ -54,7 +56,7 @@ class Tiles:
     def take(
         self,
         key: HeadKey,
-        head_view: HeadView,
+        head_view: HeadView | DifferenceView,
         levels: Levels,
         places: Sequence[Place],
         planes: Planes | None,
@@ -84,7 +86,7 @@ class Tiles:
         return tiles
 
     def _preview(
-        self, key: HeadKey, head_view: HeadView, levels: Levels, band: TileRow, stop: Stop
+        self, key: HeadKey, head_view: HeadView | DifferenceView, levels: Levels, band: TileRow, stop: Stop
     ) -> dict[Place, TileBytes]:
         """All tiles of a row, since every row that is computed needs all of its keys.
 
@@ -155,7 +157,7 @@ def _read(planes: Planes, levels: Levels, place: Place) -> TileBytes:
     return TileBytes(0, tuple(padded(part).tobytes() for part in parts))
 
 
-def _empty(head_view: HeadView, levels: Levels, place: Place) -> bool:
+def _empty(head_view: HeadView | DifferenceView, levels: Levels, place: Place) -> bool:
     rows, columns = levels.bounds(place.z, (place.y, place.y + 1), (place.x, place.x + 1))
     seen = head_view.hull(rows, columns)
     return bool(rows.start >= rows.stop or seen.start == seen.stop)
@@ -172,14 +174,16 @@ def sampled(first: int, past: int, count: int = ROWS) -> tuple[int, ...]:
     return tuple(low + int(share * (high - low)) for low, high, share in zip(parts, parts[1:], shares, strict=False))
 
 
-def preview_grid(head_view: HeadView, rows: slice, side: int, stop: Stop, count: int = ROWS) -> PooledGrid:
+def preview_grid(
+    head_view: HeadView | DifferenceView, rows: slice, side: int, stop: Stop, count: int = ROWS
+) -> PooledGrid:
     """Rows of cells over all keys, from `count` rows of each."""
     cells = [sampled(first, min(rows.stop, first + side), count) for first in range(rows.start, rows.stop, side)]
     chosen = [row for cell in cells for row in cell]
     owner = torch.tensor([number for number, cell in enumerate(cells) for _ in cell], device="cpu", dtype=torch.int64)
     everything = slice(0, head_view.keys)
     size = (len(cells), -(-head_view.keys // side))
-    total, largest = torch.zeros(2, *size, dtype=torch.float64, device="cpu")
+    total, above, below = torch.zeros(3, *size, dtype=torch.float64, device="cpu")
     pairs = torch.zeros(size, dtype=torch.int64, device="cpu")
     for start in range(0, len(chosen), TOGETHER):
         stop.check()
@@ -188,8 +192,13 @@ def preview_grid(head_view: HeadView, rows: slice, side: int, stop: Stop, count:
         part = head_view.sample(some, everything, side)
         total.index_add_(0, own, part.sum.double())
         pairs.index_add_(0, own, part.pairs.long())
-        largest.scatter_reduce_(0, own.view(-1, 1).expand(part.max.shape), part.max.double(), "amax")
-    return PooledGrid(total, largest, pairs)
+        index, largest = own.view(-1, 1).expand(part.max.shape), part.max.double()
+        above.scatter_reduce_(0, index, largest, "amax")
+        if isinstance(head_view, DifferenceView):
+            below.scatter_reduce_(0, index, -largest, "amax")
+    if isinstance(head_view, DifferenceView):
+        return SignedGrid(total, larger(above, below), pairs)
+    return PooledGrid(total, above, pairs)
 
 
 class CoarseView(NamedTuple):
@@ -202,7 +211,12 @@ class CoarseView(NamedTuple):
 
 
 def overview(
-    head_view: HeadView, levels: Levels, size: int, planes: Planes | None, stop: Stop, rows: int = THUMBNAIL_ROWS
+    head_view: HeadView | DifferenceView,
+    levels: Levels,
+    size: int,
+    planes: Planes | None,
+    stop: Stop,
+    rows: int = THUMBNAIL_ROWS,
 ) -> CoarseView:
     """The square of tile 0 in size × size cells, as far as the head goes."""
     side = levels.side(0) * TILE // size
@@ -216,22 +230,26 @@ def overview(
     return CoarseView(side, *levels.coded(preview_grid(head_view, everything[0], side, stop, rows)), False)
 
 
-def strongest(head_view: HeadView, view: CoarseView, count: int, stop: Stop) -> list[dict[str, Any]]:
-    """The largest weight times visible keys of the `count` strongest cells of an overview, the largest first."""
-    order = np.argsort(view.max, axis=None, kind="stable")[::-1][:count]
+def strongest(head_view: HeadView | DifferenceView, view: CoarseView, count: int, stop: Stop) -> list[dict[str, Any]]:
+    """The largest weight times visible keys of the `count` strongest cells of an overview, the largest first; of
+    differences those of the largest size."""
+    size = view.max
+    if isinstance(head_view, DifferenceView):
+        size = np.where(view.max == 0, 0, np.abs(view.max.astype(np.int16) - ZERO)).astype(np.uint8)
+    order = np.argsort(size, axis=None, kind="stable")[::-1][:count]
     strongest_cells = []
     for number in order.tolist():
         stop.check()
         y, x = divmod(number, view.max.shape[1])
-        if view.max[y, x] == 0:
+        if size[y, x] == 0:
             break
         rows, columns = (
             slice(at * view.side, min(most, (at + 1) * view.side))
             for at, most in ((y, head_view.queries), (x, head_view.keys))
         )
         cells = head_view.grid(rows, columns, 1).max
-        at, own = divmod(int(cells.argmax()), cells.shape[1])
+        at, own = divmod(int(cells.abs().argmax()), cells.shape[1])
         q, k = rows.start + at, columns.start + own
         relative, visible = float(cells[at, own]), int(head_view.seen(slice(q, q + 1))[0])
         strongest_cells.append((relative, {"q": q, "k": k, "weight": relative / max(1, visible), "visible": visible}))
-    return [cell for _, cell in sorted(strongest_cells, key=lambda pair: -pair[0])]
+    return [cell for _, cell in sorted(strongest_cells, key=lambda pair: -abs(pair[0]))]

@@ -8,13 +8,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.source import Stored
-from regard.map.head_view import GenericHeadView, HeadCall, HeadView, native_call, native_head_view
+from regard.map.difference_view import DifferenceView
+from regard.map.head_view import GenericHeadView, HeadView
 from regard.map.jobs import RequestBody, RequestError, Stop
-from regard.map.levels import STEP, TILE, Levels, Place, padded
+from regard.map.levels import SIGNED_STEP, STEP, TILE, Levels, Place, padded
+from regard.map.native_view import HeadCall, native_call, native_head_view
 from regard.map.profiles import (
     column_weights,
+    difference_cell,
+    difference_profile,
     profile,
     row_weights,
     statistics_of_all_rows,
@@ -30,6 +36,7 @@ PAGE = Path(__file__).with_name("page")  # its scripts and style
 Answer = dict[str, Any] | bytes
 TILES, TOKENS, BINS, FOUND, STRONGEST, LETTERS = 64, 4096, 4096, 1000, 64, 200  # most of each in one request
 AXES = ("query", "key")
+DIFFERENCES = 32  # kept at hand
 
 
 class Viewer:
@@ -40,6 +47,7 @@ class Viewer:
     def __init__(self, view: CaptureView) -> None:
         self.view = view
         self._head_views: dict[HeadKey, HeadView] = {}
+        self._difference = lru_cache(DIFFERENCES)(self._subtract)
         self._calls: dict[int, HeadCall | None] = {}
         self._lock = threading.Lock()
         self._running = 0
@@ -81,9 +89,9 @@ class Viewer:
             with self._lock:
                 self._running -= 1
 
-    def head_and_levels(self, key: HeadKey) -> tuple[HeadView, Levels]:
-        """One head and the levels of its layer."""
-        return self._head_view(key), self.view.layers[key[0]].levels
+    def head_and_levels(self, key: HeadKey) -> tuple[HeadView | DifferenceView, Levels]:
+        """One head, or the difference of two, and the levels of its layer."""
+        return self._shown(key), self.view.layers[key[0]].levels
 
     def forget(self) -> None:
         """Drop the cached tiles."""
@@ -100,8 +108,30 @@ class Viewer:
         return number, layer, body.number("batch", 0, layer.batch - 1, 0)
 
     def _key(self, body: RequestBody) -> tuple[LayerView, HeadKey]:
+        """A head, or with the member `less` the difference of two."""
         number, layer, batch = self._layer(body)
-        return layer, (number, batch, body.number("head", 0, layer.heads - 1))
+        head, less = body.number("head", 0, layer.heads - 1), body.place("less")
+        if less is None:
+            return layer, (number, batch, head)
+        if less[0] >= len(self.view.layers):
+            raise RequestError("less must name a layer that is there")
+        other = self.view.layers[less[0]]
+        if less[1] >= other.batch or less[2] >= other.heads:
+            raise RequestError("less must name a batch row and a head that are there")
+        if (other.queries, other.keys) != (layer.queries, layer.keys):
+            raise RequestError(
+                f"a difference is of two heads of one size, got {layer.queries} × {layer.keys} and "
+                f"{other.queries} × {other.keys}"
+            )
+        return layer, (number, batch, head, *less)
+
+    def _shown(self, key: HeadKey) -> HeadView | DifferenceView:
+        if len(key) == 3:
+            return self._head_view(key)
+        return self._difference(key)
+
+    def _subtract(self, key: HeadKey) -> DifferenceView:
+        return DifferenceView(self._head_view(key[:3]), self._head_view(key[3:]))
 
     def _head_view(self, key: HeadKey) -> HeadView:
         with self._lock:
@@ -109,7 +139,7 @@ class Viewer:
                 layer = self.view.layers[key[0]]
                 if key[0] not in self._calls:
                     self._calls[key[0]] = native_call(layer.matrix)
-                matrix, call = layer.head(*key[1:]), self._calls[key[0]]
+                matrix, call = layer.head(key[1], key[2]), self._calls[key[0]]
                 native = None if call is None else native_head_view(call, matrix)
                 self._head_views[key] = native or _generic_head_view(matrix)
             return self._head_views[key]
@@ -142,6 +172,7 @@ class Viewer:
             "version": 1,
             "tile": TILE,
             "step": STEP,
+            "signed_step": SIGNED_STEP,
             "layers": layers,
             "notes": list(self.view.notes),
         }
@@ -152,7 +183,7 @@ class Viewer:
         for place in places:
             if not layer.levels.holds(place):
                 raise RequestError("there is no such tile at these levels")
-        tiles = self._tiles.take(key, self._head_view(key), layer.levels, places, self._builder.get(key), stop)
+        tiles = self._tiles.take(key, self._shown(key), layer.levels, places, self._builder.get(key), stop)
         parts = [b"RGT1", struct.pack("<I", len(places))]
         for place in places:
             tile = tiles[place]
@@ -169,30 +200,39 @@ class Viewer:
     def _cell(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         q, k = body.number("q", 0, layer.queries - 1), body.number("k", 0, layer.keys - 1)
-        weights = row_weights(self._head_view(key), q)
+        tokens = {"query_token": layer.word("query", q, key[1]), "key_token": layer.word("key", k, key[1])}
+        view = self._shown(key)
+        if isinstance(view, DifferenceView):
+            return {**difference_cell(view, q, k), **tokens}
+        weights = row_weights(view, q)
         own = float(weights[k])
         return {
             "weight": max(0.0, own),
             "rank": None if own < 0 else int((weights > own).sum()) + 1,
             "visible": int((weights >= 0).sum()),
             "hidden": own < 0,
-            "query_token": layer.word("query", q, key[1]),
-            "key_token": layer.word("key", k, key[1]),
+            **tokens,
         }
 
     def _row(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         q = body.number("q", 0, layer.queries - 1)
-        weights = row_weights(self._head_view(key), q)
-        seen = (weights >= 0).sum()
-        return profile(weights, seen, *_part(body, layer.keys), "k", layer.words("key", key[1]))
+        view, part, words = self._shown(key), _part(body, layer.keys), layer.words("key", key[1])
+        if isinstance(view, DifferenceView):
+            pair = [row_weights(own, q) for own in view.pair]
+            return difference_profile(pair, (torch.maximum(*pair) >= 0).sum(), *part, "k", words)
+        weights = row_weights(view, q)
+        return profile(weights, (weights >= 0).sum(), *part, "k", words)
 
     def _column(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         k = body.number("k", 0, layer.keys - 1)
-        head_view, part = self._head_view(key), _part(body, layer.queries)
-        weights = column_weights(head_view, k, stop)
-        return profile(weights, head_view.seen(slice(0, head_view.queries)), *part, "q", layer.words("query", key[1]))
+        view, part, words = self._shown(key), _part(body, layer.queries), layer.words("query", key[1])
+        if isinstance(view, DifferenceView):
+            pair = [column_weights(own, k, stop) for own in view.pair]
+            return difference_profile(pair, view.seen(slice(0, view.queries)), *part, "q", words)
+        weights = column_weights(view, k, stop)
+        return profile(weights, view.seen(slice(0, view.queries)), *part, "q", words)
 
     def _tokens(self, body: RequestBody, stop: Stop) -> Answer:
         _, layer, batch = self._layer(body)
@@ -219,7 +259,7 @@ class Viewer:
     def _strongest(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)
         count = body.number("count", 1, STRONGEST, 16)
-        head_view = self._head_view(key)
+        head_view = self._shown(key)
         view = overview(head_view, layer.levels, TILE, self._builder.get(key), stop, 2)
         return {"cells": strongest(head_view, view, count, stop), "exact": view.exact}
 

@@ -221,8 +221,22 @@ class SignedPooling(Pooling):
 
     @property
     def result(self) -> PooledGrid:
-        positive, negative = self.max, self.negated.max
-        return PooledGrid(self.sum, torch.where(negative > positive, -negative, positive), self.pairs)
+        return SignedGrid(self.sum, larger(self.max, self.negated.max), self.pairs)
+
+
+class SignedGrid(PooledGrid):
+    """A PooledGrid of differences: `max` is the one of the largest size in each cell, with its sign."""
+
+    def halved(self) -> "SignedGrid":
+        """Two by two cells in one; an odd last row or column stays alone."""
+        above = PooledGrid(self.sum, self.max.clamp(min=0), self.pairs).halved()
+        below = PooledGrid(self.sum, (-self.max).clamp(min=0), self.pairs).halved()
+        return SignedGrid(above.sum, larger(above.max, below.max), above.pairs)
+
+
+def larger(positive: Tensor, negative: Tensor) -> Tensor:
+    """The largest difference above 0, or the largest below 0 (given as its size) where that is larger."""
+    return torch.where(negative > positive, -negative, positive)
 
 
 def _both(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[str, ...] | None:
