@@ -96,14 +96,18 @@ export class Acts {
   }
 
   async save(kind) {
-    const { app } = this, { layer: number, head } = app.place(), layer = app.layer(), frame = app.frame(), map = app.plot.canvas;
+    const { app } = this, { layer: number, head } = app.place(), layer = app.layer(), frame = app.frame(), { compare } = app;
     app.screen.draw();
-    const parts = [app.title(), app.headName(number, head)], estimate = app.notice.estimate ? "; estimate" : "";
+    const [a, b] = [app.state.values, compare.other].map((place) => place && compare.said(place));
+    const parts = [app.title(), compare.difference ? `${a} less ${b}` : b ? `${a} beside ${b}` : app.headName(number, head)], estimate = app.notice.estimate ? "; estimate" : "";
     const size = `${count(layer.queries, "query", "queries")} (rows) × ${count(layer.keys, "key")} (columns)`;
     const words = [app.legend.says(), size, `colors in multiples of uniform${estimate}`], { look } = app;
-    const picture = { parts, words, scene: app.screen.scene(false), frame, part: app.layout.used(frame), palette: look.palette(), theme: look.theme() };
-    const name = `${[app.title(), app.layerName(number), app.shortName(number, head)].map(plain).filter(Boolean).join("-") || "attention"}.${kind}`;
-    download(kind === "png" ? await png(picture, map, app.plot.ratio) : svg(picture, map, app.plot.ratio), name);
+    const { layout, plots, names } = app, panes = layout.panes.map((pane, n) => ({ ...pane, map: plots[n].canvas, scene: app.screen.scene(false, n), title: layout.split ? names[n].textContent : "" }));
+    const part = layout.split ? layout.both : layout.used(frame);
+    const picture = { parts, words, panes, frame, part, palette: look.palette(), theme: look.theme() };
+    const whose = b ? [a, compare.difference ? "less" : "beside", b] : [app.layerName(number), app.shortName(number, head)];
+    const name = `${[app.title(), ...whose].map(plain).filter(Boolean).join("-") || "attention"}.${kind}`;
+    download(kind === "png" ? await png(picture, app.plot.ratio) : svg(picture, app.plot.ratio), name);
     app.toast(`saved ${name}`);
   }
 }

@@ -4,6 +4,7 @@ import * as address from "./address.js";
 import { Acts } from "./acts.js";
 import { Card } from "./card.js";
 import { listenToClicks } from "./clicks.js";
+import { Compare } from "./compare.js";
 import { Connection } from "./connection.js";
 import { icon, iconButton, make } from "./dom.js";
 import { shorten, tokenLabel } from "./format.js";
@@ -54,7 +55,7 @@ export class App {
     this.acts = new Acts(this);
     this.walk = new Walk((place) => this.acts.goTo(place));
     this.look = new Look(this);
-    this.layout = new Layout(() => ({ layer: this.layer(), row: this.state.get("row"), column: this.state.get("column") }));
+    this.layout = new Layout(() => ({ layer: this.layer(), row: this.state.get("row"), column: this.state.get("column"), beside: this.compare?.beside }));
     const top = make("header", root, { name: "top" });
     make("h1", top, { text: shorten(this.title(), 80), title: this.title() });
     this.chip = make("button", top, { name: "chip", "aria-expanded": "false", "aria-controls": "regard-heads", title: "Layers and heads (h)" });
@@ -63,10 +64,12 @@ export class App {
     icon("down", this.chip);
     this.search = new Search(this, top);
     const tools = make("div", top, { name: "tools" });
+    this.compare = new Compare(this, root);
     const middle = make("div", root, { name: "middle" });
     this.text = new TextPanel(this, middle);
     this.stage = make("main", middle, { name: "stage" });
     const canvas = make("canvas", this.stage, { name: "plot", tabindex: "0", role: "application" });
+    const twin = make("canvas", this.stage, { name: "plot twin", role: "img" });
     const over = make("canvas", this.stage, { name: "over", "aria-hidden": "true" });
     this.screen = new Screen(this, over);
     this.store = new TileStore(transport, info, () => this.invalidate());
@@ -74,11 +77,17 @@ export class App {
       for (const part of [this.search, this.card, this.strongest, this.text]) part.refresh();
       this.invalidate();
     });
-    this.view = new View(canvas, this.layout, () => this.moved());
+    this.names = [0, 1].map(() => make("p", this.stage, { name: "pane-name" }));
+    this.view = new View(canvas, twin, this.layout, () => this.moved());
     this.trail = new Trail(this, this.route);
-    this.plot = new Plot(canvas, this.view, this.store);
-    this.row = new Profile(this, "row", () => this.card.draw());
-    this.column = new Profile(this, "column", () => this.card.draw());
+    this.plots = [canvas, twin].map((each) => new Plot(each, this.view, this.store));
+    this.plot = this.plots[0];
+    const profile = (axis, place) => new Profile(this, axis, place, () => this.card.draw());
+    this.row = profile("row", () => this.place());
+    this.column = profile("column", () => this.place());
+    this.otherRow = profile("row", () => this.places()[1]);
+    this.otherColumn = profile("column", () => this.places()[1]);
+    this.profiles = [this.row, this.column, this.otherRow, this.otherColumn];
     this.range = new Range(this);
     this.hover = new Hover(this, this.stage);
     this.notice = new Notice(this, this.stage);
@@ -95,6 +104,8 @@ export class App {
     this.textButton.setAttribute("aria-controls", "regard-text");
     this.textButton.setAttribute("aria-expanded", "false");
     this.textButton.addEventListener("click", () => this.text.toggle());
+    this.compareButton = iconButton("compare", tools, "Compare with another head", "b");
+    this.compareButton.addEventListener("click", () => this.compare.toggle());
     this.strongest = new Strongest(this, tools);
     this.saving = new Menu(this, tools, "save", "Save the view", "e", (panel, menu) => {
       make("h2", panel, { text: "Save the view" });
@@ -114,17 +125,17 @@ export class App {
 
   wire() {
     const { state, acts, stage, plot } = this;
-    state.on("layer batch head", () => this.changedPlace());
+    state.on("layer batch head other mode", () => this.changedPlace());
     state.on("statistic scale ramp threshold theme", () => { this.look.forget(); this.range.view = null; this.invalidate(); this.trail.keep(); this.text.refresh(); });
     state.on("text", () => { this.text.change(); this.trail.keep(); });
     state.on("row column", (names) => this.changedPins(names));
     this.ask = debounce(40, () => {
-      const layer = this.layer();
-      this.store.want(this.place(), plot.wanted(layer, this.notice.exact ? 0 : layer.estimate_from));
+      const layer = this.layer(), list = plot.wanted(layer, this.notice.exact ? 0 : layer.estimate_from), places = this.places();
+      this.store.want(list.flatMap((at) => places.map((place) => ({ place, at }))));
     });
     this.settle = debounce(250, () => { this.trail.keep(); this.text.moved(); });
-    this.chip.addEventListener("click", () => this.heads.toggle());
-    const onMap = ({ target, defaultPrevented }) => !defaultPrevented && (target === stage || target === plot.canvas);
+    this.chip.addEventListener("click", () => this.heads.pick("head"));
+    const onMap = ({ target, defaultPrevented }) => !defaultPrevented && (target === stage || this.plots.some(({ canvas }) => canvas === target));
     this.clicking = listenToClicks(stage, onMap, (event) => acts.click(event), (event) => acts.zoomAt(event));
     this.unlisten = listen(this, this.route.ear ?? this.root);
     this.watch = new ResizeObserver(() => { this.text.adapt(); this.screen.resize(); });
@@ -143,8 +154,12 @@ export class App {
   }
 
   layer() { return this.info.layers[this.state.get("layer")]; }
-  place() { const { layer, batch, head } = this.state.values; return { layer, batch, head }; }
-  coding() { return { hi: this.layer().hi, step: this.info.step }; }
+  // What requests are about: a head, or the difference of two.
+  place() { return this.compare.difference ? this.pair() : this.head(); }
+  head() { const { layer, batch, head } = this.state.values; return { layer, batch, head }; }
+  pair() { const { other } = this.compare; return other ? { ...this.head(), less: [other.layer, other.batch, other.head] } : this.head(); }
+  places() { return this.compare.beside ? [this.head(), this.compare.other] : [this.place()]; }
+  coding() { const signed = this.compare.difference; return { hi: this.layer().hi, step: signed ? this.info.signed_step : this.info.step, signed }; }
   title() { return this.label(this.info.title || "Attention"); }
   layerName(layer) { return this.label(this.info.layers[layer].name); }
   shortName(layer, head) { const { head_names: names } = this.info.layers[layer]; return names ? this.label(names[head]) : `head ${head}`; }
@@ -165,10 +180,10 @@ export class App {
     this.toasting = setTimeout(() => { this.told.hidden = true; }, 4000);
   }
 
-  // Where an event is on the map's canvas.
+  // Where an event is on the canvas of its pane.
   pointer({ clientX, clientY }) {
-    const { left, top } = this.plot.canvas.getBoundingClientRect();
-    return { x: clientX - left, y: clientY - top };
+    const { left, top } = this.stage.getBoundingClientRect(), { origin } = this.layout, pane = this.layout.paneAt(clientX - left, clientY - top);
+    return { x: clientX - left - pane.x - origin.x, y: clientY - top - pane.y - origin.y, pane };
   }
 
   // The cell at a place, or the nearest one.
@@ -178,7 +193,7 @@ export class App {
   }
 
   get idle() {
-    const parts = [this.store, this.hover, this.row, this.column, this.card, this.search, this.strongest, this.heads, this.text];
+    const parts = [this.store, this.hover, ...this.profiles, this.card, this.search, this.strongest, this.heads, this.text];
     const due = this.screen.due || this.view.goal || this.ask.busy() || this.settle.busy() || this.clicking() || this.tokens.pending;
     return !due && !parts.some((part) => part.busy);
   }
@@ -186,28 +201,37 @@ export class App {
   moved() {
     if (!this.hover) return;
     this.hover.forget();
-    this.row.again();
-    this.column.again();
+    for (const each of this.profiles) each.again();
     this.ask();
     this.settle();
     this.invalidate();
   }
 
   changedPlace() {
-    const layer = this.layer(), { layer: number, row, column, head, batch } = this.state.values;
+    const layer = this.layer(), { layer: number, row, column, head, batch, other } = this.state.values;
+    if (other && !this.compare.on) {
+      this.toast("The comparison ends: this layer has another size.");
+      return this.state.set({ other: null });
+    }
+    this.compare.draw();
+    this.look.forget();
     this.view.show(layer);
+    if (this.layout.split !== this.compare.beside) this.screen.resize();
     if (this.view.atHome) this.view.goHome({ fly: false });
     this.state.set({ row: row !== null && row >= layer.queries ? null : row, column: column !== null && column >= layer.keys ? null : column });
+    this.names.forEach((name, n) => { name.textContent = this.compare.beside ? `${"AB"[n]} · ${this.compare.said(this.places()[n])}` : ""; });
     const title = this.layerName(number), short = `· ${this.shortName(number, head)}${layer.batch > 1 ? ` · text ${batch}` : ""}`, name = `${title} ${short}`;
     this.chipText.layer.textContent = title;
     this.chipText.head.textContent = short;
-    this.route.title(`${name} · ${this.title()}`);
-    this.plot.canvas.setAttribute("aria-label", `Attention map of ${name}: ${layer.queries} queries by ${layer.keys} keys. Press ? for keys.`);
+    const b = this.compare.on ? this.compare.said(this.compare.other) : "", shown = this.compare.difference ? `${name}, less ${b}` : name;
+    this.route.title(`${shown} · ${this.title()}`);
+    this.plots[1].canvas.setAttribute("aria-label", `Attention map of ${b}`);
+    this.plot.canvas.setAttribute("aria-label", `Attention map of ${shown}: ${layer.queries} queries by ${layer.keys} keys. Press ? for keys.`);
     this.range.forget();
     this.changedPins(["row", "column"]);
     this.search.forget();
     this.strongest.forget();
-    if (this.heads.open) this.heads.load(number);
+    if (this.heads.open) this.heads.load(this.heads.chosen.layer);
     this.notice.follow();
     this.moved();
   }
@@ -215,9 +239,12 @@ export class App {
   changedPins(names) {
     for (const axis of ["row", "column"]) {
       if (!names.includes(axis)) continue;
-      this[axis].clear();
-      this[axis].load();
+      for (const each of this.profiles.filter((profile) => profile.axis === axis)) {
+        each.clear();
+        each.load();
+      }
     }
+    if (this.layout.split) this.screen.resize(); // the card takes room from both panes
     this.view.adapt();
     this.card.change();
     this.text.change();

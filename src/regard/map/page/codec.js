@@ -40,5 +40,18 @@ export function decodeThumbs(buffer) {
   });
 }
 
-// log2(weight × visible keys) of a byte; byte 0 is nothing visible.
-export const valueOf = (byte, { hi, step }) => (byte === 0 ? null : hi - (255 - byte) * step);
+const NONE = 128; // the byte of a difference of 0
+
+// How many steps of a byte a value is above the smallest; of a difference its size is.
+export const sizeOf = (byte, { signed }) => (signed ? (byte === 0 ? 0 : Math.abs(byte - NONE)) : byte);
+
+// log2 of what such a size stands for: weight × visible keys.
+export const logOf = (size, { hi, step, signed }) => hi - ((signed ? 255 - NONE : 255) - size) * step;
+
+// What a byte stands for; byte 0 is nothing visible. Of weights the log2 of a multiple of uniform, of differences the
+// multiple itself, with its sign.
+export function valueOf(byte, coding) {
+  if (byte === 0) return null;
+  if (!coding.signed) return logOf(byte, coding);
+  return byte === NONE ? 0 : Math.sign(byte - NONE) * 2 ** logOf(sizeOf(byte, coding), coding);
+}

@@ -36,7 +36,7 @@ export class Connection {
       app.notice.follow();
       app.ask();
       app.store.again();
-      for (const part of [app.row, app.column]) part.load();
+      for (const part of app.profiles) part.load();
       app.card.change();
     } catch {
       app.announce(this.lost);

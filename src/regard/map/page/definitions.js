@@ -3,6 +3,9 @@
 export const DEFINITIONS = {
   weight: "The weight that the query gives to the key; the weights of a query sum to 1.",
   uniform: "The weight times the number of keys that the query sees: 1× is what every key would get if all got the same.",
+  difference: "The weight in A less the weight in B; where one of them hides the key, its weight counts as 0.",
+  variation: "½ Σ |A − B| over the keys of the query: the share of its weight that the two heads give to different keys.",
+  "receives less": "The sum of the weights that all queries give to this key in A, less that in B.",
   rank: "1 is the largest weight of the query.",
   sees: "Keys that the mask lets this query see.",
   "seen by": "Queries that the mask lets see this key.",

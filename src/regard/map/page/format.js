@@ -10,7 +10,7 @@ export function weight(value) {
 }
 
 // In a list.
-export const brief = (value) => (value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1));
+export const brief = (value) => (value === 0 || Math.abs(value) >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1));
 
 // A multiple of the uniform weight: 1× is what every key would get if all got the same.
 export function multiple(value) {
@@ -19,6 +19,11 @@ export function multiple(value) {
   const part = 1 / value;
   return part < 1e6 ? `1/${DOTS.format(Number(part.toPrecision(2)))}×` : `${value.toExponential(1)}×`;
 }
+
+// The same of a difference, and a difference of weights.
+export const signedMultiple = (value) => `${signOf(value)}${multiple(Math.abs(value))}`;
+export const signedWeight = (value, told = weight) => `${signOf(value)}${told(Math.abs(value))}`;
+const signOf = (value) => (value > 0 ? "+" : value < 0 ? "−" : "");
 
 export const count = (number, one, many = `${one}s`) => `${position(number)} ${number === 1 ? one : many}`;
 

@@ -1,6 +1,7 @@
 // Layers × heads as small maps, with one statistic of each head in words.
 
 import { decodeThumbs } from "./codec.js";
+import { sameSize } from "./compare.js";
 import { DEFINITIONS } from "./definitions.js";
 import { iconButton, make } from "./dom.js";
 import { Thumb, sizeFor } from "./thumb.js";
@@ -17,7 +18,8 @@ export class Heads {
     this.root.hidden = true;
     this.root.id = "regard-heads";
     const top = make("div", this.root, { name: "picker-top" });
-    make("h2", top, { text: "Layers and heads" });
+    this.target = "head"; // what a click chooses: the head, or the "other" that it is compared with
+    this.heading = make("h2", top);
     const label = make("label", top, { name: "soft", text: "show " });
     this.column = make("select", label, { "aria-label": "Statistic under each head" });
     this.column.addEventListener("change", () => this.captions());
@@ -25,7 +27,7 @@ export class Heads {
     const texts = Math.max(...app.info.layers.map((layer) => layer.batch));
     for (let n = 0; n < texts; n++) make("option", this.batch, { text: `text ${n}`, value: n });
     this.batch.hidden = texts === 1;
-    this.batch.addEventListener("change", () => app.acts.choose({ ...app.place(), batch: Number(this.batch.value) }));
+    this.batch.addEventListener("change", () => this.choose({ ...this.chosen, batch: Number(this.batch.value) }));
     const close = iconButton("close", top, "Close", "Escape");
     close.addEventListener("click", () => this.toggle(false));
     this.list = make("div", this.root, { name: "layers" });
@@ -41,7 +43,28 @@ export class Heads {
     return this.pending > 0;
   }
 
-  thumb({ layer, batch, head }) {
+  // The head that is chosen now.
+  get chosen() {
+    const { app } = this, { layer, batch, head } = app.state.values;
+    return this.target === "other" && app.compare.other ? app.compare.other : { layer, batch, head };
+  }
+
+  choose({ layer, head, batch = this.chosen.batch }) {
+    const { app } = this, of = app.info.layers[layer];
+    if (this.target !== "other") return app.acts.choose({ layer, head, batch });
+    app.compare.choose({ layer, head: Math.min(head, of.heads - 1), batch: Math.min(batch, of.batch - 1) });
+  }
+
+  // Open for one of the two heads of a comparison.
+  pick(target) {
+    const again = this.open && this.target === target;
+    this.target = target;
+    if (this.open) this.draw();
+    this.toggle(!again);
+  }
+
+  thumb({ layer, batch, head, less }) {
+    if (less) return null;
     return this.thumbs.get(`${layer}.${batch}`)?.[head] ?? null;
   }
 
@@ -49,6 +72,7 @@ export class Heads {
     if (open === this.open) return;
     this.root.hidden = !open;
     this.app.chip.setAttribute("aria-expanded", String(open));
+    if (!open) this.target = "head";
     if (!open) return this.app.plot.canvas.focus();
     this.app.acts.closeMenus(this);
     if (!this.rows) this.build();
@@ -74,7 +98,7 @@ export class Heads {
   cell(grid, layer, head) {
     const button = make("button", grid, { name: "head", "aria-label": this.app.headName(layer, head) });
     const canvas = make("canvas", make("span", button, { name: "small" })), caption = make("span", button, { text: String(head) });
-    button.addEventListener("click", () => this.app.acts.choose({ layer, head }));
+    button.addEventListener("click", () => this.choose({ layer, head }));
     const tell = () => this.tell(layer, head);
     button.addEventListener("focus", tell);
     button.addEventListener("pointerenter", tell);
@@ -94,7 +118,7 @@ export class Heads {
 
   // `what` of all heads of a layer, once per batch row.
   async fetch(what, kept, layer, body, read) {
-    const batch = Math.min(this.app.state.get("batch"), this.app.info.layers[layer].batch - 1), key = `${layer}.${batch}`;
+    const batch = Math.min(this.chosen.batch, this.app.info.layers[layer].batch - 1), key = `${layer}.${batch}`;
     if (kept.has(key)) return;
     kept.set(key, null);
     this.pending++;
@@ -115,17 +139,22 @@ export class Heads {
   }
 
   current() {
-    return this.rows?.[this.app.state.get("layer")]?.[this.app.state.get("head")];
+    return this.rows?.[this.chosen.layer]?.[this.chosen.head];
   }
 
   draw() {
     if (!this.open || !this.rows) return;
-    this.batch.value = this.app.state.get("batch");
+    const { layer: ours, batch, head: own } = this.chosen;
+    this.heading.textContent = this.app.compare.on ? `Head ${this.target === "other" ? "B" : "A"}` : "Layers and heads";
+    this.batch.value = batch;
     const { app } = this, statistic = app.state.get("statistic"), { hidden } = app.look.theme();
     this.rows.forEach((heads, layer) => heads.forEach((each, head) => {
-      each.button.setAttribute("aria-pressed", String(layer === app.state.get("layer") && head === app.state.get("head")));
-      const thumb = this.thumb({ layer, batch: app.state.get("batch"), head });
-      if (thumb) this.paint(each.canvas, thumb, statistic, app.look.palette(layer), hidden);
+      each.button.setAttribute("aria-pressed", String(layer === ours && head === own));
+      each.button.disabled = this.target === "other" && !sameSize(app.info.layers[layer], app.layer());
+      if (each.button.disabled) each.button.title = "This layer has another size";
+      else each.button.removeAttribute("title");
+      const thumb = this.thumb({ layer, batch, head });
+      if (thumb) this.paint(each.canvas, thumb, statistic, app.look.plain(layer), hidden);
     }));
     this.captions();
     if (this.told) this.tell(...this.told);
@@ -157,14 +186,14 @@ export class Heads {
   }
 
   read(layer, head) {
-    const table = this.statistics.get(`${layer}.${this.app.state.get("batch")}`), row = table?.rows[head];
+    const table = this.statistics.get(`${layer}.${this.chosen.batch}`), row = table?.rows[head];
     const text = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : value === null ? "–" : String(value));
     return row ? table.columns.map((name, n) => [name, text(row[n])]) : [];
   }
 
   tell(layer, head) {
     this.told = [layer, head];
-    const words = this.read(layer, head), { sampled } = this.statistics.get(`${layer}.${this.app.state.get("batch")}`) ?? {};
+    const words = this.read(layer, head), { sampled } = this.statistics.get(`${layer}.${this.chosen.batch}`) ?? {};
     this.detail.replaceChildren();
     make("span", this.detail, { text: `${this.app.headName(layer, head)}${words.length ? ": " : ""}` });
     words.forEach(([name, value], n) => {

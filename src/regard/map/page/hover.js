@@ -2,7 +2,7 @@
 
 import { valueOf } from "./codec.js";
 import { make } from "./dom.js";
-import { multiple, position, weight } from "./format.js";
+import { multiple, position, signedMultiple, signedWeight, weight } from "./format.js";
 import { sideOf } from "./geometry.js";
 import { debounce } from "./state.js";
 
@@ -12,12 +12,13 @@ export class Hover {
     this.tip = make("div", stage, { name: "tip" });
     this.tip.hidden = true;
     this.at = null;
-    this.from = { x: 0, y: 0 };
+    this.from = { x: 0, y: 0, pane: null };
     this.abort = null;
     this.ask = debounce(80, () => this.exact());
-    const canvas = app.plot.canvas;
-    canvas.addEventListener("pointermove", (event) => this.move(event));
-    canvas.addEventListener("pointerleave", () => this.leave());
+    for (const { canvas } of app.plots) {
+      canvas.addEventListener("pointermove", (event) => this.move(event));
+      canvas.addEventListener("pointerleave", () => this.leave());
+    }
   }
 
   get busy() {
@@ -26,11 +27,11 @@ export class Hover {
 
   move(event) {
     if (event.buttons || event.pointerType === "touch") return this.leave();
-    const { x, y } = this.app.pointer(event), layer = this.app.layer(), frame = this.app.frame();
+    const { x, y, pane } = this.app.pointer(event), layer = this.app.layer(), frame = this.app.frame();
     const exact = this.app.view.at(x, y), q = Math.floor(exact.q), k = Math.floor(exact.k);
     if (q < 0 || k < 0 || q >= layer.queries || k >= layer.keys) return this.leave();
     if (x + frame.x < frame.left || y + frame.y < frame.top || x + frame.x > frame.right || y + frame.y > frame.bottom) return this.leave();
-    this.from = { x, y };
+    this.from = { x, y, pane };
     if (this.at?.q !== q || this.at?.k !== k) {
       this.at = { q, k };
       this.cancel();
@@ -65,7 +66,7 @@ export class Hover {
     const at = this.at, abort = new AbortController();
     this.abort = abort;
     try {
-      const found = await this.app.transport.call("cell", { ...this.app.place(), ...at }, abort.signal);
+      const found = await this.app.transport.call("cell", { ...this.app.pair(), ...at }, abort.signal);
       if (this.at === at) this.show(found);
     } catch (error) {
       if (!abort.signal.aborted) this.show({ error: error.message });
@@ -80,22 +81,36 @@ export class Hover {
     Object.assign(tip.dataset, { q, k, state: found ? "exact" : "drawn", weight: found?.weight ?? "", rank: found?.rank ?? "" });
     this.line("query", q, found?.query_token, "query");
     this.line("key", k, found?.key_token, "key");
-    const { value, side, empty } = this.drawn(layer);
+    const { value, side, empty } = this.drawn(layer), { compare } = app, said = compare.difference ? signedMultiple : (each) => multiple(2 ** each);
     const told = make("div", tip, { name: "told" });
     if (found?.error) told.textContent = found.error;
+    else if (found && compare.on && !found.hidden) this.both(told, found);
     else if (found?.hidden) told.textContent = "hidden: this query does not see this key";
     else if (found) {
       make("strong", told, { text: weight(found.weight) });
       make("span", told, { text: ` ${multiple(found.weight * found.visible)} uniform` });
       const rank = Number.isFinite(found.rank) ? `rank ${position(found.rank)} of ${position(found.visible)} keys` : "";
       make("div", tip, { name: "more", text: rank });
-    } else told.textContent = value === null ? (empty ? "hidden" : "…") : side === 1 ? `≈ ${multiple(2 ** value)} uniform` : "…";
+    } else told.textContent = value === null ? (empty ? "hidden" : "…") : side === 1 ? `≈ ${said(value)} uniform` : "…";
     if (side > 1 && value !== null) {
-      const how = app.state.get("statistic") === "max" ? "largest" : "mean";
+      const how = app.state.get("statistic") === "max" ? (compare.difference ? "largest by size" : "largest") : "mean";
       const size = `${position(side)} × ${position(side)}`;
-      make("div", tip, { name: "more", text: `${how} of ${size} here ≈ ${multiple(2 ** value)}` });
+      make("div", tip, { name: "more", text: `${how} of ${size} here ≈ ${said(value)}` });
     }
     this.place();
+  }
+
+  // Both weights and their difference.
+  both(box, { first, second, weight: difference, visible }) {
+    for (const [name, own] of [["A", first], ["B", second]]) {
+      const row = make("div", box, { name: "where" });
+      make("span", row, { name: "axis", text: name });
+      make("span", row, { text: own === null ? "hidden" : weight(own) });
+    }
+    const row = make("div", box, { name: "where" });
+    make("span", row, { name: "axis", text: "A − B" });
+    make("strong", row, { text: signedWeight(difference) });
+    make("span", row, { text: `${signedMultiple(difference * visible)} uniform` });
   }
 
   line(name, at, token, axis) {
@@ -110,7 +125,8 @@ export class Hover {
   drawn(layer) {
     const z = this.app.plot.level(layer), side = sideOf(layer, z);
     const row = Math.floor(this.at.q / side), column = Math.floor(this.at.k / side);
-    const tile = this.app.store.get(this.app.place(), { z, y: row >> 8, x: column >> 8 });
+    const { panes } = this.app.layout, place = this.app.places()[Math.max(panes.indexOf(this.from.pane), 0)] ?? this.app.place();
+    const tile = this.app.store.get(place, { z, y: row >> 8, x: column >> 8 });
     if (!tile || tile.empty) return { value: null, side, empty: Boolean(tile) };
     const byte = tile[this.app.state.get("statistic")][(row & 255) * 256 + (column & 255)];
     return { value: valueOf(byte, this.app.coding()), side, empty: byte === 0 };
@@ -118,9 +134,10 @@ export class Hover {
 
   // Beside the pointer, on the side that has room, and never over the card.
   place() {
-    const { x, y, width, height } = this.app.frame(), wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
-    const beside = (at, size, end) => Math.round(Math.max(at + 16 + size > end - 4 ? at - size - 14 : at + 16, 4));
-    this.tip.style.transform = `translate(${beside(x + this.from.x, wide, width)}px, ${beside(y + this.from.y, high, height)}px)`;
+    const { layout, stage } = this.app, { x, y, width, height } = this.app.frame(), wide = this.tip.offsetWidth, high = this.tip.offsetHeight;
+    const { pane } = this.from, end = layout.split ? { x: stage.clientWidth, y: stage.clientHeight } : { x: width, y: height };
+    const beside = (at, size, last) => Math.round(Math.max(at + 16 + size > last - 4 ? at - size - 14 : at + 16, 4));
+    this.tip.style.transform = `translate(${beside(pane.x + x + this.from.x, wide, end.x)}px, ${beside(pane.y + y + this.from.y, high, end.y)}px)`;
   }
 
   scene(frame, theme) {

@@ -21,6 +21,8 @@ export function listen(app, ear) {
     l: () => app.acts.switch("scale", "log", "linear"),
     c: () => app.acts.nextColors(),
     "<": () => app.acts.moveThreshold(-0.5), ">": () => app.acts.moveThreshold(0.5),
+    b: () => app.compare.toggle(), d: () => app.compare.switchMode(), w: () => app.compare.swap(),
+    ",": () => app.compare.next(-1), ".": () => app.compare.next(1),
     x: () => app.text.toggle(),
     y: () => app.acts.copyLink(),
     t: () => app.acts.switchTheme(),

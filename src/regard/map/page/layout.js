@@ -6,6 +6,7 @@ const ROOM = 14; // that a cell needs before its token is written
 const LARGEST_CELL = 96;
 const THINNEST = 48; // of the shorter side of a matrix that is very long in the other direction
 const LEAST = 50;
+const TITLE = 24, GAP = 10, ROOMY = 520; // of two heads side by side: the line above each, what is between them, and where there is room for wide axes
 
 // `number` and `token`: left and top band of the axes; `strip`: beside the matrix, for a profile; `edge`: what stays
 // empty, below and to the right; `card`: what the card takes of the right, on narrow screens of the bottom.
@@ -15,15 +16,36 @@ const SIZES = {
 };
 
 export class Layout {
-  // `shown()` gives {layer, row, column}: what is drawn and what is pinned.
+  // `shown()` gives {layer, row, column, beside}: what is drawn, what is pinned, and whether there are two panes.
   constructor(shown) {
     this.shown = shown;
     this.resize(LEAST, LEAST);
   }
 
+  // The stage is one pane, or two of one size; all that follows is about one pane, and its pixels count from its corner.
   resize(width, height) {
-    Object.assign(this, { width, height, narrow: width <= NARROW });
+    Object.assign(this, { narrow: width <= NARROW, split: Boolean(this.shown()?.beside) });
     this.sizes = SIZES[this.narrow ? "narrow" : "wide"];
+    this.panes = [{ x: 0, y: 0, width, height }];
+    if (this.split) this.panes = this.divide(width, height);
+    Object.assign(this, { width: this.panes[0].width, height: this.panes[0].height });
+    if (this.split && this.width < ROOMY) this.sizes = SIZES.narrow;
+  }
+
+  // Two panes beside each other or one above the other, whichever leaves more room for a square; without the card and the buttons.
+  divide(width, height) {
+    const kept = this.kept(this.carded, false), wide = width - (this.narrow ? 0 : kept.right), high = height - (this.narrow ? kept.bottom : 0);
+    const across = { width: Math.max(Math.floor((wide - GAP) / 2), LEAST), height: Math.max(high - TITLE, LEAST) };
+    const down = { width: wide, height: Math.max(Math.floor((high - GAP) / 2) - TITLE, LEAST) };
+    const least = (pane) => Math.min(pane.width - SIZES.narrow.number[0], pane.height - SIZES.narrow.number[1]);
+    if (least(across) >= least(down)) return [{ x: 0, y: TITLE, ...across }, { x: across.width + GAP, y: TITLE, ...across }];
+    return [{ x: 0, y: TITLE, ...down }, { x: 0, y: down.height + GAP + 2 * TITLE, ...down }];
+  }
+
+  // The pane that a point of the stage lies in, or the nearest.
+  paneAt(x, y) {
+    const far = (pane) => Math.max(pane.x - x, x - pane.x - pane.width, 0) + Math.max(pane.y - y, y - pane.y - pane.height, 0);
+    return this.panes.reduce((near, pane) => (far(pane) < far(near) ? pane : near));
   }
 
   get strip() {
@@ -52,10 +74,11 @@ export class Layout {
   }
 
   // CSS pixels of the right and of the bottom that are kept for buttons, or for the card.
-  kept(carded) {
+  kept(carded, split = this.split) {
     const { edge, card } = this.sizes;
+    if (split) return { right: 8, bottom: 8 }; // both are outside of the panes
     if (!carded) return edge;
-    return { right: card.right, bottom: card.part ? Math.round(card.part * this.height) : card.bottom };
+    return { right: card.right, bottom: card.part ? Math.round(card.part * this.panes[0].height) : card.bottom };
   }
 
   // Where the map can be seen whatever is shown around it, in CSS pixels of its canvas.
@@ -100,7 +123,7 @@ export class Layout {
   // edge is on screen; (right, bottom) is the end of what can be seen of it; (width, height) all but the card.
   frame({ scale, offset }) {
     const { layer, row, column } = this.shown(), { x, y } = this.origin, band = this.band(scale), { carded } = this;
-    const card = carded ? this.kept(true) : { right: 0, bottom: 0 };
+    const card = carded && !this.split ? this.kept(true) : { right: 0, bottom: 0 };
     const width = this.width - (this.narrow ? 0 : card.right), height = this.height - (this.narrow ? card.bottom : 0);
     const end = { right: width - (column === null ? 0 : this.strip), bottom: height - (row === null ? 0 : this.strip) };
     return {
@@ -110,6 +133,12 @@ export class Layout {
       right: Math.min(end.right, Math.round(x + layer.keys * scale + offset.x)),
       bottom: Math.min(end.bottom, Math.round(y + layer.queries * scale + offset.y)),
     };
+  }
+
+  // What a picture of two panes shows: both, and the lines above them.
+  get both() {
+    const [first, second] = this.panes;
+    return { x: 0, y: 0, width: second.x + second.width, height: Math.max(first.y, second.y) + second.height };
   }
 
   // What a picture of the view needs to show: the matrix, its axes and profiles, and a little paper around them.

@@ -1,12 +1,13 @@
 // What a dot means, what a color means, and the switches that change either.
 
 import { make, segmented } from "./dom.js";
-import { multiple, position } from "./format.js";
-import { RAMPS } from "./colors.js";
+import { multiple, position, signedMultiple } from "./format.js";
+import { RAMPS, signedFraction } from "./colors.js";
 import { sideOf } from "./geometry.js";
 import { widthOf } from "./scene.js";
 
 const MULTIPLE = "Colors are multiples of uniform: a weight times the number of keys that its query sees. 1× is what every key would get if all got the same.";
+const SIGNED = "Colors are differences in multiples of uniform: the weight of A less that of B, times the number of keys that the query sees in either.";
 const BAR = 260; // CSS pixels
 const DECADE = Math.log2(10);
 
@@ -17,7 +18,8 @@ export class Legend {
     const words = make("div", this.root, { name: "words" });
     this.meaning = make("p", words, { name: "meaning" });
     const key = make("p", words, { name: "soft key" });
-    make("span", key, { text: "1× = uniform over the visible keys", title: MULTIPLE });
+    this.unit = make("span", key);
+    this.more = [["A", "above", "more"], ["B", "under", "more"]].map(([head, name, text]) => this.entry(key, `swatch ${name}`, `${head} ${text}`, `${head} gives the key more weight than the other head`));
     this.entry(key, "swatch hidden-pair", "hidden", "Gray: the query does not see the key, for example because it comes later in the text");
     this.estimated = this.entry(key, "swatch hatch", "estimate", "Hatched: estimated from a sample of rows; exact values follow");
     const scale = make("div", this.root, { name: "scale" });
@@ -25,8 +27,8 @@ export class Legend {
     this.slider = make("input", scale, { type: "range", min: "0", max: "1", step: "0.005", "aria-label": "Hide weights below" });
     this.ticks = make("div", scale, { name: "ticks", "aria-hidden": "true" });
     this.slider.addEventListener("input", () => {
-      const part = Number(this.slider.value);
-      app.state.set({ threshold: part === 0 ? null : valueAt(app.look.palette(), part) });
+      const part = Number(this.slider.value), palette = app.look.palette(), value = valueAt(palette, part);
+      app.state.set({ threshold: part <= Number(this.slider.min) ? null : palette.signed ? Math.log2(value) : value });
     });
     const switches = make("div", this.root, { name: "switches" });
     const statistics = [
@@ -56,24 +58,34 @@ export class Legend {
   says() {
     const { app } = this, layer = app.layer(), side = sideOf(layer, app.plot.level(layer));
     const pixels = app.view.scale * side, across = app.state.get("statistic") === "max" ? "the largest" : "the mean";
-    if (side === 1) return `1 square = 1 weight, ${wide(pixels)} wide`;
-    return `1 dot = ${position(side)} × ${position(side)} weights, ${across} shown`;
+    const { difference } = app.compare, one = difference ? "difference" : "weight";
+    if (side === 1) return `1 square = 1 ${one}, ${wide(pixels)} wide`;
+    return `1 dot = ${position(side)} × ${position(side)} ${one}s, ${across}${difference && across === "the largest" ? " by size" : ""} shown`;
   }
 
   draw(palette, theme) {
-    const { app } = this, text = this.says(), { state } = app;
+    const { app } = this, text = this.says(), { state } = app, { signed } = palette;
     if (this.meaning.textContent !== text) this.meaning.textContent = text;
     this.estimated.hidden = !app.notice.estimate;
     const of = [palette, theme, app.plot.ratio, app.layout.width, app.range.exceeded];
     if (this.drawn && of.every((each, n) => each === this.drawn[n])) return;
     this.drawn = of;
+    this.unit.textContent = signed ? "A − B; 1× = uniform over the visible keys" : "1× = uniform over the visible keys";
+    this.unit.title = signed ? SIGNED : MULTIPLE;
+    this.more.forEach((entry, n) => {
+      entry.hidden = !signed;
+      entry.firstChild.style.backgroundColor = `rgb(${palette.stops[n ? 1 : palette.stops.length - 2].join(" ")})`;
+    });
+    this.ramp.disabled = signed;
     this.pressStatistic(state.get("statistic"));
     this.pressScale(state.get("scale"));
-    this.ramp.value = state.get("ramp");
+    this.ramp.value = palette.name;
     this.colors(palette, theme);
     const threshold = state.get("threshold");
-    this.slider.value = threshold === null ? 0 : partOf(palette, threshold);
-    const said = threshold === null ? "nothing is hidden" : `below ${multiple(2 ** threshold)} uniform is hidden`;
+    this.slider.min = signed ? "0.5" : "0";
+    this.bar.parentElement.classList.toggle("signed", signed);
+    this.slider.value = threshold === null ? this.slider.min : partOf(palette, signed ? 2 ** threshold : threshold);
+    const said = threshold === null ? "nothing is hidden" : `${signed ? "differences of less than" : "below"} ${multiple(2 ** threshold)} uniform ${signed ? "are" : "is"} hidden`;
     this.slider.setAttribute("aria-valuetext", said);
     this.slider.title = `Threshold: ${said}`;
   }
@@ -84,8 +96,8 @@ export class Legend {
     this.bar.height = 1;
     const context = this.bar.getContext("2d");
     for (let x = 0; x < width; x++) {
-      const value = valueAt(palette, (x + 0.5) / width), below = palette.threshold !== null && value < palette.threshold;
-      context.fillStyle = below ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
+      const value = valueAt(palette, (x + 0.5) / width);
+      context.fillStyle = palette.below(value) ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
       context.fillRect(x, 0, 1, 1);
     }
     const marks = ticks(palette, this.bar.clientWidth || BAR);
@@ -94,16 +106,22 @@ export class Legend {
     for (const { part, text } of marks) make("span", this.ticks, { text }).style.left = `${100 * part}%`;
     const beyond = this.app.range.exceeded;
     this.bar.parentElement.classList.toggle("beyond", beyond);
-    this.ticks.title = `${MULTIPLE}${beyond ? " Some weights are beyond the end of the colors and have the last one; press 0 for colors that reach them." : ""}`;
+    this.ticks.title = `${palette.signed ? SIGNED : MULTIPLE}${beyond ? " Some weights are beyond the end of the colors and have the last one; press 0 for colors that reach them." : ""}`;
   }
 }
 
-// The value (log2) at a part of the bar, and back.
-export function valueAt({ scale: { low, high, linear } }, part) {
+// The value at a part of the bar, as `valueOf` gives it, and back.
+export function valueAt({ scale: { low, high, linear, signed } }, part) {
+  if (signed) {
+    const size = Math.abs(2 * part - 1), most = 2 ** high;
+    return Math.sign(2 * part - 1) * (linear ? size * most : 2 ** (low + size * (high - low)));
+  }
   return linear ? Math.log2(Math.max(part, 1e-9)) + high : low + part * (high - low);
 }
 
-export function partOf({ scale: { low, high, linear } }, value) {
+export function partOf({ scale }, value) {
+  const { low, high, linear, signed } = scale;
+  if (signed) return signedFraction(value, scale);
   return linear ? 2 ** (value - high) : (value - low) / (high - low);
 }
 
@@ -112,10 +130,20 @@ const BETWEEN = 9; // CSS pixels
 
 // Labels of the bar, in the finest steps that keep them apart: doubles for a nearly even head, thousands for others.
 // `height`: of a label, where they stand one above the other.
-export function ticks({ scale: { low, high, linear } }, width = BAR, height = null) {
+export function ticks({ scale }, width = BAR, height = null) {
+  const { low, high, linear, signed } = scale;
+  if (signed) return signedTicks(scale, width, height);
   if (linear) return [0, 0.5, 1].map((part) => ({ part, text: multiple(part * 2 ** high), value: Math.log2(Math.max(part, 1e-9)) + high }));
   const found = STEPS.map((step) => inSteps(step, low, high));
   return found.find((marks) => apart(marks, width, height)) ?? found[found.length - 1];
+}
+
+// Both sides of 0 alike.
+function signedTicks(scale, width, height) {
+  const { low, high, linear } = scale, half = ticks({ scale: { low, high, linear } }, width / 2, height);
+  const values = half.filter(({ part }) => part > (linear ? 0.4 : 0.2)).map(({ value }) => 2 ** value);
+  const signs = [...values.map((value) => -value).reverse(), 0, ...values];
+  return signs.map((value) => ({ part: signedFraction(value, scale), text: value ? signedMultiple(value) : "0", value }));
 }
 
 function inSteps(step, low, high) {

@@ -33,14 +33,24 @@ export class Look {
     return (this.found = { ...Object.fromEntries(colors), dark });
   }
 
+  // For the bytes of single heads, while a difference is shown: on the scale that they had last.
+  plain(layer) {
+    const { app } = this, theme = this.theme(), { ramp } = app.state.values, { hi } = app.info.layers[layer];
+    if (!app.coding().signed) return this.palette(layer);
+    const key = `plain ${hi}`, ends = this.ends ?? { low: -6, high: hi, linear: false };
+    if (!this.palettes.has(key)) this.palettes.set(key, new Palette({ name: ramp, dark: theme.dark, ...ends, threshold: null, coding: { hi, step: app.info.step }, ground: rgb(theme.ground) }));
+    return this.palettes.get(key);
+  }
+
   // Of the head that is shown, for the bytes of its own layer or of another.
   palette(layer = this.app.state.get("layer")) {
     const { app } = this, theme = this.theme(), ends = app.range.ends(), { ramp, threshold } = app.state.values;
-    const of = JSON.stringify([ends, ramp, threshold]), { hi } = app.info.layers[layer];
+    const { signed, step } = app.coding(), of = JSON.stringify([ends, ramp, threshold, signed]), { hi } = app.info.layers[layer];
     if (this.of !== of) this.palettes.clear();
+    if (!signed) this.ends = ends;
     this.of = of;
     if (!this.palettes.has(hi)) {
-      const coding = { hi, step: app.info.step };
+      const coding = { hi, step, signed };
       this.palettes.set(hi, new Palette({ name: ramp, dark: theme.dark, ...ends, threshold, coding, ground: rgb(theme.ground) }));
     }
     return this.palettes.get(hi);

@@ -25,9 +25,9 @@ export class Minimap {
   // Not shown while the map itself shows everything, nor for a matrix whose axes say at every scale where one is.
   draw(statistic, palette, theme) {
     const { app, canvas } = this, layer = app.layer(), ratio = app.plot.ratio, box = app.view.free(), slack = 0.5 / app.view.scale;
-    canvas.hidden = app.layout.small || (box.q0 <= slack && box.k0 <= slack && box.q1 >= layer.queries - slack && box.k1 >= layer.keys - slack);
+    canvas.hidden = app.layout.split || app.layout.small || (box.q0 <= slack && box.k0 <= slack && box.q1 >= layer.queries - slack && box.k1 >= layer.keys - slack);
     if (canvas.hidden) return;
-    const most = Math.max(layer.queries, layer.keys), largest = Math.min(LARGEST, app.layout.width * 0.28);
+    const most = Math.max(layer.queries, layer.keys), largest = Math.min(LARGEST, app.stage.clientWidth * 0.28);
     const wide = Math.max((largest * layer.keys) / most, LEAST), high = Math.max((largest * layer.queries) / most, LEAST);
     const width = Math.round(wide * ratio), height = Math.round(high * ratio);
     const tile = app.store.get(app.place(), { z: 0, y: 0, x: 0 });

@@ -24,6 +24,7 @@ export class Notice {
     this.part = 0;
     this.timer = 0;
     this.turn = 0;
+    this.ready = new Set();
   }
 
   get exact() {
@@ -35,23 +36,26 @@ export class Notice {
     clearTimeout(this.timer);
     this.state = this.failed = "";
     this.part = 0;
+    this.ready = new Set(); // which of the heads that are shown are exact
     this.poll(++this.turn);
   }
 
   async poll(turn) {
-    const { app } = this, place = app.place();
+    const { app } = this, places = app.places();
     let wait = EVERY;
     try {
-      const { state, done, total, error } = await app.transport.call("progress", place);
+      const found = await Promise.all(places.map((place) => app.transport.call("progress", place)));
       if (turn !== this.turn) return;
-      this.failed = error ?? "";
-      if (state === "exact" && this.state !== "exact") {
-        app.store.expectExact(place);
+      this.failed = found.map(({ error }) => error).find(Boolean) ?? "";
+      found.forEach(({ state }, n) => {
+        if (state !== "exact" || this.ready.has(n)) return;
+        this.ready.add(n);
+        app.store.expectExact(places[n]);
         app.ask();
-        app.strongest.complete();
-      }
-      this.state = state;
-      this.part = total ? done / total : 0;
+        if (n === 0) app.strongest.complete();
+      });
+      this.state = found.every(({ state }) => state === "exact") ? "exact" : found[0].state === "exact" ? "building" : found[0].state;
+      this.part = found.reduce((sum, { done, total }) => sum + (total ? done / total : 0), 0) / found.length;
     } catch {
       wait = SLOW;
     }

@@ -1,14 +1,15 @@
 // The profile of a pinned row or column along the edge of the map, on the scale of the colors.
 
-import { fraction } from "./colors.js";
 import { ticks } from "./legend.js";
 import { debounce } from "./state.js";
 
 const BIN = 2, APART = 14; // CSS pixels
 
 export class Profile {
-  constructor(app, axis, told) {
+  // `place()`: of the head whose row or column it is, or null.
+  constructor(app, axis, place, told) {
     this.app = app;
+    this.place = place;
     this.axis = axis;
     this.row = axis === "row";
     this.told = told;
@@ -44,12 +45,13 @@ export class Profile {
   }
 
   async load() {
-    if (this.pinned === null) return;
+    const place = this.place();
+    if (this.pinned === null || !place) return;
     this.abort?.abort();
     const abort = new AbortController(), part = this.part();
     this.abort = abort;
     try {
-      const body = { ...this.app.place(), [this.row ? "q" : "k"]: this.pinned, ...part };
+      const body = { ...place, [this.row ? "q" : "k"]: this.pinned, ...part };
       const found = await this.app.transport.call(this.axis, body, abort.signal);
       if (abort.signal.aborted) return;
       this.found = { ...found, ...part };
@@ -69,21 +71,28 @@ export class Profile {
     if (this.pinned === null) return [];
     const { view } = this.app, along = this.row ? frame.x + view.offset.x : frame.y + view.offset.y;
     const { start, end, base, high } = this.room(frame), turned = (points) => (this.row ? points : points.map(([a, b]) => [b, a])), scene = [];
+    const rest = this.tip(this.app.look.palette(), 0, base, high);
     if (this.found) {
       const { from, to, bins } = this.found, values = this.found[this.app.state.get("statistic")];
-      const scale = this.app.look.palette().scale, size = (to - from) / bins, points = [];
+      const palette = this.app.look.palette(), size = (to - from) / bins, points = [];
       values.forEach((value, n) => {
-        const tip = base + (value > 0 ? fraction(Math.log2(value), scale) : 0) * high;
+        const tip = this.tip(palette, value ?? 0, base, high);
         const first = Math.max(along + (from + n * size) * view.scale, start), last = Math.min(along + (from + (n + 1) * size) * view.scale, end);
         if (last > first) points.push([first, tip], [last, tip]);
       });
       if (points.length) {
-        const closed = [[points[0][0], base], ...points, [points[points.length - 1][0], base]];
+        const closed = [[points[0][0], rest], ...points, [points[points.length - 1][0], rest]];
         scene.push({ kind: "path", points: turned(closed), fill: theme.mark });
       }
     }
-    const [[x1, y1], [x2, y2]] = turned([[start, base], [end, base]]);
+    const [[x1, y1], [x2, y2]] = turned([[start, rest], [end, rest]]);
     return [...scene, { kind: "line", x1, y1, x2, y2, stroke: theme.mark, opacity: 0.5 }];
+  }
+
+  // Where a multiple of uniform ends: outward from the matrix, but of a difference up or to the right of the middle if A has more.
+  tip(palette, multiple, base, high) {
+    const part = palette.height(multiple);
+    return base + (palette.signed && this.row ? 1 - part : part) * high;
   }
 
   // Where it starts and ends along the matrix, where it stands beside it, and how high it is.
@@ -98,8 +107,8 @@ export class Profile {
     const { start, end, base, high } = this.room(frame);
     const palette = this.app.look.palette(), marks = ticks(palette, high, APART), scene = [];
     for (const { part, text, value } of marks) {
-      const at = base + fraction(value, palette.scale) * high;
-      if (part <= 0.02) continue;
+      const at = this.tip(palette, palette.signed ? value : 2 ** value, base, high);
+      if (part <= 0.02 && !palette.signed) continue;
       if (this.row) {
         scene.push({ kind: "line", x1: start, y1: at, x2: end, y2: at, stroke: theme.soft, opacity: 0.4, dash: [2, 3] });
         scene.push({ kind: "text", x: start - 6, y: at, text, fill: theme.soft, size: 9, anchor: "end" });

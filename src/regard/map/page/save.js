@@ -20,7 +20,8 @@ function titled([text, head], width) {
   return fitted(left < LEAST / 4 ? head : `${fitted(text, left, 15, 600)}${own}`, width, 15, 600);
 }
 
-// The parts around the map, as one scene. `picture`: {parts: text and head, words: lines, scene, frame, part, palette, theme}.
+// The parts around the map, as one scene. `picture`: {parts: text and head, words: lines, panes: of the stage, each with its map, scene and title, frame, part,
+// palette, theme}.
 function around(picture) {
   const { parts, words, palette, theme } = picture, { width, height, bottom, start } = sizeOf(picture);
   const scene = [
@@ -29,8 +30,8 @@ function around(picture) {
     { kind: "text", x: 16, y: 22, text: titled(parts, width - 32), fill: theme.ink, size: 15, weight: 600 },
   ];
   for (let n = 0; n < BAR; n++) {
-    const value = valueAt(palette, (n + 0.5) / BAR), below = palette.threshold !== null && value < palette.threshold;
-    const fill = below ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
+    const value = valueAt(palette, (n + 0.5) / BAR);
+    const fill = palette.below(value) ? theme.paper : `rgb(${palette.color(value).join(" ")})`;
     scene.push({ kind: "box", x: LEFT + n, y: bottom + 16, width: 1.2, height: 10, fill });
   }
   for (const { part, text } of ticks(palette)) {
@@ -43,7 +44,12 @@ function around(picture) {
   return scene;
 }
 
-export async function png(picture, map, ratio) {
+// The scene of a pane with its title, from the corner of the pane.
+function titledScene({ scene, title }, theme) {
+  return title ? [...scene, { kind: "text", x: 10, y: -10, text: title, fill: theme.ink, size: 12, weight: 600 }] : scene;
+}
+
+export async function png(picture, ratio) {
   const { part, frame, theme } = picture, { width, height } = sizeOf(picture), canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -52,24 +58,29 @@ export async function png(picture, map, ratio) {
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, width, height);
   context.imageSmoothingEnabled = false;
-  context.save();
-  context.translate(-part.x, HEAD - part.y);
-  context.drawImage(map, frame.x, frame.y, map.width / ratio, map.height / ratio);
-  paint(context, picture.scene);
-  context.restore();
+  for (const pane of picture.panes) {
+    const { map } = pane;
+    context.save();
+    context.translate(pane.x - part.x, HEAD + pane.y - part.y);
+    context.drawImage(map, frame.x, frame.y, map.width / ratio, map.height / ratio);
+    paint(context, titledScene(pane, theme));
+    context.restore();
+  }
   paint(context, around(picture));
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
-export function svg(picture, map, ratio) {
+export function svg(picture, ratio) {
   const { part, frame, theme } = picture, { width, height } = sizeOf(picture);
   const root = makeSvg("svg", null, { viewBox: `0 0 ${width} ${height}`, width, height, "font-family": FONT });
   makeSvg("title", root).textContent = picture.parts.join(" · ");
   makeSvg("rect", root, { width, height, fill: theme.paper });
-  const moved = makeSvg("g", root, { transform: `translate(${-part.x} ${HEAD - part.y})` });
-  const place = { x: frame.x, y: frame.y, width: map.width / ratio, height: map.height / ratio };
-  makeSvg("image", moved, { ...place, href: map.toDataURL("image/png"), "image-rendering": "pixelated" });
-  append(moved, picture.scene);
+  for (const pane of picture.panes) {
+    const { map } = pane, moved = makeSvg("g", root, { transform: `translate(${pane.x - part.x} ${HEAD + pane.y - part.y})` });
+    const place = { x: frame.x, y: frame.y, width: map.width / ratio, height: map.height / ratio };
+    makeSvg("image", moved, { ...place, href: map.toDataURL("image/png"), "image-rendering": "pixelated" });
+    append(moved, titledScene(pane, theme));
+  }
   append(root, around(picture));
   return new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" });
 }

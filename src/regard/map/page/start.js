@@ -29,7 +29,7 @@ function handle(app) {
       const { q, k, scale } = app.view.place(), layer = app.layer(), level = app.plot.level(layer), { offset } = app.view;
       const { low, high } = app.range.ends(), palette = app.look.palette();
       return {
-        ...app.place(), q, k, scale, level, offset, ratio: app.plot.ratio, estimate: app.notice.estimate, box: app.view.box(), free: app.view.free(), frame: app.frame(), low, high,
+        ...app.place(), q, k, scale, level, offset, ratio: app.plot.ratio, estimate: app.notice.estimate, box: app.view.box(), free: app.view.free(), frame: app.frame(), low, high, other: app.compare.other, mode: app.state.get("mode"), panes: app.layout.panes,
         statistic: app.state.get("statistic"), row: app.state.get("row"), column: app.state.get("column"), colors: palette.stops, theme: app.look.theme(),
       };
     },

@@ -1,7 +1,7 @@
 // The strongest cells of a head, as a list with their tokens.
 
 import { make } from "./dom.js";
-import { brief, multiple, position } from "./format.js";
+import { brief, multiple, position, signedMultiple, signedWeight } from "./format.js";
 import { Menu } from "./menus.js";
 
 const COUNT = 20;
@@ -39,7 +39,8 @@ export class Strongest {
     const { app } = this, abort = new AbortController();
     this.entries = [];
     this.partial = true;
-    make("h2", panel, { text: "Strongest cells" });
+    const signed = app.compare.difference;
+    make("h2", panel, { text: signed ? "Largest differences" : app.compare.on ? "Strongest cells of A" : "Strongest cells" });
     const note = make("p", panel, { name: "soft", text: "…" });
     this.abort = abort;
     try {
@@ -47,7 +48,7 @@ export class Strongest {
       if (abort.signal.aborted) return;
       const partial = "Best so far: the whole matrix has not been gone through yet.";
       this.partial = !exact;
-      note.textContent = this.partial ? partial : cells.length ? "By weight × visible keys. n, p: next, previous." : "Nothing stands out.";
+      note.textContent = this.partial ? partial : cells.length ? `By ${signed ? "the size of A − B" : "weight"} × visible keys. n, p: next, previous.` : "Nothing stands out.";
       this.list(make("ol", panel), cells);
       if (panel.contains(document.activeElement)) this.entries[0]?.button.focus();
     } catch (error) {
@@ -58,13 +59,13 @@ export class Strongest {
   }
 
   list(parent, cells) {
-    const { app } = this;
+    const { app } = this, { difference } = app.compare;
     this.cells = cells;
     this.entries = cells.map((cell, at) => {
       const button = make("button", make("li", parent), { name: "entry found-cell" }), words = make("span", button, { name: "words" });
-      make("span", button, { name: "value", text: brief(cell.weight) });
+      make("span", button, { name: "value", text: difference ? signedWeight(cell.weight, brief) : brief(cell.weight) });
       make("span", button, { name: "number", text: `${position(cell.q)} → ${position(cell.k)}` });
-      make("span", button, { name: "times", text: `${multiple(cell.weight * cell.visible)} uniform` });
+      make("span", button, { name: "times", text: `${(difference ? signedMultiple : multiple)(cell.weight * cell.visible)} uniform` });
       button.addEventListener("click", () => { this.menu.toggle(false); app.walk.goTo(at); });
       return { cell, button, words };
     });

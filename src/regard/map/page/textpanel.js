@@ -2,7 +2,7 @@
 // the chunks on screen have words; the others keep their height, so that a text of any length can be scrolled.
 
 import { iconButton, make, segmented } from "./dom.js";
-import { multiple, position, textLabel } from "./format.js";
+import { multiple, position, signedMultiple, textLabel } from "./format.js";
 import { CHUNK } from "./tokens.js";
 
 const ROOM = 1360, WIDE = 320; // CSS pixels of the page from which the panel is open; of the panel
@@ -84,7 +84,8 @@ export class TextPanel {
     const reads = this.mode === "reads", who = reads ? "query" : "key";
     const click = this.pins === who ? `Click a word to see ${reads ? "what it reads" : "who reads it"}.` : `Pin a ${who} on the map to color this text.`;
     const word = this.pinned === null ? null : this.app.word(who, this.pinned), named = `${position(this.pinned ?? 0)}${word === null ? "" : ` ${word}`}`;
-    this.hint.textContent = this.pinned === null ? click : reads ? `What query ${named} reads` : `Who reads key ${named}`;
+    const { compare } = this.app, of = compare.difference ? " more in A and in B" : compare.on ? " in A" : "";
+    this.hint.textContent = this.pinned === null ? click : reads ? `What query ${named} reads${of}` : `Who reads key ${named}${of}`;
   }
 
   build() {
@@ -145,16 +146,15 @@ export class TextPanel {
 
   paint(chunk) {
     if (!chunk.drawn) return;
-    const { app } = this, values = this.values.get(chunk.from), palette = app.look.palette(), { threshold } = palette;
+    const { app } = this, values = this.values.get(chunk.from), palette = app.look.palette(), said = palette.signed ? signedMultiple : multiple;
     const marked = this.pins === "query" ? app.state.get("row") : app.state.get("column");
     const other = app.layer().same_text ? (this.pins === "query" ? app.state.get("column") : app.state.get("row")) : null;
     chunk.drawn.forEach((word, n) => {
-      const value = values?.[n], log = value > 0 ? Math.log2(value) : -Infinity, at = chunk.from + n;
-      const colored = value > 0 && !(threshold !== null && log < threshold), color = colored ? palette.color(log) : null;
+      const value = values?.[n], at = chunk.from + n, color = value ? palette.tint(value) : null;
       word.style.backgroundColor = color ? `rgb(${color.join(" ")})` : "";
       word.style.color = color ? (bright(color) ? "#14171b" : "#ffffff") : "";
       word.style.opacity = value === null ? FAINT : "";
-      word.title = values ? (value === null ? `${position(at)}: hidden` : `${position(at)}: ${multiple(value)} uniform`) : position(at);
+      word.title = values ? (value === null ? `${position(at)}: hidden` : `${position(at)}: ${said(value)} uniform`) : position(at);
       word.classList.toggle("pinned", at === marked);
       word.classList.toggle("other", at === other);
     });

@@ -7,7 +7,7 @@ const KEPT = 512, PAINTED = 192, IN_FLIGHT = 2, LARGEST_BATCH = 64;
 const PAUSES = [300, 1000, 3000, 10000];
 const AFFORDABLE = 1 << 24; // matrix cells that one call of on-demand tiles may go through
 
-const headOf = (place) => `${place.layer}.${place.batch}.${place.head}.`;
+const headOf = ({ layer, batch, head, less }) => `${layer}.${batch}.${head}.${less ? `less.${less.join(".")}.` : ""}z`;
 const keyOf = (place, { z, y, x }) => `${headOf(place)}${z}.${y}.${x}`;
 
 export class TileStore {
@@ -53,9 +53,9 @@ export class TileStore {
     return canvas;
   }
 
-  // The list replaces what was wanted before; calls of which nothing is wanted any more are given up.
-  want(place, list) {
-    const wanted = new Set(list.map((at) => keyOf(place, at)));
+  // The list of {place, at} replaces what was wanted before; calls of which nothing is wanted any more are given up.
+  want(list) {
+    const named = list.map(({ place, at }) => ({ place, at, key: keyOf(place, at) })), wanted = new Set(named.map(({ key }) => key));
     for (const flight of this.flights) {
       if (flight.keys.some((key) => wanted.has(key))) continue;
       this.flights.delete(flight);
@@ -63,8 +63,7 @@ export class TileStore {
       flight.abort.abort();
     }
     const flying = new Set([...this.flights].flatMap((flight) => flight.keys));
-    this.queue = list
-      .map((at) => ({ place, at, key: keyOf(place, at) }))
+    this.queue = named
       .filter(({ key }) => !flying.has(key) && (!this.kept.has(key) || this.kept.get(key).stale));
     this.pump();
   }
@@ -79,8 +78,9 @@ export class TileStore {
     const { place, at } = this.queue[0], layer = this.info.layers[place.layer];
     const cells = (TILE * sideOf(layer, at.z)) ** 2;
     const most = at.z < layer.estimate_from ? LARGEST_BATCH : Math.max(2, Math.min(16, AFFORDABLE / cells));
-    const taken = [];
-    while (taken.length < most && this.queue.length && this.queue[0].at.z === at.z) taken.push(this.queue.shift());
+    const alike = (each) => each.at.z === at.z && headOf(each.place) === headOf(place);
+    const taken = this.queue.filter(alike).slice(0, most);
+    this.queue = this.queue.filter((each) => !taken.includes(each));
     return taken;
   }
 

@@ -18,7 +18,8 @@ function missing(start, size, low, high) {
 }
 
 export class View {
-  constructor(canvas, layout, changed) {
+  // `twin`: a second canvas of the same size that shows the same part of another matrix.
+  constructor(canvas, twin, layout, changed) {
     this.canvas = canvas;
     this.layout = layout;
     this.width = this.height = 1;
@@ -34,9 +35,10 @@ export class View {
       .on("start", (event) => { if (event.sourceEvent) this.stop(); })
       .on("zoom", (event) => {
         if (event.sourceEvent) this.atHome = false;
+        for (const each of [canvas, twin]) each.__zoom = event.transform; // where d3-zoom keeps it
         changed();
       });
-    this.selection = select(canvas).call(this.zoom).on("dblclick.zoom", null);
+    for (const each of [twin, canvas]) this.selection = select(each).call(this.zoom).on("dblclick.zoom", null);
   }
 
   get scale() {
