@@ -101,7 +101,7 @@ export class Acts {
     const [a, b] = [app.state.values, compare.other].map((place) => place && compare.said(place));
     const parts = [app.title(), compare.difference ? `${a} less ${b}` : b ? `${a} beside ${b}` : app.headName(number, head)], estimate = app.notice.estimate ? "; estimate" : "";
     const size = `${count(layer.queries, "query", "queries")} (rows) × ${count(layer.keys, "key")} (columns)`;
-    const words = [app.legend.says(), size, `colors in multiples of uniform${estimate}`], { look } = app;
+    const words = [app.legend.says(), size, `colors: ${compare.difference ? "A − B in " : ""}multiples of uniform${estimate}`], { look } = app;
     const { layout, plots, names } = app, panes = layout.panes.map((pane, n) => ({ ...pane, map: plots[n].canvas, scene: app.screen.scene(false, n), title: layout.split ? names[n].textContent : "" }));
     const part = layout.split ? layout.both : layout.used(frame);
     const picture = { parts, words, panes, frame, part, palette: look.palette(), theme: look.theme() };

@@ -84,7 +84,7 @@ export class TextPanel {
     const reads = this.mode === "reads", who = reads ? "query" : "key";
     const click = this.pins === who ? `Click a word to see ${reads ? "what it reads" : "who reads it"}.` : `Pin a ${who} on the map to color this text.`;
     const word = this.pinned === null ? null : this.app.word(who, this.pinned), named = `${position(this.pinned ?? 0)}${word === null ? "" : ` ${word}`}`;
-    const { compare } = this.app, of = compare.difference ? " more in A and in B" : compare.on ? " in A" : "";
+    const { compare } = this.app, of = compare.difference ? ", in A less in B" : compare.on ? " in A" : "";
     this.hint.textContent = this.pinned === null ? click : reads ? `What query ${named} reads${of}` : `Who reads key ${named}${of}`;
   }
 
