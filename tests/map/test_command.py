@@ -184,3 +184,34 @@ def test_addresses_of_a_chosen_port_last(monkeypatch: pytest.MonkeyPatch) -> Non
     serve(view(16), 0, False, announce=addresses.append)
     serve(view(16), 0, False, announce=addresses.append)
     assert len({address.partition("token=")[2] for address in addresses[3:]}) == 3
+
+
+def test_two_heads_of_one_view(shown: list[tuple[CaptureView, dict[str, Any]]]) -> None:
+    assert main(["map", "--demo", "64", "--head", "1", "--compare", "0:-1"]) == 0
+    assert (shown[-1][1]["first"], shown[-1][1]["compare"]) == ((0, 1), (0, 7))
+    assert main(["map", "--demo", "64"]) == 0
+    assert shown[-1][1]["compare"] is None
+
+
+def test_two_files_of_weights(
+    shown: list[tuple[CaptureView, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are in one view, the second behind the first, and open beside each other."""
+    draw = torch.Generator().manual_seed(0)
+    for name, shape in (("a", (2, 3, 8, 8)), ("b", (2, 3, 8, 8)), ("c", (2, 3, 9, 9))):
+        np.save(tmp_path / f"{name}.npy", torch.randn(shape, generator=draw).softmax(-1).numpy())
+    a, b, c = (str(tmp_path / f"{name}.npy") for name in "abc")
+    assert main(["map", a, "--compare-text", b, "--layer", "1", "--head", "2"]) == 0
+    capture_view, options = shown[-1]
+    assert [layer.name for layer in capture_view.layers] == [
+        f"{file} · layer {number}" for file in ("a.npy", "b.npy") for number in (0, 1)
+    ]
+    assert (options["first"], options["compare"]) == ((1, 2), (3, 2))
+    assert torch.equal(capture_view.layers[3].head(0, 2).dense(), torch.from_numpy(np.load(b)[1, 2]))
+    assert main(["map", a, "--compare-text", b, "--compare", "0:1"]) == 0
+    assert shown[-1][1]["compare"] == (2, 1)
+    assert main(["map", a, "--compare-text", c]) == 1
+    assert "heads of one size, got 8 × 8 and 9 × 9" in capsys.readouterr().err
+    assert main(["map", a, "--compare", "7"]) == 1
+    assert main(["map", a, "--compare", "1", "--save", str(tmp_path / "v.html")]) == 1
+    assert "leave the comparison out" in capsys.readouterr().err

@@ -38,8 +38,8 @@ class Side:
     @property
     def name(self) -> str:
         """Its text and model, where the two differ in them, then layer and head."""
-        place = [f"layer {self.layer}"] + ([] if self.head is None else [f"head {self.head}"])
-        return ", ".join([*self.words, *place])
+        parts = [f"layer {self.layer}"] + ([] if self.head is None else [f"head {self.head}"])
+        return ", ".join([*self.words, *parts])
 
 
 def requested(args: argparse.Namespace) -> bool:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
     if args.head is not None and args.layer is None:
         raise ValueError("--head needs --layer, the layer that it belongs to")
-    layer, head = _place(args.compare, args.head)
+    layer, head = place(args.compare, args.head)
     if args.compare is not None and args.layer is None:
         raise ValueError("--compare needs --layer: the layer that layer or head is compared with")
     other = argparse.Namespace(**vars(args))
@@ -113,7 +113,7 @@ def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
     return sides[0], sides[1]
 
 
-def _place(given: str | None, head: int | None) -> tuple[int | None, int | None]:
+def place(given: str | None, head: int | None) -> tuple[int | None, int | None]:
     """Layer and head of "LAYER" or "LAYER:HEAD"; without a head, the one that is compared with it."""
     if given is None:
         return None, head

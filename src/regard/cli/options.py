@@ -41,6 +41,15 @@ def text(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def comparison(parser: argparse.ArgumentParser) -> Any:
+    """What something is compared with."""
+    comparing = parser.add_argument_group("compare", "one less the other, where they have one shape")
+    comparing.add_argument("--compare", metavar="L[:H]", help="another layer, or head of it, as 3 or 3:1")
+    comparing.add_argument("--compare-model", metavar="NAME", help="another model, that reads the same text")
+    comparing.add_argument("--compare-text", metavar="TEXT", help="another text, or a saved capture")
+    return comparing
+
+
 def see(parser: argparse.ArgumentParser) -> None:
     """What to read, which layer and head, and where the picture goes."""
     text(parser)
@@ -50,10 +59,7 @@ def see(parser: argparse.ArgumentParser) -> None:
         "--save", metavar="FILE", help="write it: png svg pdf html safetensors; a layer or head also as npz csv"
     )
     parser.add_argument("--json", action="store_true", help="print the weights as JSON")
-    comparing = parser.add_argument_group("compare", "one less the other, where they have one shape")
-    comparing.add_argument("--compare", metavar="L[:H]", help="another layer, or head of it, as 3 or 3:1")
-    comparing.add_argument("--compare-model", metavar="NAME", help="another model, that reads the same text")
-    comparing.add_argument("--compare-text", metavar="TEXT", help="another text, or a saved capture")
+    comparing = comparison(parser)
     comparing.add_argument("--side-by-side", action="store_true", help="both, instead of their difference")
     picture = parser.add_argument_group("the picture")
     picture.add_argument(
@@ -159,6 +165,8 @@ def map_(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--demo", type=int, metavar="N", help="no model: heads of known structure over N tokens")
     parser.add_argument("--layer", type=int, default=0, metavar="N", help="which layer is shown first (0)")
     parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")
+    comparison(parser)
+    parser.add_argument("--save", metavar="FILE", help="write one HTML file of the head that needs no server, and end")
     parser.add_argument(
         "--port", type=int, default=0, help="where the page is, with the same address after a restart (any)"
     )

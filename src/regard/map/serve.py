@@ -24,6 +24,7 @@ def serve(
     open_browser: bool | None = None,
     *,
     first: tuple[int, int] = (0, 0),
+    compare: tuple[int, int] | None = None,
     announce: Callable[[str], object] = print,
     new_token: bool = False,
 ) -> None:
@@ -31,7 +32,8 @@ def serve(
 
     `port` 0 is any that is free, with a token that is valid until the end. The token of any other port is stored, so
     that its addresses are valid again after a restart, unless there is to be a new one. `open_browser` None opens one
-    if someone sits at the terminal. `first` are the layer and the head that are shown first.
+    if someone sits at the terminal. `first` are the layer and the head that are shown first, `compare`
+    those that they are compared with.
     """
     view = CaptureView.of(shown)
     if not 0 <= checks.whole("port", port) < 1 << 16:
@@ -44,8 +46,9 @@ def serve(
         raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
     with listening(port) as sock:
         running = MapServer(view, sock, _token(port, new=new_token))
-        named = (f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number)
-        place = "".join(f"#{text}" for text in ["&".join(named)] if text)
+        named = [f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number]
+        named += [] if compare is None else [f"compare={compare[0]},{compare[1]}"]
+        place = f"#{'&'.join(named)}" if named else ""
         with ended_by_signals(running.stop):  # from when the address is printed
             announce(running.address + place)
             if open_browser or (open_browser is None and sys.stdout.isatty()):

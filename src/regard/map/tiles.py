@@ -4,9 +4,10 @@ Coarse cells are estimated from a few of their rows until the pass over all pair
 strongest cells come from the same cells.
 """
 
+import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -122,6 +123,16 @@ class Tiles:
             self._cache[key, place, estimate] = tile
             while len(self._cache) * 2 * TILE * TILE > CACHED:
                 self._cache.popitem(last=False)
+
+
+def packed(places: Sequence[Place], tiles: Mapping[Place, TileBytes]) -> bytes:
+    """Tiles as they are sent: "RGT1", their number, then each with its place and flags."""
+    parts = [b"RGT1", struct.pack("<I", len(places))]
+    for place in places:
+        tile = tiles[place]
+        parts.append(struct.pack("<BBHII", place.z, tile.flags, 0, place.y, place.x))
+        parts += tile.planes
+    return b"".join(parts)
 
 
 def bands(places: Sequence[Place]) -> Iterator[TileRow]:

@@ -29,7 +29,7 @@ from regard.map.profiles import (
 from regard.map.pyramid import HeadKey, PyramidBuilder
 from regard.map.stored_view import StoredHeadView
 from regard.map.tile_cache import TileCache, usual
-from regard.map.tiles import SIZES, Tiles, overview, strongest
+from regard.map.tiles import SIZES, Tiles, overview, packed, strongest
 from regard.map.views import CaptureView, LayerView
 
 PAGE = Path(__file__).with_name("page")  # its scripts and style
@@ -184,12 +184,7 @@ class Viewer:
             if not layer.levels.holds(place):
                 raise RequestError("there is no such tile at these levels")
         tiles = self._tiles.take(key, self._shown(key), layer.levels, places, self._builder.get(key), stop)
-        parts = [b"RGT1", struct.pack("<I", len(places))]
-        for place in places:
-            tile = tiles[place]
-            parts.append(struct.pack("<BBHII", place.z, tile.flags, 0, place.y, place.x))
-            parts += tile.planes
-        return b"".join(parts)
+        return packed(places, tiles)
 
     def _progress(self, body: RequestBody, stop: Stop) -> Answer:
         layer, key = self._key(body)

@@ -1,7 +1,7 @@
 """What one map shows: a capture view holds layer views, each with its heads and tokens."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -157,6 +157,14 @@ class CaptureView:
             f"a map shows a Capture, an AttentionMatrix or a list of these, got {type(shown).__name__}; "
             "for queries and keys write regard.matrix(query, key, ...)"
         )
+
+    def with_layers_of(self, other: "CaptureView") -> "CaptureView":
+        """Both under one title, so that their heads can be compared; layers are named after what they are of."""
+        layers = (
+            replace(layer, name=f"{view.title} · {layer.name}") for view in (self, other) for layer in view.layers
+        )
+        title = f"{self.title} and {other.title}"
+        return CaptureView(tuple(layers), title, None, self.folder, tuple(dict.fromkeys([*self.notes, *other.notes])))
 
 
 def _layers(weights: AttentionMatrix) -> tuple[LayerView, ...]:

@@ -24,7 +24,7 @@ PIXELS = """([name, points]) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
   return points.map(([x, y]) => Array.from(data.slice(4 * (y * width + x), 4 * (y * width + x) + 3)));
 }"""
-FIRST, SECOND = "canvas.plot:not(.twin)", "canvas.twin"
+FIRST, SECOND = "canvas.plot", "canvas.twin"
 
 
 def middle(view: dict[str, Any], q: int, k: int) -> tuple[int, int]:

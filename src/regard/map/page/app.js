@@ -69,7 +69,7 @@ export class App {
     this.text = new TextPanel(this, middle);
     this.stage = make("main", middle, { name: "stage" });
     const canvas = make("canvas", this.stage, { name: "plot", tabindex: "0", role: "application" });
-    const twin = make("canvas", this.stage, { name: "plot twin", role: "img" });
+    const twin = make("canvas", this.stage, { name: "twin", role: "img" });
     const over = make("canvas", this.stage, { name: "over", "aria-hidden": "true" });
     this.screen = new Screen(this, over);
     this.store = new TileStore(transport, info, () => this.invalidate());
@@ -114,6 +114,7 @@ export class App {
         button.addEventListener("click", () => { menu.toggle(false); this.acts.save(kind); });
       }
     });
+    if (info.saved) this.chip.disabled = this.compareButton.hidden = true; // one head is inside
     if (this.route.link) iconButton("link", tools, "Copy the address of this view", "y").addEventListener("click", () => this.acts.copyLink());
     iconButton("theme", tools, "Light or dark", "t").addEventListener("click", () => this.acts.switchTheme());
     this.help = new Menu(this, tools, "help", "Keys and pointer", "?", help);

@@ -123,7 +123,8 @@ export class Card {
   }
 
   summary(axis, found) {
-    const { visible } = found;
+    const { visible, side } = found;
+    if (side) return [["squares", `shown by squares of ${count(side, "weight")} a side`]];
     if (this.app.compare.difference) {
       if (axis === "key") return [["receives less", `A − B: receives ${signedWeight(found.sum, brief)} in all`]];
       return [["variation", `${(100 * found.variation).toFixed(1)} % of its weight lies elsewhere`]];

@@ -55,6 +55,7 @@ export class Compare {
   // The head that a comparison begins with: the next of the layer, else the same of the next layer of this size.
   first() {
     const { app } = this, { layer, batch, head } = app.state.values, { layers } = app.info, of = layers[layer];
+    if (app.info.saved) return null;
     if (of.heads > 1) return { layer, batch, head: (head + 1) % of.heads };
     for (let by = 1; by < layers.length; by++) {
       const next = (layer + by) % layers.length;

@@ -6,6 +6,7 @@ export const DEFINITIONS = {
   difference: "The weight in A less the weight in B; where one of them hides the key, its weight counts as 0.",
   variation: "½ Σ |A − B| over the keys of the query: the share of its weight that the two heads give to different keys.",
   "receives less": "The sum of the weights that all queries give to this key in A, less that in B.",
+  squares: "A saved view of a long matrix holds squares of weights and no single ones.",
   rank: "1 is the largest weight of the query.",
   sees: "Keys that the mask lets this query see.",
   "seen by": "Queries that the mask lets see this key.",

@@ -4,10 +4,13 @@ import { TILE } from "./codec.js";
 
 export const sideOf = (layer, z) => 2 ** (layer.levels - 1 - z);
 
+// The finest level that there is, of a saved view perhaps not the last.
+export const finestOf = (layer) => layer.finest ?? layer.levels - 1;
+
 // The finest level whose cells are at least one device pixel wide, so that no pixel hides what it stands for.
 export function levelFor(layer, pixelsPerCell) {
   const halvings = Math.ceil(-Math.log2(pixelsPerCell) - 1e-9);
-  return layer.levels - 1 - Math.min(Math.max(halvings, 0), layer.levels - 1);
+  return Math.min(layer.levels - 1 - Math.min(Math.max(halvings, 0), layer.levels - 1), finestOf(layer));
 }
 
 // Tiles that meet a box of matrix cells {q0, q1, k0, k1}, those near its middle first.

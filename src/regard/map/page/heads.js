@@ -69,7 +69,7 @@ export class Heads {
   }
 
   toggle(open = !this.open) {
-    if (open === this.open) return;
+    if (open === this.open || this.app.info.saved) return;
     this.root.hidden = !open;
     this.app.chip.setAttribute("aria-expanded", String(open));
     if (!open) this.target = "head";

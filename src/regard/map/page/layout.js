@@ -1,6 +1,8 @@
 // Where things are on the stage: the bands of the axes, the strips of the profiles, the card. What they leave is free for
 // the map, and the whole matrix is shown within it.
 
+import { finestOf, sideOf } from "./geometry.js";
+
 const NARROW = 760; // CSS pixels, as in map.css; so are the sizes below
 const ROOM = 14; // that a cell needs before its token is written
 const LARGEST_CELL = 96;
@@ -106,7 +108,8 @@ export class Layout {
   }
 
   get scales() {
-    return [Math.min(this.fit(), LARGEST_CELL) * 0.6, LARGEST_CELL];
+    const { layer } = this.shown(), least = Math.min(this.fit(), LARGEST_CELL) * 0.6;
+    return [least, Math.max(LARGEST_CELL / (layer.levels ? sideOf(layer, finestOf(layer)) : 1), least)];
   }
 
   // The whole matrix, in the middle of the stage, but where the card will not cover it if there is such a place.

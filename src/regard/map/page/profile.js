@@ -1,6 +1,7 @@
 // The profile of a pinned row or column along the edge of the map, on the scale of the colors.
 
 import { ticks } from "./legend.js";
+import { widthOf } from "./scene.js";
 import { debounce } from "./state.js";
 
 const BIN = 2, APART = 14; // CSS pixels
@@ -114,7 +115,7 @@ export class Profile {
         scene.push({ kind: "text", x: start - 6, y: at, text, fill: theme.soft, size: 9, anchor: "end" });
       } else {
         scene.push({ kind: "line", x1: at, y1: start, x2: at, y2: end, stroke: theme.soft, opacity: 0.4, dash: [2, 3] });
-        scene.push({ kind: "text", x: at, y: start - 6, text, fill: theme.soft, size: 9, turn: -90 });
+        if (widthOf(text, 9) <= start - 8) scene.push({ kind: "text", x: at, y: start - 6, text, fill: theme.soft, size: 9, turn: -90 });
       }
     }
     return scene;

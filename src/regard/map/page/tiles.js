@@ -95,7 +95,8 @@ export class TileStore {
     this.counts.calls++;
     try {
       const body = { ...place, tiles: batch.map(({ at }) => [at.z, at.y, at.x]) };
-      for (const tile of decodeTiles(await this.transport.call("tiles", body, abort.signal))) this.keep(place, tile);
+      const answer = await this.transport.call("tiles", body, abort.signal);
+      for (const tile of answer.decoded ?? decodeTiles(answer)) this.keep(place, tile);
       this.failures = 0;
       this.trouble = "";
       const again = batch.filter(({ key }) => this.kept.get(key)?.stale);
