@@ -51,10 +51,8 @@ def test_a_small_head_is_inside_whole(tmp_path: Path, capture_view: CaptureView)
 def test_the_policy_allows_the_script_and_the_style_and_no_more(tmp_path: Path, capture_view: CaptureView) -> None:
     text = save(capture_view, tmp_path / "view.html").path.read_text("utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
-    style, script = (
-        re.search(r"<style>(.*?)</style>", text, re.DOTALL),
-        re.search(r"<script>(.*)</script>", text, re.DOTALL),
-    )
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    script = re.search(r"<script>(.*)</script>", text, re.DOTALL)
     assert policy
     assert style
     assert script
@@ -95,7 +93,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         ({"limit": 10_000}, "a larger limit"),
     ):
         with pytest.raises(ValueError, match=text):
-            save(own, tmp_path / "view.html", **options)  # type: ignore[arg-type]
+            save(own, tmp_path / "view.html", **options)
     with pytest.raises(ValueError, match=r"name it view.html, got view.png"):
         save(own, tmp_path / "view.png")
     with pytest.raises(FileNotFoundError, match="there is no folder"):
@@ -108,8 +106,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = tmp_path / "view.html"
     assert main(["map", str(tmp_path / "own.npy"), "--layer", "-1", "--head", "2", "--save", str(path)]) == 0
     out = capsys.readouterr().out
-    assert re.fullmatch(
-        r"wrote .*view\.html: \d\.\d MB, the whole matrix down to single weights, with their values\n", out
-    )
+    inside = "the whole matrix down to single weights, with their values"
+    assert re.fullmatch(rf"wrote .*view\.html: \d\.\d MB, {inside}\n", out)
     (layer,) = data_of(path)["info"]["layers"]
     assert (layer["name"], layer["head_names"]) == ("layer 1", ["head 2"])

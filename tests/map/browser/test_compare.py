@@ -140,7 +140,8 @@ def test_moving_one_pane_moves_both(open_map: "Opener", small: Served) -> None:
     seen.page.mouse.click(x, y)
     seen.settle()
     pinned = seen.state("view()")
-    q, k = (int((at - twin[axis] - dragged["offset"][axis]) / dragged["scale"]) for at, axis in ((y, "y"), (x, "x")))
+    offset, scale = dragged["offset"], dragged["scale"]
+    q, k = int((y - twin["y"] - offset["y"]) / scale), int((x - twin["x"] - offset["x"]) / scale)
     assert (pinned["row"], pinned["column"]) == (q, k)
 
 
