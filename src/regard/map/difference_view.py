@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.inspection.matrix.difference import SignedGrid, larger
+from regard.inspection.matrix.difference import DifferenceGrid, larger
 from regard.map.head_view import HeadView, put
 from regard.map.tile_cache import fingerprint
 
@@ -63,7 +63,7 @@ class DifferenceView:
         """The same of whole rows, (row, key)."""
         return subtracted(*(view.lines(rows) for view in self.pair))
 
-    def grid(self, rows: slice, columns: slice, side: int) -> SignedGrid:
+    def grid(self, rows: slice, columns: slice, side: int) -> DifferenceGrid:
         """Differences times visible keys in cells of `side`; the last row and column of cells may be smaller."""
         whole = _blank((-(-(rows.stop - rows.start) // side), -(-(columns.stop - columns.start) // side)))
         seen = self.hull(rows, columns)
@@ -85,7 +85,7 @@ class DifferenceView:
                 put(whole, part, (top - rows.start) // side, (first - columns.start) // side)
         return whole
 
-    def sample(self, rows: Sequence[int], columns: slice, side: int) -> SignedGrid:
+    def sample(self, rows: Sequence[int], columns: slice, side: int) -> DifferenceGrid:
         """The same of single rows, each a row of cells."""
         whole = _blank((len(rows), -(-(columns.stop - columns.start) // side)))
         for start in range(0, len(rows), LINES):
@@ -106,16 +106,16 @@ def subtracted(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first.clamp(min=0) - second.clamp(min=0), visible
 
 
-def _blank(size: tuple[int, int]) -> SignedGrid:
+def _blank(size: tuple[int, int]) -> DifferenceGrid:
     """Cells without a visible pair."""
     kinds = (torch.float64, torch.float64, torch.int64)
-    return SignedGrid(*(torch.zeros(size, dtype=kind, device="cpu") for kind in kinds))
+    return DifferenceGrid(*(torch.zeros(size, dtype=kind, device="cpu") for kind in kinds))
 
 
-def _pooled(relative: Tensor, visible: Tensor, side: tuple[int, int]) -> SignedGrid:
+def _pooled(relative: Tensor, visible: Tensor, side: tuple[int, int]) -> DifferenceGrid:
     """Differences times visible keys, 0 where hidden, in cells of `side`, down and across."""
     if side == (1, 1):
-        return SignedGrid(relative, relative, visible)
+        return DifferenceGrid(relative, relative, visible)
     high, wide = relative.shape
     edge = (0, -wide % side[1], 0, -high % side[0])
     if any(edge):
@@ -123,7 +123,7 @@ def _pooled(relative: Tensor, visible: Tensor, side: tuple[int, int]) -> SignedG
     across, seen = (part.unflatten(1, (-1, side[1])) for part in (relative, visible))
     down = (-1, side[0])
     above, below = across.amax(-1).unflatten(0, down).amax(1), across.amin(-1).unflatten(0, down).amin(1)
-    return SignedGrid(
+    return DifferenceGrid(
         across.sum(-1, dtype=torch.float64).unflatten(0, down).sum(1),
         larger(above.clamp_(min=0), below.clamp_(max=0).neg_()),
         seen.sum(-1).unflatten(0, down).sum(1),

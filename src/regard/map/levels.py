@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.cached import cached_property
-from regard.inspection.matrix.difference import SignedGrid
+from regard.inspection.matrix.difference import DifferenceGrid
 from regard.inspection.matrix.reductions import PooledGrid
 
 TILE = 256  # cells of a tile, down and across
@@ -101,7 +101,7 @@ class Levels:
         """Mean and largest of every cell as bytes; 0 where nothing is visible."""
         # NumPy, because several threads do this at once: torch would have each of them wait for a team of its own
         pairs, largest = grid.pairs.numpy(), grid.max.numpy()
-        byte = self._signed_byte if isinstance(grid, SignedGrid) else self._byte
+        byte = self._signed_byte if isinstance(grid, DifferenceGrid) else self._byte
         coded = byte(largest, pairs)
         if grid.sum is grid.max:
             return coded, coded

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from regard.inspection.matrix.difference import SignedGrid, larger
+from regard.inspection.matrix.difference import DifferenceGrid, larger
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.map.difference_view import DifferenceView
 from regard.map.head_view import HeadView
@@ -208,7 +208,7 @@ def preview_grid(
         if isinstance(head_view, DifferenceView):
             below.scatter_reduce_(0, index, -largest, "amax")
     if isinstance(head_view, DifferenceView):
-        return SignedGrid(total, larger(above, below), pairs)
+        return DifferenceGrid(total, larger(above, below), pairs)
     return PooledGrid(total, above, pairs)
 
 

@@ -221,17 +221,17 @@ class SignedPooling(Pooling):
 
     @property
     def result(self) -> PooledGrid:
-        return SignedGrid(self.sum, larger(self.max, self.negated.max), self.pairs)
+        return DifferenceGrid(self.sum, larger(self.max, self.negated.max), self.pairs)
 
 
-class SignedGrid(PooledGrid):
+class DifferenceGrid(PooledGrid):
     """A PooledGrid of differences: `max` is the one of the largest size in each cell, with its sign."""
 
-    def halved(self) -> "SignedGrid":
+    def halved(self) -> "DifferenceGrid":
         """Two by two cells in one; an odd last row or column stays alone."""
         above = PooledGrid(self.sum, self.max.clamp(min=0), self.pairs).halved()
         below = PooledGrid(self.sum, (-self.max).clamp(min=0), self.pairs).halved()
-        return SignedGrid(above.sum, larger(above.max, below.max), above.pairs)
+        return DifferenceGrid(above.sum, larger(above.max, below.max), above.pairs)
 
 
 def larger(positive: Tensor, negative: Tensor) -> Tensor:
