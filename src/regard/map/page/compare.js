@@ -37,7 +37,7 @@ export class Compare {
 
   name(letter, title) {
     const button = make("button", this.root, { name: "chip", title, "data-letter": letter });
-    make("b", button, { text: letter });
+    make("span", button, { name: "letter", text: letter });
     button.words = make("span", button);
     icon("down", button);
     return button;
