@@ -8,17 +8,18 @@
 
 namespace regard {
 
-#define REGARD_DECLARE(isa)                                                  \
-    namespace isa {                                                          \
-    int run_forward(const regard_call& call);                                \
-    int run_backward(const regard_call& call);                               \
-    int run_second_pass(const regard_call& call);                            \
-    int run_multiply(const regard_product& product);                         \
-    void run_plan(const regard_call& call, int64_t* pairs, int64_t* bytes);  \
-    int64_t run_workspace();                                                 \
-    int64_t run_workspace_peak();                                            \
-    double fma_peak(int64_t threads, double seconds);                        \
-    double read_bandwidth(const void* data, int64_t bytes, int64_t threads); \
+#define REGARD_DECLARE(isa)                                                   \
+    namespace isa {                                                           \
+    int run_forward(const regard_call& call);                                 \
+    int run_backward(const regard_call& call);                                \
+    int run_second_pass(const regard_call& call);                             \
+    int run_head_pass(const regard_call& call, const regard_head_sums& sums); \
+    int run_multiply(const regard_product& product);                          \
+    void run_plan(const regard_call& call, int64_t* pairs, int64_t* bytes);   \
+    int64_t run_workspace();                                                  \
+    int64_t run_workspace_peak();                                             \
+    double fma_peak(int64_t threads, double seconds);                         \
+    double read_bandwidth(const void* data, int64_t bytes, int64_t threads);  \
     }
 REGARD_DECLARE(portable)
 #if defined(REGARD_X86)
@@ -33,6 +34,7 @@ struct Kernels {
     int (*forward)(const regard_call&);
     int (*backward)(const regard_call&);
     int (*second_pass)(const regard_call&);
+    int (*head_pass)(const regard_call&, const regard_head_sums&);
     int (*multiply)(const regard_product&);
     void (*plan)(const regard_call&, int64_t*, int64_t*);
     int64_t (*workspace)();
@@ -40,10 +42,10 @@ struct Kernels {
     double (*fma_peak)(int64_t, double);
     double (*read_bandwidth)(const void*, int64_t, int64_t);
 };
-#define REGARD_KERNELS(isa)                                                                                \
-    Kernels {                                                                                              \
-        #isa, isa::run_forward, isa::run_backward, isa::run_second_pass, isa::run_multiply, isa::run_plan, \
-            isa::run_workspace, isa::run_workspace_peak, isa::fma_peak, isa::read_bandwidth                \
+#define REGARD_KERNELS(isa)                                                                                     \
+    Kernels {                                                                                                   \
+        #isa, isa::run_forward, isa::run_backward, isa::run_second_pass, isa::run_head_pass, isa::run_multiply, \
+            isa::run_plan, isa::run_workspace, isa::run_workspace_peak, isa::fma_peak, isa::read_bandwidth      \
     }
 
 #if defined(REGARD_X86)
@@ -118,6 +120,9 @@ int regard_backward(const regard_call* call) {
 }
 int regard_second_pass(const regard_call* call) {
     return regard::with_status([&] { return regard::kernels().second_pass(*call); });
+}
+int regard_head_pass(const regard_call* call, const regard_head_sums* sums) {
+    return regard::with_status([&] { return regard::kernels().head_pass(*call, *sums); });
 }
 int regard_multiply(const regard_product* product) {
     return regard::with_status([&] { return regard::kernels().multiply(*product); });

@@ -114,9 +114,35 @@ typedef struct {
     regard_tensor a, b, c;
 } regard_product;
 
+/* A kind of keys: those whose id is the query's. Ids are below `ids`; a negative one equals no other. */
+typedef struct {
+    const int64_t *key_ids, *query_ids; /* (batch, key) and (batch, query) */
+    int64_t key_batch, query_batch;     /* their strides along the batch, 0 if all batch rows share them */
+    int64_t ids;
+    int64_t excludes, excluded; /* if `excludes` is not 0, the key at j = i + excluded is left out */
+} regard_kind;
+
+/* What the head pass gives, from row_max and row_sum of the rows: sums over the weights of all heads,
+ *   products (batch, head, head)        sum over all pairs of the product of two heads' weights; or null
+ *   shares (kind, batch, head, query)   sum over the keys of a kind of the row's weights; they start at 0
+ * or, if `weights` is not null, the weights of some rows in ascending order and of some columns, and no sums:
+ *   weights (batch, head, row_count, columns)   in the arithmetic's precision, weights_batch apart along the batch; 0
+ *     where a pair is hidden */
+typedef struct {
+    double* products;
+    const regard_kind* kinds;
+    int64_t kind_count;
+    double* shares;
+    void* weights;
+    int64_t weights_batch;
+    const int64_t* rows;
+    int64_t row_count, column, columns;
+} regard_head_sums;
+
 REGARD_API int regard_forward(const regard_call* call);
 REGARD_API int regard_backward(const regard_call* call);
 REGARD_API int regard_second_pass(const regard_call* call);
+REGARD_API int regard_head_pass(const regard_call* call, const regard_head_sums* sums);
 REGARD_API int regard_multiply(const regard_product* product);
 /* Number of pairs whose logit the forward pass computes, and bytes of workspace that it needs. */
 REGARD_API int regard_plan(const regard_call* call, int64_t* pairs, int64_t* bytes);

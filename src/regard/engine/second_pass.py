@@ -1,7 +1,8 @@
 """Second pass: row states of a call and their statistics, from which any weight can be computed again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +24,17 @@ class PassOutputs:
     grid: tuple[int, int] | None = None
 
 
+class KeyKind(NamedTuple):
+    """A kind of keys: those that have the number of the query, but for the key at j = i + `excluded`.
+
+    Numbers are (1 or batch, key) and (1 or batch, query), in int64; a negative one equals no other.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    excluded: int | None = None
+
+
 class SecondPass(Protocol):
     """The engine's own second pass, from the rows' state as it computed it."""
 
@@ -35,6 +47,17 @@ class SecondPass(Protocol):
 
     def run(self, outputs: PassOutputs, distance: Tensor | None = None) -> dict[str, Tensor]:
         """Sums by key, by cell and by row; `distance` is what `spread` is taken around."""
+
+    def compares_heads(self) -> bool:
+        """Whether it has the next two."""
+
+    def head_sums(self, kinds: Sequence[KeyKind], counted: Tensor, products: bool) -> tuple[Tensor, Tensor]:
+        """Of the queries that count, (batch, 1 or head, query), in double: the weight of each row on the keys of each
+        kind, (kind, batch, head, query), and Σ w·w′ of any two heads, (batch, head, head)."""
+
+    def some_rows(self, rows: Tensor, columns: slice, counted: Tensor, to: Tensor) -> None:
+        """Write the weights of rows in ascending order, (batch, head, row, column); 0 where a pair is hidden or the
+        query does not count. Only the batch axis of `to` may have a stride of its own."""
 
 
 @dataclass(frozen=True, eq=False)

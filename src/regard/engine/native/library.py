@@ -112,6 +112,30 @@ class Call(Structure):
     ]
 
 
+class KindStruct(Structure):
+    """A kind of keys; field for field `regard_kind` of native/regard.h."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("key_ids", "query_ids")),
+        *((name, c_int64) for name in ("key_batch", "query_batch", "ids", "excludes", "excluded")),
+    ]
+
+
+class HeadSums(Structure):
+    """What a head pass gives; field for field `regard_head_sums` of native/regard.h."""
+
+    _fields_ = [
+        ("products", c_void_p),
+        ("kinds", POINTER(KindStruct)),
+        ("kind_count", c_int64),
+        ("shares", c_void_p),
+        ("weights", c_void_p),
+        ("weights_batch", c_int64),
+        ("rows", c_void_p),
+        *((name, c_int64) for name in ("row_count", "column", "columns")),
+    ]
+
+
 class Matrices(Structure):
     """One product of matrices; field for field `regard_product` of native/regard.h."""
 
@@ -183,6 +207,8 @@ def _loaded(path: Path) -> ctypes.CDLL | str:
     for name in ("regard_forward", "regard_backward", "regard_second_pass"):
         getattr(found, name).argtypes = [POINTER(Call)]
         getattr(found, name).restype = c_int
+    if hasattr(found, "regard_head_pass"):  # a library that was built before the newest sources lacks it
+        found.regard_head_pass.argtypes, found.regard_head_pass.restype = [POINTER(Call), POINTER(HeadSums)], c_int
     found.regard_multiply.argtypes, found.regard_multiply.restype = [POINTER(Matrices)], c_int
     found.regard_plan.argtypes = [POINTER(Call), POINTER(c_int64), POINTER(c_int64)]
     found.regard_workspace.restype = found.regard_workspace_peak.restype = c_int64

@@ -1,6 +1,7 @@
 """The native engine's row states and its second pass: weights summed by key, by cell and by row."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,9 @@ from torch import Tensor
 from regard.engine.arguments import FULL
 from regard.engine.native.autograd import forward_rows
 from regard.engine.native.call import Inputs, NativeCall, NotFiniteError, lower_request
-from regard.engine.native.library import library, run_entry, run_kernel
+from regard.engine.native.library import LONG, HeadSums, KindStruct, address, library, run_entry, run_kernel, work_of
 from regard.engine.request import Request
-from regard.engine.second_pass import PassOutputs, RowStates
+from regard.engine.second_pass import KeyKind, PassOutputs, RowStates
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,53 @@ class NativeSecondPass:
             call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
             run_kernel("regard_second_pass", call, owners, sums, state, distance)
         return sums
+
+    def compares_heads(self) -> bool:
+        """False if the library was built from sources that did not have the head pass yet."""
+        return hasattr(library(), "regard_head_pass")
+
+    def head_sums(self, kinds: Sequence[KeyKind], counted: Tensor, products: bool) -> tuple[Tensor, Tensor]:
+        """Shares of the kinds, and products of any two heads."""
+        plane = self.native.plane
+        batch, heads = plane.batch, plane.heads
+        shares = torch.zeros((len(kinds), batch, heads, plane.queries), dtype=torch.float64, device="cpu")
+        gram = torch.zeros((batch, heads, heads), dtype=torch.float64, device="cpu")
+        owners: list[Any] = [kinds]
+        structs = (KindStruct * len(kinds))(*(_kind(kind, owners) for kind in kinds if plane.keys and plane.queries))
+        sums = HeadSums(gram.data_ptr() if products else None, structs, len(kinds), shares.data_ptr())
+        self._head_pass(sums, counted, owners, structs, shares, gram)
+        return shares, gram
+
+    def some_rows(self, rows: Tensor, columns: slice, counted: Tensor, to: Tensor) -> None:
+        """Write the weights of rows in ascending order."""
+        size = (len(rows), columns.stop - columns.start)
+        rows = rows.contiguous()
+        sums = HeadSums(weights=to.data_ptr(), weights_batch=to.stride(0), rows=rows.data_ptr())
+        sums.row_count, sums.column, sums.columns = len(rows), columns.start, size[1]
+        if to.numel():
+            self._head_pass(sums, counted, rows, to)
+
+    def _head_pass(self, sums: HeadSums, counted: Tensor, *owners: object) -> None:
+        plane, state = self.native.plane, self.state.contiguous()
+        if not (plane.queries and plane.keys and plane.batch and plane.heads):
+            return
+        if not bool(counted.all()):  # a row whose sum is 0 sees nothing
+            state = torch.stack([state[0], torch.where(counted, state[1], 0.0)])
+        memory: list[Any] = [sums, state, *owners]
+        call = self.native.call(self.inputs, memory)
+        call.row_max, call.row_sum = state.data_ptr(), state.data_ptr() + state.nbytes // 2
+        entry = library().regard_head_pass  # type: ignore[union-attr]
+        long = sums.weights is None and work_of(call) > LONG
+        run_entry(lambda call: entry(call, sums), call, long, memory)
+
+
+def _kind(kind: KeyKind, owners: list[Any]) -> KindStruct:
+    keys, queries = kind.keys.contiguous(), kind.queries.contiguous()
+    owners += [keys, queries]
+    strides = (each.shape[1] if len(each) > 1 else 0 for each in (keys, queries))
+    count = max(int(keys.max()), int(queries.max()), -1) + 1
+    excluded = (0, 0) if kind.excluded is None else (1, kind.excluded)
+    return KindStruct(address(keys), address(queries), *strides, count, *excluded)
 
 
 def native_row_states(request: Request) -> RowStates | None:

@@ -1,5 +1,6 @@
 """Statistics of the heads of a layer, (batch, head) each: entropy, shares of kinds of keys, and similarities."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.engine.request import Request
+from regard.engine.second_pass import SecondPass
 from regard.inspection.heads.visibility import WIDE, MarkedPairs, Visibility, headed, visible
 from regard.inspection.matrix.gradients import mass, stored_mass
 from regard.inspection.matrix.reductions import ReductionCall, survey
@@ -63,6 +65,14 @@ class HeadLayer:
         maps = {name: each if isinstance(each, Tensor) else each.mean for name, each in rows.items()}
         return {name: each.unflatten(0, (-1, self.source.heads)).double().cpu() for name, each in maps.items()}
 
+    @property
+    def kernel(self) -> SecondPass | None:
+        """The engine's own comparison of heads; None if it has none for this layer."""
+        if isinstance(self.source, Stored) or not self.source.softmax:
+            return None
+        kernel = self.source.known().kernel
+        return kernel if kernel is not None and kernel.compares_heads() else None
+
     def share(self, mask: Mask) -> Tensor:
         """The share of each row's weight on a mask, (batch, head, query)."""
         of_maps = stored_mass(self.source, mask) if isinstance(self.source, Stored) else mass(self.source, mask)
@@ -113,7 +123,14 @@ def head_statistics(layer: HeadLayer, wanted: Collection[str], centered: bool) -
 
 def _read(layer: HeadLayer, kinds: dict[str, Mask], pairs: "HeadProducts | None") -> dict[str, Tensor]:
     """The shares of the kinds, and the products of heads, in one pass over the weights."""
-    source, shares = layer.source, KindShares(layer.request, kinds, layer.visibility.marked)
+    source, visibility = layer.source, layer.visibility
+    if (kernel := layer.kernel) is not None and (pairs is None or pairs.mean is None):
+        numbers = [visibility.numbers[name] for name in kinds]
+        of_kinds, of_heads = kernel.head_sums(numbers, visibility.counted, pairs is not None)
+        if pairs is not None:
+            pairs.result += of_heads
+        return dict(zip(kinds, of_kinds, strict=True))
+    shares = KindShares(layer.request, kinds, visibility.marked)
     if isinstance(source, Computed) and source.softmax:
         for rows, columns, weights in source.passing_blocks():
             visible = None
@@ -256,6 +273,7 @@ NEAREST = ("nearest_layer", "nearest_head", "nearest_similarity")
 EXACT = 512  # more queries than this are sampled:
 SAMPLE, RUN = 512, 8  # so many of them, so many in a row
 CELLS = 1 << 24  # weights that are held together
+ROWS, WIDTH = 128, 256  # rows that the engine computes together, and the least columns
 
 
 def nearest(layers: Sequence[HeadLayer], centered: bool, per_batch: bool) -> dict[int, dict[str, Tensor]]:
@@ -290,6 +308,9 @@ def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
     """The cosine over the sampled rows of any two heads of the layers, (batch, head, head)."""
     plane = group[0].request.plane
     heads = sum(layer.source.heads for layer in group)
+    kernels = [] if centered else [kernel for layer in group if (kernel := layer.kernel) is not None]
+    if len(kernels) == len(group):
+        return cosines(_kernel_products(group, kernels, heads))
     total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64, device="cpu")
     noise = torch.zeros((plane.batch, heads), dtype=torch.float64, device="cpu")
     step = max(1, CELLS // max(1, plane.batch * heads * plane.keys))
@@ -305,6 +326,31 @@ def _similarities(group: Sequence[HeadLayer], centered: bool) -> Tensor:
                 noise += torch.cat([layer.noise(rows) for layer in group], 1)
             report("comparing heads", rows.stop, plane.queries, "rows")
     return cosines(total, noise)
+
+
+def _kernel_products(group: Sequence[HeadLayer], kernels: Sequence[SecondPass], heads: int) -> Tensor:
+    """Σ w·w′ over the sampled rows by the engine: many rows at a time, so that keys are packed for all of them."""
+    plane, dtype = group[0].request.plane, group[0].source.dtype
+    chosen = torch.cat([torch.arange(run.start, run.stop, device="cpu") for run in sampled(plane.queries)])
+    total = torch.zeros((plane.batch, heads, heads), dtype=torch.float64, device="cpu")
+    width = max(1, CELLS // max(1, plane.batch * heads * ROWS) // WIDTH) * WIDTH
+    buffer = torch.empty(
+        plane.batch * heads * min(ROWS, len(chosen)) * min(width, plane.keys), dtype=dtype, device="cpu"
+    )
+    for rows in chosen.split(ROWS) if len(chosen) else ():
+        seen = [_seen_columns(layer, slice(int(rows[0]), int(rows[-1]) + 1)) for layer in group]
+        for first in range(min(each.start for each in seen), max(each.stop for each in seen), width):
+            columns = slice(first, min(max(each.stop for each in seen), first + width))
+            size = (plane.batch, heads, len(rows), columns.stop - first)
+            weights = buffer[: math.prod(size)].view(size)
+            start = 0
+            for layer, kernel in zip(group, kernels, strict=True):
+                part = weights[:, start : start + layer.source.heads]
+                kernel.some_rows(rows, columns, layer.visibility.counted, part)
+                start += layer.source.heads
+            total += products(weights)
+        report("comparing heads", int(rows[-1]) + 1, plane.queries, "rows")
+    return total
 
 
 def _seen_columns(layer: HeadLayer, rows: slice) -> slice:

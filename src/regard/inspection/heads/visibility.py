@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.request import Request, request
+from regard.engine.second_pass import KeyKind
 from regard.engine.tiled.engine import lower_tiled
 from regard.engine.tiled.tiles import Tile
 from regard.inspection.heads.tokens import KeyTokens
@@ -141,12 +142,13 @@ class MarkedPairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """`keys`: visible keys of each query, 0 of one that does not count. `kinds`: the pairs of each kind, as masks, and
-    `sees`: which queries have a visible one. (batch, 1 or head, query) each. `marked`: pairs of the kinds by rectangle,
-    listed by the first layer that needs them."""
+    """`keys`: visible keys of each query, 0 of one that does not count. `kinds`: the pairs of each kind, as masks,
+    `numbers`: the same as numbers of keys and queries, and `sees`: which queries have a visible one. (batch, 1 or head,
+    query) each. `marked`: pairs of the kinds by rectangle, listed by the first layer that needs them."""
 
     keys: Tensor
     kinds: dict[str, Mask]
+    numbers: dict[str, KeyKind]
     sees: dict[str, Tensor]
     marked: dict[tuple[int, ...], dict[str, MarkedPairs | None]] = field(default_factory=dict)
 
@@ -163,7 +165,7 @@ def visibility_of(
     plane = request.plane
     keys = torch.zeros((plane.batch, 1, plane.queries), dtype=torch.int64, device="cpu")
     if plane.keys == 0 or plane.queries == 0:
-        return Visibility(keys, {}, {})
+        return Visibility(keys, {}, {}, {})
     seen = torch.zeros((plane.batch, plane.keys), dtype=torch.bool, device="cpu")
     own = torch.zeros((plane.batch, plane.queries), dtype=torch.bool, device="cpu")
     for rows, seen_pairs in visible_blocks(request):
@@ -179,12 +181,13 @@ def visibility_of(
         place = _places(plane)
         hidden = _inside(plane, place) & ~seen.gather(1, place.clamp(0, plane.keys - 1))
         keys = torch.where((hidden & own.any(-1, keepdim=True)).unsqueeze(1), 0, keys)
-    kinds = {name: mask for name, mask in _kinds(plane, words, seen, within).items() if name in wanted}
+    both = {name: kind for name, kind in _kinds(plane, words, seen, within).items() if name in wanted}
+    kinds = {name: mask for name, (mask, _) in both.items()}
     sees = {name: torch.zeros(keys.shape, dtype=torch.bool, device="cpu") for name in kinds}
     for rows, seen_pairs in visible_blocks(request) if kinds else ():
         for name, mask in kinds.items():
             sees[name][..., rows] = (seen_pairs & _shared(mask, plane, rows)).any(-1).cpu() & (keys[..., rows] > 0)
-    return Visibility(keys, kinds, sees)
+    return Visibility(keys, kinds, {name: numbers for name, (_, numbers) in both.items()}, sees)
 
 
 def _shared(mask: Mask, plane: Plane, rows: slice) -> Tensor:
@@ -203,18 +206,24 @@ def _inside(plane: Plane, place: Tensor) -> Tensor:
     return (place >= 0) & (place < plane.keys)
 
 
-def _kinds(plane: Plane, words: KeyTokens, seen: Tensor, within: bool) -> dict[str, Mask]:
+def _kinds(plane: Plane, words: KeyTokens, seen: Tensor, within: bool) -> dict[str, tuple[Mask, KeyKind]]:
     first = torch.where(seen.any(-1), seen.int().argmax(-1), 0)
-    kinds: dict[str, Mask] = {"first": Prefix(first + 1) & ~Prefix(first)}
+    columns = torch.arange(plane.keys, device="cpu").unsqueeze(0)
+    all_queries = torch.zeros((1, plane.queries), dtype=torch.int64, device="cpu")
+    kinds: dict[str, tuple[Mask, KeyKind]] = {
+        "first": (Prefix(first + 1) & ~Prefix(first), KeyKind((columns == first.view(-1, 1)).long() - 1, all_queries))
+    }
     if words.punctuation is not None:
-        all_queries = torch.ones((1, plane.queries), dtype=torch.int64, device="cpu")
-        kinds["punctuation"] = Documents(words.punctuation.long(), query_ids=all_queries)
+        mask = Documents(words.punctuation.long(), query_ids=all_queries + 1)
+        kinds["punctuation"] = mask, KeyKind(words.punctuation.long() - 1, all_queries)
+    place = _places(plane)
     if within:
-        kinds |= {"previous": Window(1, -1), "diagonal": Window(0, 0)}
+        for name, window, away in (("previous", Window(1, -1), 1), ("diagonal", Window(0, 0), 0)):
+            kinds[name] = window, KeyKind(columns, torch.where(_inside(plane, place - away), place - away, -1))
     if within and words.ids is not None:
-        ids, place = words.ids.expand(plane.batch, -1), _places(plane)
-        query_ids = torch.where(_inside(plane, place), ids.gather(1, place.clamp(0, plane.keys - 1)), -2)
+        ids = words.ids.expand(plane.batch, -1)
+        own = torch.where(_inside(plane, place), ids.gather(1, place.clamp(0, plane.keys - 1)), -2)
         before = torch.cat([torch.full_like(ids[:, :1], -1), ids[:, :-1]], 1)
-        kinds["duplicate"] = Documents(ids, query_ids=query_ids) & ~Window(0, 0)
-        kinds["induction"] = Documents(before, query_ids=query_ids) & ~Window(-1, 1)
+        kinds["duplicate"] = Documents(ids, query_ids=own) & ~Window(0, 0), KeyKind(ids, own, 0)
+        kinds["induction"] = Documents(before, query_ids=own) & ~Window(-1, 1), KeyKind(before, own, 1)
     return kinds
