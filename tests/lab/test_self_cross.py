@@ -8,7 +8,7 @@ from torch import nn as torch_nn
 
 from regard.inspection.capture import capture
 from regard.inspection.records import Estimate, Grid, Panel
-from regard.lab import self_cross
+from regard.lab import layers, self_cross
 from regard.lab.report import Report
 from regard.lab.setting import Setting
 from regard.lab.training import train
@@ -118,9 +118,9 @@ def test_the_map_is_that_of_the_translation_experiment(quick: Quick) -> None:
 
 
 def test_costs_are_those_of_the_layers() -> None:
-    for each, row in zip(self_cross.EXAMPLES, self_cross.cost_table().rows, strict=True):
+    for each, row in zip(layers.EXAMPLES, layers.cost_table().rows, strict=True):
         assert row[2] == each.queries * each.keys
         wide = each.other or each.width
         weights = 2 * each.width**2 + 2 * each.width * wide
         assert row[4] == weights + 4 * each.width
-    assert [row[0] for row in self_cross.example_table().rows if row[1] == "self"] == ["BERT", "ViT"]
+    assert [row[0] for row in layers.example_table().rows if row[1] == "self"] == ["BERT", "ViT"]

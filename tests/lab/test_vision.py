@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.inspection.capture import capture
-from regard.inspection.records import Estimate, Grid
+from regard.inspection.records import Estimate, Grid, Image, Panel
 from regard.lab import vision
 from regard.lab.report import Report
 from regard.lab.setting import Setting
@@ -102,18 +102,27 @@ def test_untrained_models_know_nothing() -> None:
     assert float(found.weight.mean()) < 0.3
 
 
-def test_overlays_show_the_weight_and_the_shape() -> None:
+def test_weights_are_laid_out_as_the_picture_is() -> None:
     weights = torch.zeros(16)
-    weights[5] = 0.8
-    picture = torch.zeros(3, 24, 24)
-    picture[:, 8, 8] = 1.0
-    over = vision.laid_over(weights, picture)
-    assert float(over[8, 8]) == pytest.approx(0.8)
-    assert float(over[6, 6]) == pytest.approx(0.8 * vision.FLOOR)
-    assert float(over[0, 0]) == 0.0
-    grid = vision.mosaic([over, over, over], "", "")
-    assert (len(grid.values), len(grid.values[0])) == (24, 3 * 24 + 2)
+    weights[6] = 0.8
+    grid = vision.weight_map(weights, "weights")
     assert vision.place(6) == "b3"
+    assert grid.values[grid.row_labels.index("b")][grid.column_labels.index("3")] == pytest.approx(0.8)
+    picture = torch.zeros(3, 24, 24)
+    picture[0, 6:12, 12:18] = 1.0
+    image = vision.colored(picture, "red at b3", (6,))
+    assert image.pixels[6][12] == [1.0, 0.0, 0.0]
+    assert image.pixels[5][12] == image.pixels[6][11] == [0.0, 0.0, 0.0]
+    assert list(image.marks) == [(1, 2)]
+
+
+def test_pictures_are_colored_and_their_panels_named(quick: Quick) -> None:
+    for panel in quick("vision").pictures:
+        assert isinstance(panel, Panel)
+        first, *maps = panel.pictures
+        assert isinstance(first, Image)
+        assert maps
+        assert all(isinstance(each, Grid) and each.title for each in maps)
 
 
 def test_quick_models_look_where_they_should(quick: Quick) -> None:
@@ -125,7 +134,6 @@ def test_quick_models_look_where_they_should(quick: Quick) -> None:
         assert isinstance(weight, Estimate)
         assert right.low > without.high
         assert weight.low > float(str(uniform)) + 0.2
-    assert all(isinstance(picture, Grid) for picture in report.pictures)
     assert [claim.verdict for claim in report.compared[0].claims] == ["confirmed"] * 7
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "Diagram",
     "Estimate",
     "Grid",
+    "Image",
     "Line",
     "Lines",
     "Panel",
@@ -122,6 +123,21 @@ class Diagram:
 
 
 @dataclass(frozen=True)
+class Image:
+    """Colored pixels, each red, green and blue from 0 to 1.
+
+    Labels name equal cells from top to bottom and from left to right; `marks` are cells (row, column) with a frame.
+    """
+
+    pixels: Sequence[Sequence[Sequence[float]]]
+    row_labels: Sequence[str] = ()
+    column_labels: Sequence[str] = ()
+    title: str = ""
+    note: str = ""
+    marks: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True)
 class Panel:
     """Pictures side by side under one title."""
 
@@ -129,4 +145,4 @@ class Panel:
     title: str = ""
 
 
-Picture = Grid | Lines | Bars | Diagram | Panel
+Picture = Grid | Lines | Bars | Diagram | Image | Panel

@@ -16,7 +16,22 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from regard.inspection.records import Bars, Cell, Estimate, Line, Lines, Picture, Table
 from regard.lab.cost import growth_order, one_thread, operations
-from regard.lab.report import CONCEPTS, Claim, DecisionRule, Quote, Report, Timing, above, below, compared, near, quoted
+from regard.lab.layers import block_diagram
+from regard.lab.report import (
+    CONCEPTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Quote,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, positive, share, training_time
 from regard.lab.stopwatch import timed
@@ -173,6 +188,11 @@ def run(setting: Setting) -> Report:
         compared(*claims(results)),
         setting.record(repetitions, steps=results.runs[0].task.steps),
         clock(setting, results),
+        why="A Transformer block is these two layers and little else; knowing what each does explains why it has both.",
+        setup="Tokens carry bits, and one token of each text is marked. Models of attention layers alone, of a "
+        "feed-forward layer alone, and of both are trained to fetch a bit from the marked token (route), to compute "
+        "the parity of bits, which no linear map can (transform), or to do both. Costs are counted operations.",
+        takeaway=takeaway(results),
     )
 
 
@@ -268,13 +288,14 @@ def result_tables(results: PartResults) -> tuple[Table, Table]:
     return Table(("question", *KINDS), rows, title), Table(("part", "change elsewhere"), changes, replaced)
 
 
-def pictures(results: PartResults) -> tuple[Picture, Picture]:
-    """Operations against n, and right answers as bars."""
+def pictures(results: PartResults) -> tuple[Picture, ...]:
+    """The block as a diagram, operations against n, and right answers as bars."""
     costs = [BlockCost(DRAWN, length) for length in LENGTHS]
     names = {"attention": "attention", "its pairs alone": "pairs", "feed-forward": "feed"}
     lines = [Line(name, LENGTHS, [getattr(cost, part) / 1e9 for cost in costs]) for name, part in names.items()]
     series = {kind: [results.known(question, kind).mean for question in QUESTIONS] for kind in KINDS}
     return (
+        block_diagram(DRAWN),
         Lines(lines, "n", "GFLOP", f"One block, d_model = {DRAWN}", log_x=True, log_y=True),
         Bars(list(QUESTIONS), series, "right answers", "What each part learns (0.5 is guessing)"),
     )
@@ -343,6 +364,21 @@ def claims(results: PartResults) -> tuple[Claim, ...]:
         answered(feeding, TRANSFORM, FEED, GOOD),
         answered(feeding, ROUTE, FEED, BAD),
         answered(together, TOGETHER, BOTH, GOOD),
+    )
+
+
+def takeaway(results: PartResults) -> Takeaway:
+    """Why a block has both parts."""
+    shares = "share of right answers"
+    return Takeaway(
+        "Attention moves information between tokens and a feed-forward layer transforms each token; neither does the "
+        "other's work, and together they do both.",
+        "Here one of the two parts does the other's work too, or both together do not do the whole.",
+        (
+            Evidence(f"{shares}, {BOTH}: {TOGETHER}", results.known(TOGETHER, BOTH), above(LINEAR)),
+            Evidence(f"{shares}, {FEED}: {ROUTE}", results.known(ROUTE, FEED), below(LINEAR)),
+            Evidence(f"{shares}, {ATTENTION}: {ALONE}", results.known(ALONE, ATTENTION), below(LINEAR)),
+        ),
     )
 
 

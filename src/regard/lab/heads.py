@@ -18,7 +18,20 @@ from regard.inspection.heads import head_table
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import normal, weights
-from regard.lab.report import MINI_COURSE, RESULTS, Claim, DecisionRule, Report, Timing, above, compared, near, quoted
+from regard.lab.report import (
+    MINI_COURSE,
+    RESULTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, number, placement, share, training_time
 from regard.lab.tasks.relations import QUESTIONS, ItemTexts, Relating, right, three_questions
@@ -170,6 +183,12 @@ def run(setting: Setting) -> Report:
         compared(*row_claims(random, runs), *learned_claims(runs), several_claim(runs)),
         setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[1][0].trained.task.steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
+        why="Models have many small heads instead of one large one; this shows what that is good for, and what a low "
+        "similarity of heads does not prove.",
+        setup="A text has eight items, two of each type. Every item must tell what three others hold: the one before "
+        "it, the first of all, and its twin, the other item of its type. One layer of a fixed width, cut into 1, 2, 4 "
+        "or 8 heads, learns that. The similarity of two heads is the cosine between all weights of their maps.",
+        takeaway=takeaway(runs),
     )
 
 
@@ -320,6 +339,18 @@ def several_claim(runs: Runs) -> Claim:
     what = "right answers of 4 heads less those of 1 head, at one width"
     relationships = quoted(MINI_COURSE, "Improves the model's ability to model complex relationships")
     return Claim(relationships, what, everything(runs, 4, less=1), above(0))
+
+
+def takeaway(runs: Runs) -> Takeaway:
+    """What several heads learn."""
+    return Takeaway(
+        "Several heads learn several patterns at once, each its own, where one head of the same width has to mix them.",
+        "Here several heads do not answer more than one head of the same width does.",
+        (
+            Evidence("right answers of 4 heads less those of 1 head", everything(runs, 4, less=1), above(0)),
+            Evidence("kinds of items with a head of their own, 4 heads", patterns(runs, 4), above(1)),
+        ),
+    )
 
 
 def finding(random: RandomHeads, runs: Runs) -> str:

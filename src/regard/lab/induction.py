@@ -19,7 +19,19 @@ from regard.cached import cached_property
 from regard.inspection.capture import capture
 from regard.inspection.heads import head_table
 from regard.inspection.records import Cell, Estimate, Grid, Lines, Panel, Picture, Table
-from regard.lab.report import MINI_COURSE, RESULTS, Claim, DecisionRule, Report, Timing, above, compared, quoted
+from regard.lab.report import (
+    MINI_COURSE,
+    RESULTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    compared,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, number, parameters, positive, share
 from regard.lab.training import Task, Trained, train
@@ -187,7 +199,7 @@ class InductionRun:
 def run(setting: Setting) -> Report:
     """Run the experiment."""
     repetitions = setting.choose(full=3, quick=2)
-    seeds = setting.seeds(repetitions)
+    seeds, task = setting.seeds(repetitions), training_task(setting, 0)
     runs = [measured(setting, train(training_task(setting, seed))) for seed in seeds]
     size, seconds = parameters(runs[0].trained.model), positive([each.trained.record["seconds"] for each in runs])
     return Report(
@@ -198,13 +210,13 @@ def run(setting: Setting) -> Report:
         (map_picture(runs[0]), *line_pictures(runs), far_picture(runs[0])),
         finding(runs),
         compared(*claims(runs)),
-        setting.record(
-            repetitions,
-            steps=runs[0].trained.task.steps,
-            trained_length=trained_length(runs),
-            vocabulary=training_task(setting, 0).vocabulary,
-        ),
+        setting.record(repetitions, steps=task.steps, trained_length=trained_length(runs), vocabulary=task.vocabulary),
         Timing((Table(("parameters", "seconds"), [(size, seconds)], "Training, one thread"),)),
+        why="Copying from earlier in the text is the simplest form of learning from context, and the best understood.",
+        setup="Every text is random tokens, then the same tokens again. The second half can be predicted: find the "
+        "same token earlier and take what followed it. That takes a head of layer 1 that looks at the token before, "
+        "and a head of layer 2, the induction head, that looks at what followed the earlier copy.",
+        takeaway=takeaway(runs),
     )
 
 
@@ -347,6 +359,19 @@ def claims(runs: list[InductionRun]) -> tuple[Claim, ...]:
         *(
             Claim(far, f"{weight} {size // 2 - 1:,} tokens back", induction(runs, size), above(STRONG, "partly"))
             for size in (length, max(runs[0].at))
+        ),
+    )
+
+
+def takeaway(runs: list[InductionRun]) -> Takeaway:
+    """How two layers copy."""
+    length = trained_length(runs)
+    return Takeaway(
+        "Two layers learn to copy: a head looks at the token before, the next layer at what followed it earlier.",
+        "With this training no induction head has formed.",
+        (
+            Evidence("weight of the induction head on what followed", induction(runs, length), above(0.5)),
+            Evidence("weight of the best head of layer 1 on the token before", previous(runs, length), above(0.3)),
         ),
     )
 

@@ -17,7 +17,20 @@ from torch import nn as torch_nn
 from regard import nn
 from regard.inspection.interventions import Ablate, effect, intervene
 from regard.inspection.records import Cell, Estimate, Grid, Panel, Picture, Table
-from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Report, Timing, above, all_of, below, compared, quoted
+from regard.lab.report import (
+    CONCEPTS,
+    MINI_COURSE,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    all_of,
+    below,
+    compared,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, number, share, training_time
 from regard.lab.tasks.relations import NOWHERE, QUESTIONS, ItemTexts, Relater, Relating, right, three_questions
@@ -158,6 +171,12 @@ def run(setting: Setting) -> Report:
         compared(*claims(random, runs, shapes)),
         setting.record(draws, trainings_of_each_kind=repetitions, steps=runs[WITH][0].trained.task.steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
+        why="W_O is a quarter of the parameters of an attention layer, and it is easy to forget what it is for.",
+        setup="Each head of a layer writes its own block of numbers. Side by side the blocks are the output; with W_O "
+        "every number of the output is a mixture of all of them. Random layers show where a head's output goes; "
+        "trained layers answer three questions about each item (what stood before it, what stood first, what the other "
+        "item of its kind holds) and lose one head at a time.",
+        takeaway=takeaway(random),
     )
 
 
@@ -290,6 +309,18 @@ def claims(random: RandomLayers, runs: Runs, shapes: list[ProjectionShape]) -> t
         Claim(useful, "right answers gained with W_O", gained(runs), above(CLOSE, "partly"), folded),
         Claim(
             formula, "largest |Concat · W_O − Σ head · its rows of W_O|", random.apart, below(EXACT), "a sum over heads"
+        ),
+    )
+
+
+def takeaway(random: RandomLayers) -> Takeaway:
+    """What W_O does."""
+    return Takeaway(
+        "W_O spreads what each head found over the whole output; heads side by side keep to their own blocks.",
+        "W_O does not spread the heads' outputs here.",
+        (
+            Evidence("share of a head's effect in its own block, with W_O", random.own(WITH), below(0.5)),
+            Evidence("share of a head's effect in its own block, side by side", random.own(WITHOUT), above(0.99)),
         ),
     )
 

@@ -16,8 +16,19 @@ from regard import nn
 from regard.inspection.capture import capture
 from regard.inspection.interventions import Ablate, Uniform, intervene
 from regard.inspection.records import Bars, Cell, Estimate, Grid, Panel, Picture, Table
+from regard.lab.layers import cost_table, example_table
 from regard.lab.maps import normal
-from regard.lab.report import RESULTS, Claim, Report, above, below, compared, quoted
+from regard.lab.report import (
+    RESULTS,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    above,
+    below,
+    compared,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import number, positive, share
 from regard.lab.training import train
@@ -53,34 +64,12 @@ def run(setting: Setting) -> Report:
         finding(runs, draws),
         compared(*claims(runs, draws)),
         setting.record(repetitions, test_sentences=tested, random_layers=len(draws)),
+        why="Translation, captions and pictures from text all rest on cross-attention: one sequence asks another.",
+        setup="In self-attention queries, keys and values come from one sequence X; in cross-attention keys and values "
+        "come from another one, Y. Random layers show what that changes exactly; a translation model shows what each "
+        "of its attentions is worth, when its weights are made equal or its output is removed.",
+        takeaway=takeaway(runs, draws),
     )
-
-
-@dataclass(frozen=True)
-class LayerExample:
-    """One attention layer of a known model: `queries` and `keys` are its lengths, `width` that of X, `other` of Y."""
-
-    name: str
-    query_source: str
-    key_source: str
-    queries: int
-    keys: int
-    width: int
-    heads: int
-    shown: str
-    other: int | None = None
-
-
-# BERT-base: Devlin et al., 2019; ViT-B/16 at 224 × 224: Dosovitskiy et al., 2021; the base model of Vaswani et al.,
-# 2017, on sentences of 25 words; 14 × 14 places of an image: Xu et al., 2015, as a layer of that base model; Stable
-# Diffusion 1, the finest of its layers, 64 × 64 latents and 77 tokens: Rombach et al., 2022
-EXAMPLES = (
-    LayerExample("BERT", "words", "words", 512, 512, 768, 12, "regard lab context"),
-    LayerExample("ViT", "patches", "patches", 197, 197, 768, 12, "regard lab vision"),
-    LayerExample("machine translation", "target words", "source words", 25, 25, 512, 8, "regard lab translation"),
-    LayerExample("image captioning", "words", "places of an image", 20, 196, 512, 8, "regard lab vision"),
-    LayerExample("Stable Diffusion", "places of an image", "words", 4096, 77, 320, 8, "regard lab vision", 768),
-)
 
 
 @dataclass(frozen=True)
@@ -266,28 +255,6 @@ def trained_tables(runs: list[SelfCrossRun]) -> tuple[Table, Table]:
     return Table(columns, rows, title), Table(("what is changed", "words right"), worth, changed)
 
 
-def example_table() -> Table:
-    """Sources of queries, keys and values in each example."""
-    rows = []
-    for each in EXAMPLES:
-        kind = "self" if each.query_source == each.key_source else "cross"
-        rows.append((each.name, kind, each.query_source, each.key_source, each.shown))
-    return Table(("example", "kind", "Q from", "K, V from", "small, by"), rows, "The seed's examples")
-
-
-def cost_table() -> Table:
-    """What a layer of each costs, and the same if X looked at itself."""
-    rows: list[tuple[Cell, ...]] = []
-    for each in EXAMPLES:
-        layer = nn.MultiHeadAttention(each.width, each.heads, d_key=each.other, d_value=each.other)
-        summary, pairs = layer.summary(each.queries, each.keys), each.queries * each.keys
-        between, work = summary.flops["scores"] + summary.flops["values"], summary.total_flops
-        size, more = f"{each.queries} × {each.keys}", pairs / each.queries**2
-        rows.append((each.name, size, pairs, more, summary.total_parameters, work / 1e9, between / work))
-    columns = ("example", "n × m", "pairs", "÷ n²", "parameters", "GFLOPs", "on pairs")
-    return Table(columns, rows, "One layer of each at the sizes of the literature, computed")
-
-
 def law_table(draws: list[RandomLayer]) -> Table:
     """What holds for any weights."""
     rows = [(law.done, *(f"{law.says(own)}: {_size(law.apart(draws, own))}" for own in (True, False))) for law in LAWS]
@@ -369,6 +336,21 @@ def claims(runs: list[SelfCrossRun], draws: list[RandomLayer]) -> tuple[Claim, .
         Claim(other, f"{lost} with another sentence's Y", _lost(runs, OTHER), above(0)),
         Claim(translation, f"{lost} without cross-attention", decoder, above(0)),
         Claim(translation, f"{lost} with equal weights", _lost(runs, f"{CROSS.name}: {UNIFORM}"), above(0)),
+    )
+
+
+def takeaway(runs: list[SelfCrossRun], draws: list[RandomLayer]) -> Takeaway:
+    """What cross-attention is."""
+    independent = next(law for law in LAWS if law.done == "another token of X changed")
+    change = float(independent.apart(draws, own=False).max())
+    lost = _lost(runs, f"{CROSS.name}: {REMOVED}")
+    return Takeaway(
+        "In cross-attention queries do not see each other, only the other sequence; without it a translation is lost.",
+        "Here queries of cross-attention see each other, or a translation does without it.",
+        (
+            Evidence("largest output that changes when another token of X does, cross", change, below(ROUNDING)),
+            Evidence("share of the words lost without cross-attention", lost, above(0.5)),
+        ),
     )
 
 

@@ -14,9 +14,22 @@ import torch
 from torch import Tensor, nn
 
 from regard.inspection.capture import capture
-from regard.inspection.records import Bars, Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Bars, Cell, Estimate, Grid, Line, Lines, Panel, Picture, SignedGrid, Table
 from regard.lab.maps import attend_statistics, normal, weights
-from regard.lab.report import CONCEPTS, Claim, DecisionRule, Report, Timing, above, below, compared, near, quoted
+from regard.lab.report import (
+    CONCEPTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, number, positive, share, training_time
 from regard.lab.tasks.relations import Relating, right
@@ -154,6 +167,11 @@ def run(setting: Setting) -> Report:
         compared(*claims(random, runs, free)),
         setting.record(draws, trainings_of_each_kind=repetitions, steps=training_task(setting, 0, *variants[0]).steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
+        why="Queries and keys have matrices of their own in every model; this shows what is lost if they share one.",
+        setup="With one matrix W for both, the score of i for j is that of j for i. Random tokens show what that means "
+        f"for scores and for weights. Then layers are trained to go from each of {ITEMS} kinds of items to the next, "
+        "the last one back to the first (a circle), and from each item to the one before it in the text (a line).",
+        takeaway=takeaway(random, runs),
     )
 
 
@@ -260,7 +278,7 @@ def pictures(runs: Runs, sizes: tuple[int, ...], maps: SymmetryDraws) -> tuple[P
         Lines(lines, "types in the circle", "share of right answers", "Round a circle"),
         Bars(labels, series, "ln(w next / w before)", f"Links of a circle of {ITEMS}"),
     )
-    scores = Grid(maps.scores[0].tolist(), title="scores: symmetric")
+    scores = SignedGrid(maps.scores[0].tolist(), title="scores: symmetric")
     weights = Grid(maps.weights[0].tolist(), title="weights: not", limits=(0.0, float(maps.weights[0].max())))
     return (
         Panel(grids, "Trained: type i looks for type i + 1, the last for 0"),
@@ -299,6 +317,23 @@ def claims(random: RandomMaps, runs: Runs, free: dict[int, tuple[int, int]]) -> 
         Claim(directional, f"{right}, round a circle of {ITEMS}", circles, cannot, lost),
         Claim(directional, f"{right}, round the circle, 4 heads", several, cannot),
         Claim(capacity, "free directions, three matrices over one, 1 head", min(ratios), near(3, 0.005), freedom),
+    )
+
+
+def takeaway(random: RandomMaps, runs: Runs) -> Takeaway:
+    """What a shared projection loses."""
+    scores, table, _ = random[SHARED].apart()
+    own, circles = (rights(runs, "next", ITEMS, name) for name in (OWN, SHARED))
+    return Takeaway(
+        "One matrix for queries and keys makes scores symmetric, not weights; what it cannot learn in one head is to "
+        "go round in a circle.",
+        "Here one matrix for both does not behave so.",
+        (
+            Evidence("max |s_ij − s_ji| of the scores, one W", float(scores.max()), below(EXACT)),
+            Evidence("max |w_ij − w_ji| of the weights, one W", positive(table), above(EXACT)),
+            Evidence("share of right answers round the circle, two projections", own, above(LEARNED)),
+            Evidence("share of right answers round the circle, one W", circles, below(LEARNED)),
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 import math
 
 from regard.inspection.number import short
-from regard.inspection.records import Bars, Diagram, Grid, Line, Lines, Panel, Picture
+from regard.inspection.records import Bars, Diagram, Grid, Image, Line, Lines, Panel, Picture
 from regard.inspection.text import visible
 
 _EACH_BAR = 16  # bars that are told one by one
@@ -25,6 +25,8 @@ def describe(picture: Picture) -> str:
             text = _bars(picture)
         case Diagram():
             text = _diagram(picture)
+        case Image():
+            text = _image(picture)
     return visible(" ".join(text.split()))
 
 
@@ -108,6 +110,13 @@ def _bars(bars: Bars) -> str:
             said = ", ".join(f"{word} {label} with {short(height)}" for word, (height, label) in ends)
         told.append(f"{name}: {said}." if name else f"{said}.")
     return f"{_named('Bar chart', bars.title)} {bars.y_label}. {' '.join(told)}"
+
+
+def _image(image: Image) -> str:
+    size = f"{len(image.pixels)} × {len(image.pixels[0]) if len(image.pixels) else 0} pixels"
+    framed = [f"{_label(image.row_labels, row)}, {_label(image.column_labels, column)}" for row, column in image.marks]
+    told = [f"framed: {' and '.join(framed)}"] if framed else []
+    return f"{_named('Image', image.title)} {'; '.join([size, *told, *([image.note] if image.note else [])])}."
 
 
 def _diagram(diagram: Diagram) -> str:

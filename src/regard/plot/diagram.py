@@ -1,12 +1,15 @@
-"""Boxes and arrows: as a figure, and in a terminal one line for each arrow."""
+"""Diagrams of boxes and arrows, and images: as figures; in a terminal one line for each arrow, and brightness."""
 
 from typing import TYPE_CHECKING
 
-from regard.inspection.records import Box, Diagram
+import numpy as np
+
+from regard.inspection.records import Box, Diagram, Grid, Image
 from regard.inspection.text import visible, wrap
-from regard.plot.figure import LETTER, diagram_size
+from regard.plot.figure import LETTER, diagram_size, image_layout
+from regard.plot.heatmap import heatmap
 from regard.plot.terminal import Line, paragraph
-from regard.plot.theme import Depth, hex_color, series_color
+from regard.plot.theme import MARK, Depth, hex_color, series_color
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -101,3 +104,45 @@ def draw_diagram(figure: "Figure | SubFigure", diagram: Diagram) -> None:
         fontsize="small",
         transform=axes.transAxes,
     )
+
+
+def check_image(image: Image) -> None:
+    """Raise unless rows are equally long and every pixel is red, green and blue."""
+    widths = {len(row) for row in image.pixels}
+    if len(widths) != 1 or any(len(pixel) != 3 for row in image.pixels for pixel in row):
+        raise ValueError("an Image has rows of one length, and pixels of red, green and blue from 0 to 1")
+
+
+def image_lines(image: Image, width: int, depth: Depth) -> list[Line]:
+    """The brightest channel of every pixel, as a heatmap."""
+    check_image(image)
+    values = [[min(max(*pixel, 0.0), 1.0) for pixel in row] for row in image.pixels]
+    return heatmap(Grid(values, title=image.title, note=image.note, limits=(0.0, 1.0)), width, depth)
+
+
+def draw_image(figure: "Figure | SubFigure", image: Image) -> None:
+    """The pixels, with the labels of the cells beside them and a frame around marked cells."""
+    from matplotlib.patches import Rectangle
+
+    check_image(image)
+    pixels = np.clip(np.asarray(image.pixels, dtype=np.float64), 0.0, 1.0)
+    axes = figure.subplots()
+    axes.imshow(pixels, interpolation="nearest")
+    axes.set_title("\n".join(image_layout(image).title))
+    height, width = pixels.shape[:2]
+    rows, columns = max(len(image.row_labels), 1), max(len(image.column_labels), 1)
+    cell = height / rows, width / columns
+    axes.set_yticks(
+        [cell[0] * (place + 0.5) - 0.5 for place in range(len(image.row_labels))], map(visible, image.row_labels)
+    )
+    axes.set_xticks(
+        [cell[1] * (place + 0.5) - 0.5 for place in range(len(image.column_labels))],
+        map(visible, image.column_labels),
+    )
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for row, column in image.marks:
+        corner = column * cell[1] - 0.5, row * cell[0] - 0.5
+        axes.add_patch(Rectangle(corner, cell[1], cell[0], fill=False, edgecolor=hex_color(MARK), linewidth=2.0))
+    axes.set_xlabel("\n".join(image_layout(image).note), fontsize="small")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from regard.inspection.records import Bars, Diagram, Grid, Lines, Panel, Picture
+from regard.inspection.records import Bars, Diagram, Grid, Image, Lines, Panel, Picture
 from regard.inspection.text import display_width, visible, wrap
 from regard.plot import grids
 from regard.plot.theme import families_for
@@ -42,6 +42,7 @@ _AROUND_CHART = (0.9, 0.8)  # axis labels, tick labels and title
 _CHART, _CHART_OF_PANEL = 6.0, 4.4
 _CHART_ASPECT = 0.65
 _BARS = 3.1  # height
+_IMAGE = 2.2  # longer side
 _LEGEND_LINE, _LEGEND_SIGN = 0.19, 0.5  # height of a line; width beside the text
 MARGIN = 0.55  # bars beside the rows and below the columns of a heatmap
 DOTS_PER_INCH = 150
@@ -134,6 +135,8 @@ def size(picture: Picture, *, part: bool = False) -> tuple[float, float]:
             return grid_layout(picture).size
         case Diagram():
             return diagram_size(picture)
+        case Image():
+            return image_layout(picture).size
     width, more = _chart_width(picture, part=part), _TITLE_LINE * max(len(_title_lines(picture)) - 1, 0)
     more += _LEGEND_LINE * _legend_lines(picture)
     if isinstance(picture, Bars):
@@ -147,6 +150,17 @@ def diagram_size(diagram: Diagram) -> tuple[float, float]:
     height = max((box.y + box.height / 2 for box in diagram.boxes), default=1.0) + 0.1
     texts = 0.35 * bool(diagram.title) + _NOTE_LINE * len(wrap(visible(diagram.note), int(width / LETTER)))
     return width, height + texts
+
+
+def image_layout(image: Image) -> GridLayout:
+    """A square of fixed size for the longer side, with labels of one line."""
+    height, width = len(image.pixels), max(len(image.pixels[0]) if len(image.pixels) else 1, 1)
+    sides = _IMAGE * width / max(height, width), _IMAGE * height / max(height, width)
+    whole = sides[0] + 0.7
+    title = wrap(visible(image.title), int((whole - 0.3) / _TITLE_LETTER))
+    note = wrap(visible(image.note), int(whole / LETTER))
+    texts = 0.65 + _TITLE_LINE * max(len(title) - 1, 0) + _NOTE_LINE * len(note)
+    return GridLayout(_IMAGE, sides, False, title, note, (whole, sides[1] + texts))
 
 
 def rows_of(panel: Panel) -> list[list[tuple[float, float]]]:

@@ -1,4 +1,4 @@
-"""A Grid, Lines, Bars, Diagram or Panel as text for a terminal (`render`) or as a matplotlib figure (`draw`)."""
+"""A Grid, Lines, Bars, Diagram, Image or Panel as text for a terminal (`render`) or as a matplotlib figure (`draw`)."""
 
 import shutil
 from bisect import bisect_left
@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from regard.inspection.number import uniform
-from regard.inspection.records import Bars, Diagram, Grid, Lines, Panel, Picture
+from regard.inspection.records import Bars, Diagram, Grid, Image, Lines, Panel, Picture
 from regard.inspection.text import visible
 from regard.plot.bars import bar_chart, draw_bars
 from regard.plot.chart import chart, draw_chart
-from regard.plot.diagram import diagram_lines, draw_diagram
+from regard.plot.diagram import diagram_lines, draw_diagram, draw_image, image_lines
 from regard.plot.figure import constrained, finish_texts, rows_of, size
 from regard.plot.heatmap import equally_clear, heatmap
 from regard.plot.heatmap_figure import draw_heatmap
@@ -50,9 +50,11 @@ def _block(picture: Picture, width: int, depth: Depth) -> Block:
             return bar_chart(picture, width, depth)
         case Diagram():
             return diagram_lines(picture, width, depth)
+        case Image():
+            return image_lines(picture, width, depth)
         case Panel():
             return _panel(picture, width, depth)
-    raise TypeError(f"render draws a Grid, Lines, Bars, Diagram or Panel, got {type(picture).__name__}")
+    raise TypeError(f"render draws a Grid, Lines, Bars, Diagram, Image or Panel, got {type(picture).__name__}")
 
 
 def _margins_in_note(grid: Grid) -> Grid:
@@ -102,7 +104,7 @@ def draw(picture: Picture, marks: Sequence[tuple[float, float]] = (), *, every: 
     `marks` are places (row, column) of a Grid to highlight; `every` writes every label of it, however small.
     """
     if not isinstance(picture, Picture):
-        raise TypeError(f"draw takes a Grid, Lines, Bars, Diagram or Panel, got {type(picture).__name__}")
+        raise TypeError(f"draw takes a Grid, Lines, Bars, Diagram, Image or Panel, got {type(picture).__name__}")
     figure = constrained(size(picture), _MARGIN, _MARGIN)
     if isinstance(picture, Grid):
         draw_heatmap(figure, picture, marks, every)
@@ -122,6 +124,8 @@ def _draw_on(figure: "Figure | SubFigure", picture: Picture) -> None:
             draw_bars(figure, picture)
         case Diagram():
             draw_diagram(figure, picture)
+        case Image():
+            draw_image(figure, picture)
         case Panel():
             _draw_panel(figure, picture)
 

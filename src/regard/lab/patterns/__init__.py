@@ -20,7 +20,20 @@ from regard.engine.tiled.tiles import Schedule
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import normal
 from regard.lab.patterns.task import COLORS, FULL, GLOBAL, LOCAL, MASKS, WINDOW, Telling, by_distance, draw
-from regard.lab.report import RESULTS, Claim, DecisionRule, Report, Timing, below, compared, near, quoted
+from regard.lab.report import (
+    RESULTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, share
 from regard.lab.stopwatch import timed
@@ -85,6 +98,12 @@ def run(setting: Setting) -> Report:
         compared(*claims(counts, trained)),
         setting.record(trainings, window_of_the_trained_models=WINDOW),
         clock(setting),
+        why="Masks decide what a model can know and what it costs: quadratic work is what limits the length of texts.",
+        setup="A mask says which keys (columns) each query (row) may see. Pairs are counted exactly. Then small models "
+        f"are trained on texts of {length} tokens in which one token, at a place of its own, is a color and every "
+        f"token must name it: a window of {WINDOW} sees {WINDOW // 2} tokens to either side in one layer, and further "
+        "only through further layers or a global token, which all see and which sees all.",
+        takeaway=takeaway(counts, trained),
     )
 
 
@@ -307,6 +326,23 @@ def claims(counts: Counts, trained: list[TrainedPattern]) -> tuple[Claim, ...]:
         ),
         Claim(local, f"window of 3: {doubled}", doubling(counts, band), near(2, 0.05)),
         Claim(local, f"share of places right beyond the reach of a window of {WINDOW}", lost, guessing, note),
+    )
+
+
+def takeaway(counts: Counts, trained: list[TrainedPattern]) -> Takeaway:
+    """What a window saves and loses."""
+    _, lost, _, mended = _compared(trained)
+    return Takeaway(
+        "A window makes the work grow with n instead of n², and one layer of it knows nothing beyond; one global token "
+        "brings the rest back.",
+        "In these trainings a window does not save what it should, or does not lose what it should.",
+        (
+            Evidence(
+                "visible pairs of a window when n doubles, as a multiple", doubling(counts, BASIC[2]), near(2, 0.05)
+            ),
+            Evidence("share of places right beyond the window, one layer", lost, below(2 / COLORS)),
+            Evidence("share of places right with a global token, 2 layers", mended.within(), above(SURE)),
+        ),
     )
 
 

@@ -19,7 +19,9 @@ from regard.lab.report import (
     CONCEPTS,
     Claim,
     Compared,
+    Evidence,
     Report,
+    Takeaway,
     Timing,
     above,
     below,
@@ -95,6 +97,13 @@ def run(setting: Setting) -> Report:
         compared(*claims(results)),
         setting.record(repetitions, width=WIDTH, queries_in_a_chunk=CHUNK),
         clock(setting, results.flash),
+        why="These three tricks are why long texts fit into memory and why chat models answer without rereading "
+        "everything for every word.",
+        setup="The same attention is computed as the formula is written, with all n × n weights in memory; in chunks "
+        f"of {CHUNK} queries; and block by block with a running softmax, as flash attention does. Bytes and operations "
+        "are counted, not measured. Then a small language model writes a text, reading everything anew for each token "
+        "or keeping the keys and values of the tokens before (the cache).",
+        takeaway=takeaway(results),
     )
 
 
@@ -313,6 +322,24 @@ def claims(results: TrickResults) -> tuple[Claim, ...]:
             "longest text in 1 GiB, chunks over as written",
             longer,
             above(1),
+        ),
+    )
+
+
+def takeaway(results: TrickResults) -> Takeaway:
+    """What the tricks save."""
+    naive, flash, last = results.forward[NAIVE], results.forward[results.flash], results.costs[-1]
+    return Takeaway(
+        "Block by block, attention needs memory for n tokens instead of n² weights at the same number of operations; a "
+        "cache spares a growing text from being read again for every token.",
+        "Block by block, attention does not save memory at the same number of operations here.",
+        (
+            Evidence("power of n with which the bytes grow, as written", naive.order, near(2, 0.05)),
+            Evidence("power of n with which the bytes grow, block by block", flash.order, below(1.05)),
+            Evidence("operations block by block over as written", flash.operations / naive.operations, near(1, 0.05)),
+            Evidence(
+                f"work without a cache over with one, {last.count:,} tokens", last.without / last.cached, above(2)
+            ),
         ),
     )
 

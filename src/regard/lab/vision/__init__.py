@@ -12,15 +12,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.inspection.records import Cell, Estimate, Grid, Picture, Table
-from regard.lab.report import RESULTS, Claim, Report, Timing, above, compared, quoted
+from regard.inspection.records import Cell, Estimate, Grid, Image, Panel, Picture, Table
+from regard.lab.report import (
+    RESULTS,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    above,
+    compared,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import number, over_trainings, training_times
 from regard.lab.training import Trained, train
-from regard.lab.vision.scenes import CELL, NAMES, SIDE, decode
+from regard.lab.vision.scenes import NAMES, SIDE, decode
 from regard.lab.vision.task import Captioning, Denoising, Looking, PictureResults, Twinning, captions, noise, twins
 
-FLOOR = 0.4  # what remains of a patch's weight where it is dark
+ROWS, COLUMNS = "abcd", "1234"  # names of the cells
 SHAPE_WORDS = (1, 3, 5)  # places of the first three shapes in a caption
 SAYS = (
     "ViT: Each patch attends to all patches in the image",
@@ -92,6 +102,13 @@ def run(setting: Setting) -> Report:
         compared(*claims(runs)),
         setting.record(repetitions, unseen_pictures=count),
         Timing((training_times("task", {each.kind.name: each.trained for each in runs}),)),
+        why="The same attention works on pictures: a picture is a sequence of patches, and words and patches can look "
+        "at each other.",
+        setup="Pictures of 4 × 4 cells hold colored shapes; each cell is one patch, so it is known where a model "
+        "should look. Three small models are trained: one tells for each patch where its twin is, the other patch with "
+        "the same shape and color; one writes the names of the things it sees; one makes a picture from noise and "
+        "words that say what stands where. They are tested on combinations that never came in training.",
+        takeaway=takeaway(runs),
     )
 
 
@@ -136,58 +153,54 @@ def main_table(runs: list[VisionRun], count: int) -> Table:
     return Table(columns, rows, title)
 
 
-def brightness(picture: Tensor) -> Tensor:
-    """(pixel, pixel) in 0 to 1, the brightest channel."""
-    return picture.amax(0).clamp(0.0, 1.0)
+def colored(picture: Tensor, title: str, marks: Sequence[int] = (), note: str = "") -> Image:
+    """A picture (channel, pixel, pixel) with the names of its cells; some cells may be framed."""
+    pixels = picture.clamp(0.0, 1.0).permute(1, 2, 0).tolist()
+    return Image(pixels, ROWS, COLUMNS, title, note, [divmod(cell, SIDE) for cell in marks])
 
 
-def laid_over(weights: Tensor, picture: Tensor) -> Tensor:
-    """(pixel, pixel): the weight of each patch, its dark pixels darker, so that the shape shows."""
-    wide = weights.view(SIDE, SIDE).repeat_interleave(CELL, 0).repeat_interleave(CELL, 1)
-    return wide * (FLOOR + (1 - FLOOR) * brightness(picture))
+def weight_map(weights: Tensor, title: str) -> Grid:
+    """Weights of all cells, laid out as the picture is."""
+    return Grid(weights.view(SIDE, SIDE).tolist(), ROWS, COLUMNS, title, limits=(0.0, 1.0))
 
 
 def twin_picture(results: PictureResults) -> Picture:
     """A picture, and where one of its patches looks."""
     cells, picture = results.scene.cells[0], results.picture[0]
     patch = int((cells >= 0).nonzero()[0])
-    over = laid_over(results.weights[0, results.heads[0], patch], picture)
-    title = f"Trained: where the {NAMES[int(cells[patch])]} at {place(patch)} looks"
-    twin = place(int(results.scene.about[0, patch]))
-    note = f"Left: the picture, rows a to d. Right: weights, on the patches; its twin is at {twin}."
-    return mosaic([brightness(picture), over], title, note)
+    twin = int(results.scene.about[0, patch])
+    name = NAMES[int(cells[patch])]
+    weights = weight_map(results.weights[0, results.heads[0], patch], f"weights of {place(patch)}")
+    image = colored(
+        picture, "the picture", (patch, twin), f"framed: {name} at {place(patch)} and its twin {place(twin)}"
+    )
+    return Panel((image, weights), f"Trained: where the {name} at {place(patch)} looks; its twin is at {place(twin)}")
 
 
 def caption_picture(results: PictureResults) -> Picture:
     """A picture, and where the words for the shapes of its caption look."""
-    words, picture = decode(results.scene.words[0])[1:], results.picture[0]
-    tiles = [laid_over(results.weights[0, results.heads[-1], number], picture) for number in SHAPE_WORDS]
-    named = ", ".join(f"“{words[number]}”" for number in SHAPE_WORDS)
-    note = f"Left: the picture. Then weights of the step that writes {named}, on the patches."
-    return mosaic([brightness(picture), *tiles], f"Trained: where “{' '.join(words)}” looks", note)
+    words, about = decode(results.scene.words[0])[1:], results.scene.about[0]
+    maps = [
+        weight_map(
+            results.weights[0, results.heads[-1], number], f"writing “{words[number]}” (of {place(int(about[number]))})"
+        )
+        for number in SHAPE_WORDS
+    ]
+    return Panel((colored(results.picture[0], "the picture"), *maps), f"Trained: where “{' '.join(words)}” looks")
 
 
 def noise_picture(results: PictureResults) -> Picture:
     """A picture made from noise, and which patches look at some of its words."""
-    words, picture = decode(results.scene.words[0]), results.picture[0] / results.picture[0].max()
-    tiles = [laid_over(results.weights[0, results.heads[0], :, number], picture) for number in SHAPE_WORDS]
-    about = results.scene.about[0]
-    named = ", ".join(f"“{words[number]}” for {place(int(about[number]))}" for number in SHAPE_WORDS)
-    note = f"Left: the picture. Then the weight that each patch, still noise, gives to {named}."
-    return mosaic([brightness(picture), *tiles], "Trained: a picture made from noise and words", note)
+    words, about = decode(results.scene.words[0]), results.scene.about[0]
+    titles = {number: f"patches looking at “{words[number]}” for {place(int(about[number]))}" for number in SHAPE_WORDS}
+    maps = [weight_map(results.weights[0, results.heads[0], :, number], title) for number, title in titles.items()]
+    made = colored(results.picture[0] / results.picture[0].max(), "the picture that was made")
+    return Panel((made, *maps), "Trained: a picture made from noise and words")
 
 
 def place(cell: int) -> str:
     """The name of a cell: row a to d, column 1 to 4."""
-    return f"{'abcdefgh'[cell // SIDE]}{cell % SIDE + 1}"
-
-
-def mosaic(tiles: Sequence[Tensor], title: str, note: str) -> Grid:
-    """Squares side by side, a line between them."""
-    line = torch.ones(len(tiles[0]), 1)
-    joined = torch.cat([part for tile in tiles for part in (tile, line)][:-1], 1)
-    rows, columns = joined.shape
-    return Grid(joined.tolist(), [""] * rows, [""] * columns, title, note, limits=(0.0, 1.0))
+    return f"{ROWS[cell // SIDE]}{COLUMNS[cell % SIDE]}"
 
 
 def claims(runs: list[VisionRun]) -> tuple[Claim, ...]:
@@ -201,6 +214,19 @@ def claims(runs: list[VisionRun]) -> tuple[Claim, ...]:
     smallest = min(float(each.weights.min()) for each in runs[0].results)
     listed.append(Claim(quoted(RESULTS, SAYS[0]), "smallest weight of any pair of patches", smallest, above(0)))
     return tuple(listed)
+
+
+def takeaway(runs: list[VisionRun]) -> Takeaway:
+    """Where trained models look."""
+    return Takeaway(
+        "Patches look at patches, words at patches, and patches at words: trained attention goes to what the task asks "
+        "for, and the models need it.",
+        "In these trainings attention does not go where it should in all three tasks.",
+        tuple(
+            Evidence(f"{each.kind.looks}: weight on the right one", each.weight, above(2 * each.results[0].uniform))
+            for each in runs
+        ),
+    )
 
 
 def finding(runs: list[VisionRun]) -> str:
