@@ -7,6 +7,8 @@ import pytest
 
 from regard import lab
 from regard.cli import main
+from regard.cli.lab import verdict_counts
+from regard.lab.report import VERDICTS
 
 
 def test_alone_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,3 +62,14 @@ def test_out_writes_files_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", *arguments]) == 1
     assert capsys.readouterr().err.strip() == message
+
+
+def test_verdicts_are_counted_by_document() -> None:
+    reports = [lab.run(name, quick=True) for name in ("saturation", "rows")]
+    table = verdict_counts(reports)
+    claims = [claim for report in reports for compared in report.compared for claim in compared.claims]
+    assert table.rows[-1][-1] == len(claims)
+    for row in table.rows[:-1]:
+        of = [claim for claim in claims if claim.quote.document == row[0]]
+        assert list(row[1:-1]) == [sum(claim.verdict == verdict for claim in of) for verdict in VERDICTS]
+        assert row[-1] == len(of) > 0

@@ -4,16 +4,20 @@ import argparse
 import shutil
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from regard import lab
+from regard import lab, plot
 from regard.cli.options import ALL_EXPERIMENTS as ALL
 from regard.cli.options import LAB_FOLDER as FOLDER
 from regard.inspection.files import replace
+from regard.inspection.records import Cell, Table
 from regard.inspection.text import visible
-from regard.lab import render
+from regard.lab import Report, render
 from regard.lab.full_run import record
+from regard.lab.report import VERDICTS
 from regard.progress import display, report
 
 BOOK = "index.html"
@@ -92,7 +96,22 @@ def _all(args: argparse.Namespace) -> int:
         report("writing the report", 0, 0)
         html = html_page([outcomes[name] for name in lab.names()], lab.EXPERIMENTS, folder)
         replace(folder / BOOK, html.encode())
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Failed)]
     if args.record is not None:
-        record([outcome for outcome in outcomes.values() if not isinstance(outcome, Failed)], args.record)
+        record(reports, args.record)
+    print(f"\n{plot.table(verdict_counts(reports))}")
     print(f"\nthe report of all is {visible(str(folder / BOOK))} ({time.monotonic() - start:.0f} s)")
     return int(any(isinstance(outcome, Failed) for outcome in outcomes.values()))
+
+
+def verdict_counts(reports: Sequence[Report]) -> Table:
+    """How many claims of each document got each verdict."""
+    claims = [claim for report in reports for compared in report.compared for claim in compared.claims]
+    counts = Counter((claim.quote.document, claim.verdict) for claim in claims)
+    documents = sorted({claim.quote.document for claim in claims})
+    rows: list[tuple[Cell, ...]] = [
+        (document, *(counts[document, verdict] for verdict in VERDICTS), sum(counts[document, v] for v in VERDICTS))
+        for document in documents
+    ]
+    rows.append(("all", *(sum(counts[each, verdict] for each in documents) for verdict in VERDICTS), len(claims)))
+    return Table(("document", *VERDICTS, "claims"), rows, "Claims of the seeds by verdict")
