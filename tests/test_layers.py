@@ -19,6 +19,7 @@ LAYERS = (
     ("map",),
     ("hf", "models"),
     ("lab", "bench"),
+    ("playground",),
     ("cli",),
 )
 LEAVES = {"arrays", "cached", "checks", "progress"}  # all may import them; they import no other part

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import http.client
 import json
+import re
 import socket
 import sys
 import threading
@@ -224,7 +225,7 @@ def test_without_the_server_packages_the_way_out_is_told(
 
 
 def test_every_asset_is_named_by_a_plain_file() -> None:
-    assert all("/" not in name and name[0] != "." for name in assets(PAGE))
+    assert all(re.fullmatch(r"(shared/)?[a-z0-9][\w.-]*", name) for name in assets(PAGE))
 
 
 def test_over_a_socket(running: MapServer) -> None:

@@ -25,3 +25,14 @@ def test_a_form_that_cannot_be_bundled_is_refused() -> None:
     files = {"widget.js": module('import whole from "./dom.js";\n')}
     with pytest.raises(ValueError, match=r"widget.js has a form that cannot be bundled: import whole"):
         bundle(files, "widget.js")
+
+
+def test_modules_in_folders_import_each_other_by_relative_paths() -> None:
+    files = {
+        "main.js": module('import { one } from "./chapters/one.js";\nexport default { one };\n'),
+        "chapters/one.js": module('import * as dom from "../shared/dom.js";\nexport const one = dom.make;\n'),
+        "shared/dom.js": module("export const make = 1;\n"),
+    }
+    text = bundle(files, "main.js")
+    assert "const dom = module_shared_dom;" in text
+    assert "const { one: one } = module_chapters_one;" in text

@@ -61,6 +61,9 @@ def test_templates_and_assets_are_inside_the_package() -> None:
         "attention.html",
         "frame.html",
         "map.html",
+        "play.html",
         "refusal.html",
+        "saved_map.html",
     ]
-    assert {"page.css", "main.js", "lines.js"} <= {path.name for path in (folder / "static").iterdir()}
+    assert {"page.css", "main.js", "pair.js"} <= {path.name for path in (folder / "static").iterdir()}
+    assert {"colors.js", "dom.js", "lines.js"} <= {path.name for path in (folder / "shared").iterdir()}

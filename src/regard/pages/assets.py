@@ -3,9 +3,10 @@
 No path that anyone sends reaches the file system.
 """
 
+import posixpath
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,9 @@ CONTENT_TYPES = {
 }
 
 
-_IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "\./([\w.-]+)";\n', re.MULTILINE)
-_DECLARED = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.MULTILINE)
+SHARED = Path(__file__).with_name("shared")  # modules that several pages use, below shared/ in each
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "(\.{1,2}/[\w./-]+)";\n', re.MULTILINE)
+_DECLARED = re.compile(r"^export (?=(?:async function|function\*?|class|const) (\w+))", re.MULTILINE)
 _LISTED = re.compile(r"export\s*\{([^}]*)\};?\s*$")
 _DEFAULT = re.compile(r"^export default ([^;]+);\s*$", re.MULTILINE)
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
@@ -33,10 +35,11 @@ class Asset(NamedTuple):
 
 @cache
 def assets(folder: Path) -> dict[str, Asset]:
-    """Every file of a page by its name; a page has no subfolders."""
+    """Every file of a page by its path below the folder, and what all pages share below shared/."""
     return {
-        path.name: Asset(path.read_bytes(), CONTENT_TYPES[path.suffix])
-        for path in sorted(folder.iterdir())
+        prefix + path.relative_to(root).as_posix(): Asset(path.read_bytes(), CONTENT_TYPES[path.suffix])
+        for root, prefix in ((folder, ""), (SHARED, "shared/"))
+        for path in sorted(root.rglob("*"))
         if path.suffix in CONTENT_TYPES and path.is_file()
     }
 
@@ -67,13 +70,18 @@ def _add(file: str, files: Mapping[str, Asset], parts: dict[str, str]) -> None:
         return
     text = files[file].content.decode()
     for _, _, other in _IMPORT.findall(text):
-        _add(other, files, parts)
+        _add(_resolved(file, other), files, parts)
     parts[file] = _wrapped(file, text)
+
+
+def _resolved(file: str, other: str) -> str:
+    """The path of a module that `file` imports: "chapters/a.js" and "../dom.js" give "dom.js"."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(file), other))
 
 
 def _wrapped(file: str, text: str) -> str:
     exported = {name: name for name in _DECLARED.findall(text)}
-    text = _DECLARED.sub("", _IMPORT.sub(_assignment, text))
+    text = _DECLARED.sub("", _IMPORT.sub(partial(_assignment, file), text))
     if listed := _LISTED.search(text):
         exported |= {after: before for before, after in map(_renamed, listed[1].split(","))}
         text = text[: listed.start()]
@@ -86,12 +94,13 @@ def _wrapped(file: str, text: str) -> str:
     return f"const {_name(file)} = (() => {{\n{text}\nreturn {{ {given} }};\n}})();"
 
 
-def _assignment(statement: re.Match[str]) -> str:
-    names, whole, file = statement.groups()
+def _assignment(file: str, statement: re.Match[str]) -> str:
+    names, whole, other = statement.groups()
+    module = _name(_resolved(file, other))
     if whole:
-        return f"const {whole} = {_name(file)};\n"
+        return f"const {whole} = {module};\n"
     pairs = [_renamed(each) for each in names.split(",") if each.strip()]
-    return f"const {{ {', '.join(f'{before}: {after}' for before, after in pairs)} }} = {_name(file)};\n"
+    return f"const {{ {', '.join(f'{before}: {after}' for before, after in pairs)} }} = {module};\n"
 
 
 def _renamed(text: str) -> tuple[str, str]:

@@ -288,7 +288,8 @@ def test_a_narrow_page_has_everything_within_reach(open_map: "Opener", small: "S
     seen = open_map(small, viewport=size, color_scheme=scheme, has_touch=True, device_scale_factor=2)
     assert seen.page.locator(".regard-map").get_attribute("data-theme") == scheme
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
-    names = (".top .chip", ".search input", ".tools button", ".zoom button", ".legend .segmented button", ".legend select")
+    tools = (".top .chip", ".search input", ".tools button", ".zoom button")
+    names = (*tools, ".legend .segmented button", ".legend select")
     for name in names:
         for each in seen.page.locator(name).all():
             box = each.bounding_box()

@@ -1,7 +1,7 @@
 // What a person can do, whatever does it: a key, a pointer, an entry of a list.
 
-import { RAMPS } from "./colors.js";
-import { count } from "./format.js";
+import { RAMPS } from "./shared/colors.js";
+import { count } from "./shared/format.js";
 import { download, png, svg } from "./save.js";
 
 const CELL = 24; // CSS pixels of a cell that was gone to

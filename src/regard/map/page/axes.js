@@ -1,6 +1,6 @@
 // The two axes as a scene: tokens where a cell has room for one, positions in round steps elsewhere.
 
-import { position, roundStep } from "./format.js";
+import { position, roundStep } from "./shared/format.js";
 import { fitted, widthOf } from "./scene.js";
 
 const TICK = 5, PLACE = 40; // CSS pixels; PLACE is for a position beside a token

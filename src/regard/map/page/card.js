@@ -1,8 +1,8 @@
 // The card of what is pinned: the exact cell, what its query reads from, and who reads its key.
 
 import { DEFINITIONS } from "./definitions.js";
-import { iconButton, make } from "./dom.js";
-import { brief, count, multiple, position, signedMultiple, signedWeight, weight } from "./format.js";
+import { iconButton, make } from "./shared/dom.js";
+import { brief, count, multiple, position, signedMultiple, signedWeight, weight } from "./shared/format.js";
 
 const SHOWN = 5;
 

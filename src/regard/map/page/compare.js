@@ -1,7 +1,7 @@
 // Two heads at once: A, which the page shows anyway, and B, side by side or subtracted. Both have one size, so that one
 // view, one pin and one pointer serve both.
 
-import { icon, iconButton, make, segmented } from "./dom.js";
+import { icon, iconButton, make, segmented } from "./shared/dom.js";
 
 export const MODES = ["side", "difference"];
 

@@ -3,7 +3,7 @@
 import { decodeThumbs } from "./codec.js";
 import { sameSize } from "./compare.js";
 import { DEFINITIONS } from "./definitions.js";
-import { iconButton, make } from "./dom.js";
+import { iconButton, make } from "./shared/dom.js";
 import { Thumb, sizeFor } from "./thumb.js";
 
 const SIDE = 56; // CSS pixels, as in map.css

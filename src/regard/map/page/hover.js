@@ -1,10 +1,10 @@
 // What is under the pointer: the drawn value at once, the exact weight and rank when they have come.
 
 import { valueOf } from "./codec.js";
-import { make } from "./dom.js";
-import { multiple, position, signedMultiple, signedWeight, weight } from "./format.js";
+import { make } from "./shared/dom.js";
+import { multiple, position, signedMultiple, signedWeight, weight } from "./shared/format.js";
 import { sideOf } from "./geometry.js";
-import { debounce } from "./state.js";
+import { debounce } from "./shared/state.js";
 
 export class Hover {
   constructor(app, stage) {

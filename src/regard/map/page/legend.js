@@ -1,8 +1,9 @@
 // What a dot means, what a color means, and the switches that change either.
 
-import { make, segmented } from "./dom.js";
-import { multiple, position, signedMultiple } from "./format.js";
-import { RAMPS, signedFraction } from "./colors.js";
+import { make, segmented } from "./shared/dom.js";
+import { multiple, position, signedMultiple } from "./shared/format.js";
+import { signedFraction } from "./palette.js";
+import { RAMPS } from "./shared/colors.js";
 import { sideOf } from "./geometry.js";
 import { widthOf } from "./scene.js";
 

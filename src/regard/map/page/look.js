@@ -1,6 +1,6 @@
 // How the page looks now: light or dark, and the colors of the weights.
 
-import { Palette } from "./colors.js";
+import { Palette } from "./palette.js";
 
 const COLORS = ["paper", "ink", "soft", "line", "hidden", "mark", "ground"];
 const rgb = (text) => text.match(/\w\w/g).map((part) => parseInt(part, 16));

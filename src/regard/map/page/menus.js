@@ -1,6 +1,6 @@
 // The small windows of the toolbar: strongest cells, saving, keys. One is open at a time.
 
-import { iconButton, make } from "./dom.js";
+import { iconButton, make } from "./shared/dom.js";
 
 export class Menu {
   constructor(app, tools, name, label, key, fill) {

@@ -1,7 +1,7 @@
 // The whole matrix in a corner, with the part on screen; press or drag to go there.
 
 import { TILE } from "./codec.js";
-import { make } from "./dom.js";
+import { make } from "./shared/dom.js";
 import { sideOf } from "./geometry.js";
 import { pooled } from "./pool.js";
 

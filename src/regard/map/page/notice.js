@@ -2,7 +2,7 @@
 // unusual about the weights.
 
 import { STRANGE } from "./connection.js";
-import { iconButton, make } from "./dom.js";
+import { iconButton, make } from "./shared/dom.js";
 
 const EVERY = 700, SLOW = 4000; // milliseconds
 

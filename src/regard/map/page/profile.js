@@ -2,7 +2,7 @@
 
 import { ticks } from "./legend.js";
 import { widthOf } from "./scene.js";
-import { debounce } from "./state.js";
+import { debounce } from "./shared/state.js";
 
 const BIN = 2, APART = 14; // CSS pixels
 

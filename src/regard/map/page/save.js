@@ -1,6 +1,6 @@
 // The view as a file: title, axes, map, scale of colors and what a dot means. In an SVG the text stays text.
 
-import { makeSvg } from "./dom.js";
+import { makeSvg } from "./shared/dom.js";
 import { FONT, append, fitted, paint, widthOf } from "./scene.js";
 import { ticks, valueAt } from "./legend.js";
 

@@ -1,6 +1,6 @@
 // Lines, boxes and words as plain records, drawn alike on a canvas and into an SVG file.
 
-import { makeSvg } from "./dom.js";
+import { makeSvg } from "./shared/dom.js";
 
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
 

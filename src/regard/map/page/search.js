@@ -1,9 +1,9 @@
 // One box for "where": two numbers are a query and a key, one number either, anything else is looked for in the text that the
 // tokens make.
 
-import { icon, make } from "./dom.js";
-import { count, position } from "./format.js";
-import { debounce } from "./state.js";
+import { icon, make } from "./shared/dom.js";
+import { count, position } from "./shared/format.js";
+import { debounce } from "./shared/state.js";
 
 const LIMIT = 50, AROUND = 3;
 

@@ -1,7 +1,7 @@
 // The way into the map, for a page of its own and for a notebook.
 
 import { App } from "./app.js";
-import { make } from "./dom.js";
+import { make } from "./shared/dom.js";
 
 // `route`: {read(), replace(hash), push(hash), listen(call), title(text)} keeps the address, or nothing at all; `ear` is where
 // keys are heard, if not the map alone.

@@ -1,7 +1,7 @@
 // The strongest cells of a head, as a list with their tokens.
 
-import { make } from "./dom.js";
-import { brief, multiple, position, signedMultiple, signedWeight } from "./format.js";
+import { make } from "./shared/dom.js";
+import { brief, multiple, position, signedMultiple, signedWeight } from "./shared/format.js";
 import { Menu } from "./menus.js";
 
 const COUNT = 20;

@@ -1,8 +1,8 @@
 // The tokens as running text beside the map, colored by what the pinned query reads or by who reads the pinned key. Only
 // the chunks on screen have words; the others keep their height, so that a text of any length can be scrolled.
 
-import { iconButton, make, segmented } from "./dom.js";
-import { multiple, position, signedMultiple, textLabel } from "./format.js";
+import { iconButton, make, segmented } from "./shared/dom.js";
+import { multiple, position, signedMultiple, textLabel } from "./shared/format.js";
 import { CHUNK } from "./tokens.js";
 
 const ROOM = 1360, WIDE = 320; // CSS pixels of the page from which the panel is open; of the panel

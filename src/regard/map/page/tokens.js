@@ -1,6 +1,6 @@
 // Token text by range, in chunks, asked for when an axis has room for it.
 
-import { tokenLabel } from "./format.js";
+import { tokenLabel } from "./shared/format.js";
 
 export const CHUNK = 256;
 const KEPT = 400;

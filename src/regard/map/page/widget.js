@@ -1,6 +1,6 @@
 // The map in a notebook: anywidget calls render; questions and tiles travel over the widget's comm.
 
-import { make } from "./dom.js";
+import { make } from "./shared/dom.js";
 import { start } from "./start.js";
 import { commTransport } from "./transport.js";
 

@@ -4,7 +4,7 @@ import { css, range, tableFor } from "./colors.js";
 import { data, layersOf, mergeable, shown, wordy } from "./data.js";
 import { checkbox, chooser, clamp, download, fill, label, make, number, segmented, tooltip } from "./dom.js";
 import { heatmap } from "./heatmap.js";
-import { lines } from "./lines.js";
+import { lines } from "./shared/lines.js";
 import { overview } from "./overview.js";
 import { pairView } from "./pair.js";
 

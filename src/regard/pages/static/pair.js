@@ -1,8 +1,9 @@
 // One pair in full: its query and key vectors, their products by dimension, the score and the weight.
 
 import { css, diverging } from "./colors.js";
-import { exact, floats } from "./data.js";
+import { exact } from "./data.js";
 import { FONT, checkbox, clamp, label, make, number, ratio } from "./dom.js";
+import { floats } from "./shared/numbers.js";
 
 const ROW = 26, BARS = 84, LEFT = 44; // px
 
