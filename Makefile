@@ -37,6 +37,7 @@ demo: $(VENV)/.demo  ## a worked example, two experiments and a real model's att
 	$(BIN)/regard see "The cat sleeps on the mat"
 	@echo
 	@echo "$(BIN)/regard lab all --quick runs all experiments in three minutes; the report with every picture is then regard-lab/index.html"
+	@echo "$(BIN)/regard play opens the playground, where attention can be dragged; it runs until Ctrl-C"
 
 quick: $(VENV)/.dev  ## some of the fast tests, in two minutes: what to run while editing
 	$(PYTEST) -m "not slow" $(QUICK) $(ARGS)

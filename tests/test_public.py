@@ -29,6 +29,7 @@ PUBLIC = [
     "nn",
     "normalizers",
     "plan",
+    "play",
     "positions",
     "rollout",
     "scores",

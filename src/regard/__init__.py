@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.inspection.load import load
     from regard.inspection.matrix import AttentionMatrix, matrix, rollout
     from regard.models.see import see
+    from regard.playground.serve import play
     from regard.spec import biases, masks, normalizers, positions, scores
     from regard.spec.dropout import Dropout
 
@@ -49,6 +50,7 @@ __all__ = [
     "nn",
     "normalizers",
     "plan",
+    "play",
     "positions",
     "rollout",
     "scores",
@@ -81,6 +83,7 @@ _MODULES = {
     "nn": "regard.nn",
     "normalizers": "regard.spec.normalizers",
     "plan": "regard.engine.plan",
+    "play": "regard.playground",
     "positions": "regard.spec.positions",
     "rollout": "regard.inspection.matrix",
     "scores": "regard.spec.scores",

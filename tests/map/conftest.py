@@ -19,8 +19,10 @@ from regard.inspection.matrix import matrix
 from regard.map.jobs import WorkerPool
 from regard.map.serve import listening
 from regard.map.server import MapServer, application
-from regard.map.viewer import Viewer
+from regard.map.viewer import PAGE, Viewer
 from regard.map.views import CaptureView, LayerView
+from regard.pages.assets import assets
+from regard.pages.document import from_template
 from regard.pages.guard import AccessToken
 
 PORT = 8123
@@ -83,7 +85,9 @@ class Client:
 
     def __init__(self, viewer: Viewer) -> None:
         self.viewer, self.token, self.pool = viewer, AccessToken(), WorkerPool()
-        self.app = application(viewer, self.token, PORT, self.pool)
+        self.app = application(
+            viewer, assets(PAGE), from_template("map.html", token=self.token.text), self.token, PORT, self.pool
+        )
         self.cookie = f"regard-map-{PORT}={self.token.text}"
         self.headers = {"host": HOST, "x-regard-token": self.token.text, "cookie": self.cookie}
 

@@ -158,6 +158,12 @@ def models(parser: argparse.ArgumentParser) -> None:
         chosen.set_defaults(action=action)
 
 
+def play(parser: argparse.ArgumentParser) -> None:
+    """A file, or where the page is."""
+    parser.add_argument("--export", type=Path, metavar="FILE.html", help="write it as one file that needs no network")
+    _page(parser)
+
+
 def map_(parser: argparse.ArgumentParser) -> None:
     """What to show and where."""
     text(parser)
@@ -167,6 +173,11 @@ def map_(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head", type=int, default=0, metavar="N", help="which of its heads (0)")
     comparison(parser)
     parser.add_argument("--save", metavar="FILE", help="write one HTML file of the head that needs no server, and end")
+    _page(parser)
+
+
+def _page(parser: argparse.ArgumentParser) -> None:
+    """Where a page is served."""
     parser.add_argument(
         "--port", type=int, default=0, help="where the page is, with the same address after a restart (any)"
     )
@@ -231,5 +242,6 @@ COMMANDS = {
     "exercise": Command("tasks with a check and a worked answer", exercise),
     "models": Command("real models, fetched by name: list, get, path, remove", models),
     "map": Command("an attention matrix in the browser, panned and zoomed like a street map", map_),
+    "play": Command("chapters in which attention is dragged, with exact numbers, in the browser", play),
     "bench": Command("time, memory and error beside plain torch", bench),
 }

@@ -7,6 +7,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from regard import checks
 from regard.inspection.capture import Capture
@@ -14,6 +15,9 @@ from regard.inspection.matrix import AttentionMatrix
 from regard.map.views import CaptureView
 from regard.pages.guard import AccessToken
 from regard.pages.stored_token import stored_token
+
+if TYPE_CHECKING:
+    from regard.map.server import PageServer
 
 HOST = "127.0.0.1"
 
@@ -36,19 +40,38 @@ def serve(
     those that they are compared with.
     """
     view = CaptureView.of(shown)
+    named = [f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number]
+    named += [] if compare is None else [f"compare={compare[0]},{compare[1]}"]
+    place = f"#{'&'.join(named)}" if named else ""
+
+    def made(sock: socket.socket, token: AccessToken) -> "PageServer":
+        from regard.map.server import MapServer
+
+        return MapServer(view, sock, token)
+
+    serve_page(made, port, open_browser, place=place, name="map", announce=announce, new_token=new_token)
+
+
+def serve_page(
+    made: "Callable[[socket.socket, AccessToken], PageServer]",
+    port: int,
+    open_browser: bool | None,
+    *,
+    place: str = "",
+    name: str,
+    announce: Callable[[str], object] = print,
+    new_token: bool = False,
+) -> None:
+    """Serve a page until Ctrl-C, as `serve` does; `made` makes its server, `place` is what follows its address."""
     if not 0 <= checks.whole("port", port) < 1 << 16:
         raise ValueError(f"port must be a number from 0 to {(1 << 16) - 1}, got {port!r}")
-    try:
-        from regard.map.server import MapServer
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "regard":
-            raise
-        raise ImportError(f"the map needs {error.name}; run: pip install regard[map]") from None
     with listening(port) as sock:
-        running = MapServer(view, sock, _token(port, new=new_token))
-        named = [f"{name}={number}" for name, number in zip(("layer", "head"), first, strict=True) if number]
-        named += [] if compare is None else [f"compare={compare[0]},{compare[1]}"]
-        place = f"#{'&'.join(named)}" if named else ""
+        try:
+            running = made(sock, _token(name, port, new=new_token))
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] == "regard":
+                raise
+            raise ImportError(f"the {name} needs {error.name}; run: pip install regard[map]") from None
         with ended_by_signals(running.stop):  # from when the address is printed
             announce(running.address + place)
             if open_browser or (open_browser is None and sys.stdout.isatty()):
@@ -56,12 +79,12 @@ def serve(
             running.run()
 
 
-def _token(port: int, *, new: bool) -> AccessToken:
+def _token(name: str, port: int, *, new: bool) -> AccessToken:
     """The stored one of a port that was chosen; another one if it cannot be stored."""
     if port == 0:
         return AccessToken()
     try:
-        return AccessToken(stored_token(f"map-{port}", new=new))
+        return AccessToken(stored_token(f"{name}-{port}", new=new))
     except OSError:
         return AccessToken()
 

@@ -1,13 +1,14 @@
-"""The map as a page on this machine, for those who have the printed address."""
+"""A page on this machine, such as the map, for those who have the printed address."""
 
 import asyncio
 import json
 import logging
 import re
 import socket
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 import uvicorn
@@ -34,12 +35,37 @@ ANSWER = 8 << 20  # bytes of an answer in JSON; tiles are limited by their numbe
 CONNECTIONS = 256
 
 
+class Answers(Protocol):
+    """Answers the requests of a page by name; `quick` ones are answered without computing."""
+
+    quick: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all requests."""
+        ...
+
+    def answer(self, name: str, body: object, stop: Stop) -> Answer:
+        """A dictionary that JSON can hold, or bytes."""
+        ...
+
+    def close(self) -> None:
+        """Stop the background work."""
+        ...
+
+
 def application(
-    viewer: Viewer, token: AccessToken, port: int, pool: WorkerPool, entry_token: OneTimeToken | None = None
+    answers: Answers,
+    own: Mapping[str, Asset],
+    page: str,
+    token: AccessToken,
+    port: int,
+    pool: WorkerPool,
+    entry_token: OneTimeToken | None = None,
 ) -> App:
-    """The whole server as one ASGI application."""
-    files = {f"/{name}": asset for name, asset in assets(PAGE).items()}
-    files["/"] = Asset(from_template("map.html", token=token.text).encode(), "text/html; charset=utf-8")
+    """The whole server as one ASGI application: the page, its own files and the answers to its requests."""
+    files = {f"/{name}": asset for name, asset in own.items()}
+    files["/"] = Asset(page.encode(), "text/html; charset=utf-8")
 
     async def file(request: Request) -> Response:
         asset = files[request.url.path]
@@ -49,8 +75,8 @@ def application(
         try:
             body = await _body(request)
             name = request.url.path.removeprefix("/api/")
-            quick = name in viewer.quick
-            return _answer(viewer.answer(name, body, Stop()) if quick else await computed(request, name, body))
+            quick = name in answers.quick
+            return _answer(answers.answer(name, body, Stop()) if quick else await computed(request, name, body))
         except RequestError as refused:
             return _error(str(refused), refused.status)
         except Exception as error:  # the page shows it, and the server goes on
@@ -58,7 +84,7 @@ def application(
             return _error(f"{type(error).__name__}: {error}"[:200], 500)
 
     async def computed(request: Request, name: str, body: object) -> Answer:
-        future, stop = pool.start(partial(viewer.answer, name, body))
+        future, stop = pool.start(partial(answers.answer, name, body))
         answered = asyncio.wrap_future(future)
         answered.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client may have gone
         left = asyncio.ensure_future(_left(request))
@@ -78,9 +104,9 @@ def application(
             left.cancel()
 
     routes = [Route(path, file, methods=["GET"]) for path in files]
-    routes += [Route(f"/api/{name}", api, methods=["POST"]) for name in viewer.names]
+    routes += [Route(f"/api/{name}", api, methods=["POST"]) for name in answers.names]
     existing = frozenset(
-        [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in viewer.names)],
+        [*((path, "GET") for path in files), *((f"/api/{name}", "POST") for name in answers.names)],
     )
     return Guard(Starlette(routes=routes), token, port, existing, entry_token)
 
@@ -210,16 +236,27 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-class MapServer:
-    """A server on an open socket: `run` serves until Ctrl-C, `stop` from another thread."""
+class PageServer:
+    """A server on an open socket: `run` serves until Ctrl-C, `stop` from another thread.
 
-    def __init__(self, view: CaptureView, sock: socket.socket, token: AccessToken | None = None) -> None:
+    `page` makes the page from the token.
+    """
+
+    def __init__(
+        self,
+        answers: Answers,
+        files: Mapping[str, Asset],
+        page: Callable[[str], str],
+        sock: socket.socket,
+        token: AccessToken | None = None,
+    ) -> None:
         self.port: int = sock.getsockname()[1]
         self.token = AccessToken() if token is None else token
-        self.entry_token, self.pool, self.viewer = OneTimeToken(), WorkerPool(), Viewer(view)
+        self.entry_token, self.pool, self._answers = OneTimeToken(), WorkerPool(), answers
         self._sock = sock
+        text = page(self.token.text)
         config = uvicorn.Config(
-            application(self.viewer, self.token, self.port, self.pool, self.entry_token),
+            application(answers, files, text, self.token, self.port, self.pool, self.entry_token),
             http=Connection,
             ws="none",
             loop="asyncio",
@@ -237,7 +274,7 @@ class MapServer:
 
     @property
     def address(self) -> str:
-        """Where the map is, with the token."""
+        """Where the page is, with the token."""
         return f"http://127.0.0.1:{self.port}/?token={self.token.text}"
 
     @property
@@ -256,8 +293,16 @@ class MapServer:
             self._server.run(sockets=[self._sock])
         finally:
             self.pool.close()
-            self.viewer.close()
+            self._answers.close()
 
     def stop(self) -> None:
         """End `run`."""
         self._server.should_exit = True
+
+
+class MapServer(PageServer):
+    """The map of a capture view."""
+
+    def __init__(self, view: CaptureView, sock: socket.socket, token: AccessToken | None = None) -> None:
+        self.viewer = Viewer(view)
+        super().__init__(self.viewer, assets(PAGE), lambda text: from_template("map.html", token=text), sock, token)

@@ -1,5 +1,6 @@
 """The playground: attention as a page of chapters in which things are dragged, with exact numbers."""
 
 from regard.playground.document import document, export
+from regard.playground.serve import Playground, play, serve
 
-__all__ = ["document", "export"]
+__all__ = ["Playground", "document", "export", "play", "serve"]
