@@ -19,7 +19,7 @@ function axes(view) {
     const room = Math.max(1, Math.ceil((xTicks.length * 40) / (width - LEFT - RIGHT)));
     each(across, "text", xTicks.filter((_, n) => n % room === 0), (value) => ({ x: x(value), y: height - BOTTOM + 15, "text-anchor": "middle", text: xFormat(value) }));
     each(up, "text", yTicks, (value) => ({ x: LEFT - 6, y: y(value) + 4, "text-anchor": "end", text: yFormat(value) }));
-    each(names, "text", [[xName, width - RIGHT, height - 3, "end"], [yName, 4, 10, "start"]], ([text, tx, ty, anchor]) => ({ x: tx, y: ty, "text-anchor": anchor, text: text ?? "" }));
+    each(names, "text", [[xName, width - RIGHT, height - 3, "end"], [yName, LEFT + 4, 10, "start"]], ([text, tx, ty, anchor]) => ({ x: tx, y: ty, "text-anchor": anchor, text: text ?? "" }));
   };
 }
 
@@ -49,6 +49,14 @@ export function histogram(parent, { label, height = 190, xName = "", most = 640,
   return { update(next) { model = next; view.redraw(); }, svg: view.svg };
 }
 
+// The names of lines at their ends, moved apart where they would cover each other.
+function spaced(lines, y) {
+  const named = lines.filter(({ name }) => name).map((line) => ({ ...line, at: y(line.points[line.points.length - 1][1]) }));
+  const order = [...named].sort((one, other) => other.at - one.at);
+  order.forEach((line, n) => { if (n && order[n - 1].at - line.at < 13) line.at = order[n - 1].at - 13; });
+  return named;
+}
+
 // update({ lines: [{ name, kind, points: [[x, y], …], dashed }], low, high, bottom, top, logX, here: x }).
 export function curves(parent, { label, height = 220, xName = "", yName = "", most = 760, xFormat, yFormat }) {
   let model = null;
@@ -65,10 +73,7 @@ export function curves(parent, { label, height = 220, xName = "", yName = "", mo
     each(paths, "path", lines, ({ points, kind, dashed, color }) => ({
       d: points.map(([px, py], n) => `${n ? "L" : "M"}${x(px).toFixed(1)} ${y(py).toFixed(1)}`).join(""), class: `line ${kind ?? ""}${dashed ? " dashed" : ""}`, stroke: color ?? null,
     }));
-    each(names, "text", lines.filter(({ name }) => name), ({ name, points, kind, color }) => {
-      const [px, py] = points[points.length - 1];
-      return { x: x(px) + 5, y: y(py) + 4, class: kind ? `of-${kind}` : "", fill: color ?? null, text: name };
-    });
+    each(names, "text", spaced(lines, y), ({ name, points, kind, color, at }) => ({ x: x(points[points.length - 1][0]) + 5, y: at + 4, class: kind ? `of-${kind}` : "", fill: color ?? null, text: name }));
     const here = model.here === undefined || model.here === null ? [] : [model.here];
     each(marks, "line", here, (value) => ({ x1: x(value), x2: x(value), y1: TOP - 2, y2: height - BOTTOM }));
     const at = lines.flatMap(({ points, kind }) => here.map((value) => {
