@@ -69,6 +69,8 @@ torch.set_num_threads(1)
 # @pytest.mark.needs(...) and skipped before that release. docs/versions.md has the same table.
 NEEDS = {
     "torch.autograd.grad by a dict of inputs": ("torch", "2.13"),
+    "Ctrl-C while torch.compile traces": ("torch", "2.13"),
+    "numpy.asarray(A, copy=False)": ("numpy", "2.0"),
 }
 
 

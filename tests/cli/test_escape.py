@@ -35,6 +35,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
         ["explain", f"{ESCAPE}.json"],
         ["models", "get", ESCAPE],
         ["lab", ESCAPE],
+        ["exercise", ESCAPE],
     ],
 )
 def test_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,9 +43,7 @@ def test_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert r"no\x1b[31m\x9b1m\x07file" in told(capsys)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["map", "--port", ESCAPE], ["see", "text", f"--{ESCAPE}"], ["exercise", ESCAPE], [ESCAPE]]
-)
+@pytest.mark.parametrize("arguments", [["map", "--port", ESCAPE], ["see", "text", f"--{ESCAPE}"], [ESCAPE]])
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

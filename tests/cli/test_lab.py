@@ -25,10 +25,10 @@ def test_it_prints_question_table_picture_seed_and_finding(
     captured = capsys.readouterr()
     order = [
         "What do large scores",
-        "largest ∂w/∂s",
         "█ [1, 2, 3]",
-        "The seed (score functions",
         "Finding: ",
+        "Softmax and its Jacobian",
+        "The seed (score functions",
         "(seed 0",
     ]
     assert [captured.out.find(text) for text in order] == sorted(captured.out.find(text) for text in order)
@@ -46,7 +46,7 @@ def test_json_is_the_report(capsys: pytest.CaptureFixture[str]) -> None:
 def test_out_writes_files_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "figures"
     assert main(["lab", "saturation", "--quick", "--out", str(folder)]) == 0
-    names = {f"saturation{end}" for end in (".png", ".svg", ".csv", ".json", "-seed.csv")}
+    names = {f"saturation{end}" for end in (".png", ".svg", "-small.svg", ".csv", ".json", "-seed.csv")}
     assert {file.name for file in folder.iterdir()} == names
     err = capsys.readouterr().err
     assert all(name in err for name in names)

@@ -88,6 +88,10 @@ LONG = {
     """,
 }
 
+# torch 2.9 raises an error of its own when it is interrupted while it traces.
+TRACED = pytest.mark.needs("Ctrl-C while torch.compile traces")
+MARKED = [pytest.param(what, marks=TRACED) if what == "compiled" else what for what in LONG]
+
 
 def interrupted(start: Callable[..., Scenario], what: str, moments: list[float]) -> Outcome:
     lines = LONG[what].splitlines()
@@ -110,7 +114,7 @@ def answered(outcome: Outcome, what: str, moments: list[float]) -> bool:
     return "not interrupted" not in outcome.out
 
 
-@pytest.mark.parametrize("what", LONG)
+@pytest.mark.parametrize("what", MARKED)
 def test_an_interrupt_is_answered(what: str, start: Callable[..., Scenario]) -> None:
     answered(interrupted(start, what, [0.3]), what, [0.3])
 
@@ -121,7 +125,7 @@ def test_a_second_interrupt_does_no_harm(start: Callable[..., Scenario]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", LONG)
+@pytest.mark.parametrize("what", MARKED)
 def test_interrupts_at_random_moments(what: str, start: Callable[..., Scenario]) -> None:
     draw = random.Random(what)
     met = 0

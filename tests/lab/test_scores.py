@@ -10,7 +10,7 @@ from regard.lab import scores
 from regard.lab.report import Report
 from regard.lab.scores import learning
 from regard.lab.setting import Setting
-from regard.spec.scores import Additive, ConcatMLP, General
+from regard.spec.scores import Additive, General
 
 Quick = Callable[[str], Report]
 
@@ -66,7 +66,9 @@ def test_additive_is_odd_and_a_bias_mends_it() -> None:
     assert formula(1, torch.zeros(5)) == -formula(-1, torch.zeros(5))
     assert abs(formula(1, offset) + formula(-1, offset)) > 0.1
     biased = learning.training_task(Setting(), "additive + bias", learning.OTHER, 0).model()
-    assert isinstance(biased.score(), ConcatMLP)  # type: ignore[operator]
+    score = biased.score()  # type: ignore[operator]
+    assert isinstance(score, Additive)
+    assert score.b is not None
 
 
 def test_bare_products_answer_as_well_as_can_be() -> None:

@@ -176,8 +176,11 @@ def _check_tables(x: Tensor, cos: Tensor, sin: Tensor, work: torch.dtype) -> Non
             f"rotate wants tables of {work} or more for an x of {x.dtype}, got {cos.dtype}; "
             "keep them as rotary_tables gives them"
         )
-    rows = zip(reversed(cos.shape[:-1]), reversed(x.shape[:-1]), strict=False)
-    if cos.ndim > x.ndim or any(have not in (1, want) for have, want in rows) or 2 * cos.shape[-1] > x.shape[-1]:
+    rows = range(
+        2, 1 + min(cos.ndim, x.ndim)
+    )  # by negative axes: before torch 2.10 its compiler cannot trace a zip of unequal lengths
+    fits = all(cos.shape[-axis] in (1, x.shape[-axis]) for axis in rows)
+    if cos.ndim > x.ndim or not fits or 2 * cos.shape[-1] > x.shape[-1]:
         raise ValueError(
             f"rotate wants tables that broadcast over x {tuple(x.shape)}, with at most {x.shape[-1] // 2} pairs, "
             f"got {tuple(cos.shape)}; tables with a batch axis need one for the heads too: cos[:, None]"
