@@ -39,7 +39,7 @@ def growth_order(first: float, second: float, factor: float = 2.0) -> float:
 
 
 def milliseconds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The shortest time of each call in `rounds` turns on one thread, after one warm-up turn."""
+    """The shortest processor time of each call in `rounds` turns on one thread, after one warm-up turn."""
     best = dict.fromkeys(calls, float("inf"))
     with one_thread(), torch.no_grad(), reporting(None):
         repeats = {}
@@ -53,10 +53,10 @@ def milliseconds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict
 
 
 def _seconds(call: Callable[[], object], repeats: int) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(repeats):
         call()
-    return (time.perf_counter() - start) / repeats
+    return (time.process_time() - start) / repeats
 
 
 @contextmanager

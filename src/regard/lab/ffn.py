@@ -371,9 +371,9 @@ def takeaway(results: PartResults) -> Takeaway:
     """Why a block has both parts."""
     shares = "share of right answers"
     return Takeaway(
-        "Attention moves information between tokens and a feed-forward layer transforms each token; neither does the "
-        "other's work, and together they do both.",
-        "Here one of the two parts does the other's work too, or both together do not do the whole.",
+        "Attention fetches what other tokens hold, which a feed-forward layer cannot; a feed-forward layer transforms "
+        "a single token, for which attention is linear; a block does both.",
+        "Here a feed-forward layer fetches too, attention transforms a single token, or a block does not do both.",
         (
             Evidence(f"{shares}, {BOTH}: {TOGETHER}", results.known(TOGETHER, BOTH), above(LINEAR)),
             Evidence(f"{shares}, {FEED}: {ROUTE}", results.known(ROUTE, FEED), below(LINEAR)),

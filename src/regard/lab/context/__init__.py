@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.cached import cached_property
 from regard.inspection.interventions import Ablate, Change, Forbid
-from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Bars, Estimate, Grid, Line, Lines, Panel, Picture, SignedGrid, Table
 from regard.lab.context.reading import Heads, Reading, Senses, SenseSentence, closeness, minilm, read, sentences, words
 from regard.lab.report import (
     MINI_COURSE,
@@ -233,7 +233,7 @@ def by_head(weight: Tensor, lost: Tensor) -> Picture:
     return Panel(
         (
             Grid(weight.tolist(), rows, columns, "weight on the cues", limits=(0.0, float(weight.max()))),
-            Grid(lost.clamp(min=0).tolist(), rows, columns, "separation lost without it (gains: 0)"),
+            SignedGrid(lost.tolist(), rows, columns, "separation lost without it (below 0: gained)"),
         ),
         "Every head: where it looks, and what it is needed for",
     )

@@ -107,8 +107,8 @@ def run(setting: Setting) -> Report:
         setup="A small model learns English to French from sentence pairs of a grammar, which knows the right "
         "alignment; the model is never told it. Its only way from the English to the French sentence is one attention "
         "head. The alignment error is the share of links that are wrong, if each French word is linked to the English "
-        "word with its largest weight. The additive score stands behind projections that have biases, so it has the "
-        "bias it needs.",
+        "word with its largest weight. The additive score needs no bias here, because vectors of words are not "
+        "centered.",
         takeaway=takeaway(runs_by_score, plain),
     )
 
