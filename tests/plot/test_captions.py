@@ -13,8 +13,9 @@ import regard
 from regard.inspection.capture import capture
 from regard.plot.attention import AttentionPicture, figure_of
 from regard.plot.attention_text import attention_text
-from regard.plot.captions import quoted, title_of
+from regard.plot.captions import head_hint, quoted, title_of
 from regard.plot.capture import CapturePicture, capture_text
+from regard.plot.overview import overview
 
 TOKENS = ["[CLS]", "the", "sleep", "##ing", "[UNK]", "[SEP]"]
 
@@ -50,6 +51,17 @@ def test_titles() -> None:
     chosen = capture(Stack(1, 6), torch.randn(1, 6, 12), heads=[2, 4])
     assert title_of(chosen[0, 4]) == "small, layer 0, head 4"
     assert title_of(regard.matrix(*torch.randn(2, 1, 1, 3, 4))) == ""
+
+
+def test_a_part_of_the_layers_keeps_the_numbers_of_the_model(tmp_path: Path) -> None:
+    c = capture(Stack(3, 3).eval(), torch.randn(1, 6, 12), tokens=TOKENS, layers=[2])
+    assert title_of(c[0]) == title_of(captured(3)[2])
+    assert "layer 2" in title_of(c[0])
+    assert "c[0, " in head_hint(c[0], command=False)  # an index of the capture
+    c.save(tmp_path / "part.safetensors")
+    assert title_of(regard.load(tmp_path / "part.safetensors")[0]) == title_of(c[0])
+    assert [layer.number for layer in overview(c).layers] == [2]
+    assert c.explain(0, 1).title.startswith(title_of(c[0, 1]).split(":")[0])
 
 
 def test_patches_of_an_image_are_a_grid() -> None:

@@ -214,6 +214,15 @@ def test_the_page_names_the_text_and_the_model() -> None:
     assert data_of(capture_page(capture))["about"] == "MultiheadAttention, 2 heads, 3 tokens"
 
 
+def test_layers_are_called_by_number_with_the_module_behind_it() -> None:
+    stack = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 4, enable_nested_tensor=False
+    )
+    layers = data_of(capture_page(regard.capture(stack.eval(), torch.randn(1, 3, 8), layers=[1, 3])))["layers"]
+    names = [(layer["name"], layer["path"]) for layer in layers]
+    assert names == [("layer 1", "layers.1.self_attn"), ("layer 3", "layers.3.self_attn")]
+
+
 @pytest.mark.parametrize("heads, size", [(72, 66), (72, 300)])
 def test_a_text_of_300_tokens_is_not_pooled(heads: int, size: int) -> None:
     assert FILE.side([(heads, size, size)]) >= size

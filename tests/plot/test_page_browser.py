@@ -158,7 +158,7 @@ def test_layers_heads_and_words_of_a_capture(
     assert weight(value) == pytest.approx(float(words(given[0])[0, 0, 1, 2]), rel=1e-5)
     assert weight(seen.point(2, 1)[2]) == pytest.approx(float(words(given[0])[0, 0, 2, 1]), rel=1e-5)
     assert "refused: its weights cannot be computed again" in seen.page.locator(".picker").inner_text()
-    assert seen.page.locator("option:disabled").text_content() == "1 blocks.1.attention"
+    assert seen.page.locator("option:disabled").text_content() == "layer 1"
     assert seen.troubles == []
 
 
@@ -323,6 +323,7 @@ def test_everything_has_a_name_and_is_reached_by_keyboard(
     assert unnamed == 0
     assert seen.page.locator(".picker .head").all_inner_texts() == ["0", "1", "2"]
     assert seen.page.locator(".picker .name").all_inner_texts() == ["0", "1"]
+    assert seen.page.locator("select[name=layer] option").all_inner_texts() == ["layer 0", "layer 1"]
     reached = set()
     for _ in range(30):
         seen.press("Tab")

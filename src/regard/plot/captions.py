@@ -41,7 +41,7 @@ def title_of(matrix: AttentionMatrix | MatrixDifference) -> str:
         return ""
     places = matrix.places
     heads = sorted({head for _, head in places})
-    which = [] if origin.layer is None else [f"layer {origin.layer}" + (f" ({origin.kind})" if origin.kind else "")]
+    which = [] if origin.number is None else [f"layer {origin.number}" + (f" ({origin.kind})" if origin.kind else "")]
     rows, batch = {row for row, _ in places}, matrix._whole.source.maps // max(matrix._whole.source.heads, 1)
     which += [f"text {min(rows)}"] if len(rows) == 1 and batch > 1 else []
     if heads:

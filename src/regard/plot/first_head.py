@@ -20,7 +20,7 @@ Tokens = Sequence[str] | None
 class PageLayer:
     """A layer of the page: what it is called, its heads in cells or the reason why there are none, and its tokens.
 
-    `products` are its queries and keys, or why they are not there.
+    `products` are its queries and keys, or why they are not there; `path` is its module, shown as a tooltip.
     """
 
     name: str
@@ -30,6 +30,7 @@ class PageLayer:
     key_tokens: Tokens = None
     reason: str = ""
     products: Products | str = ""
+    path: str = ""
 
     @property
     def within(self) -> bool:
@@ -66,7 +67,7 @@ def first_head(layers: Sequence[PageLayer]) -> tuple[tuple[int, int], str]:
     if not best[1] or sum(len(layer.heads) for layer in layers) < 2:
         return place, ""
     name = f"head {layers[place[0]].heads[place[1]]}"
-    where = f"layer {place[0]}, {name}" if len(layers) > 1 else name
+    where = f"{layers[place[0]].name}, {name}" if len(layers) > 1 else name
     return place, (
         f"Opened at {where}, which depends most on the words: a query gives one other word {short(best[1])} more "
         "weight, on average, than other queries give that word or a word at that distance."

@@ -144,7 +144,11 @@ def overview(
         LayerMaps(number, name, None, reason=reason)
         if matrix is None or not all(matrix.shape)
         else LayerMaps(
-            number, name, pool(matrix, side, side, how=how), capture.numbers(number), kind=matrix.origin.kind
+            number if matrix.origin.number is None else matrix.origin.number,
+            name,
+            pool(matrix, side, side, how=how),
+            capture.numbers(number),
+            kind=matrix.origin.kind,
         )
         for number, name, matrix, reason in captured
     ]

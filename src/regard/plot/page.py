@@ -16,6 +16,7 @@ import numpy as np
 
 from regard.inspection.heads.tokens import is_punctuation
 from regard.inspection.matrix.difference import MatrixDifference
+from regard.inspection.matrix.indexing import Origin
 from regard.inspection.matrix.products import NoProductsError, Products, products
 from regard.inspection.text import fit
 from regard.inspection.tokens import SPECIAL, token_label, token_labels
@@ -89,14 +90,15 @@ def capture_page(
     vectors = limits.vectors // max(len(shapes), 1)
     layers = []
     for number, name, matrix, reason in selected:
-        label = f"{number} {name}"
+        origin = Origin() if matrix is None else matrix.origin
+        label = f"layer {number if origin.number is None else origin.number}" + f" ({origin.kind})" * bool(origin.kind)
         if matrix is None or not math.prod(matrix.shape):
-            layers.append(PageLayer(label, (), None, reason=reason))
+            layers.append(PageLayer(label, (), None, reason=reason, path=name))
             continue
         names = [str(head) for head in capture.numbers(number)]
         pooled = pool(matrix, side, side, how=how)
         own = _products(matrix, pooled, vectors)
-        layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens, products=own))
+        layers.append(PageLayer(label, names, pooled, matrix.query_tokens, matrix.key_tokens, products=own, path=name))
     return _document(layers, how, title, getattr(capture, "name", getattr(capture, "model", "")))
 
 
@@ -251,13 +253,15 @@ def _layer(
 ) -> dict[str, Any]:
     pooled = layer.pooled
     if pooled is None:
-        return {"name": token_label(layer.name), "heads": [], "refused": token_label(layer.reason or "empty")}
+        names = {"name": token_label(layer.name), "path": token_label(layer.path)}
+        return {**names, "heads": [], "refused": token_label(layer.reason or "empty")}
     rows, columns = pooled.starts
     cells = [np.where(pooled.visible, pooled.by(how), -np.inf) for how in hows]
     half = half and all(_fits_half(array) for array in cells)
     own = layer.products
     return {
         "name": token_label(layer.name) if layer.name else "",
+        "path": token_label(layer.path) if layer.path else "",
         "heads": list(layer.heads),
         "refused": "",
         "signed": pooled.signed,

@@ -74,6 +74,7 @@ def _written(number: int, layer: CapturedLayer | RefusedLayer, tensors: Gathered
     record = {
         "name": layer.name,
         "mechanism": layer.mechanism,
+        "number": layer.number,
         "heads": layer.heads,
         "heads in all": layer.total,
         "shown": layer.shown,
@@ -118,6 +119,7 @@ def _read(record: Mapping[str, Any], contents: Contents) -> CapturedLayer | Refu
         None if rounded is None else float(rounded),
         float(decoded_node(record["row sums off by"], tensors)),
         weights=weights,
+        number=None if record.get("number") is None else _numbers([record["number"]])[0],  # older files have none
     )
     layer.matrix._whole.source.before_use(partial(contents.verify, tensors.names))
     if min(layer.query.ndim, layer.key.ndim) < 4 or layer.kind not in KINDS:

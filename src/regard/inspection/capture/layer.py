@@ -50,6 +50,7 @@ class CapturedLayer:
     heads, if more are stored. `rounded` is the largest measured change of a weight by rounding what is stored; None if
     it was not rounded. `known_kind` and `checked` are the kind and the result of the self-check, if they were computed
     before. `stays`: whether its keys did not change while a model generated; None if there was one call.
+    `number`: which layer of the model it is, if some were selected.
     """
 
     name: str
@@ -66,6 +67,7 @@ class CapturedLayer:
     checked: float | None = None
     stays: bool | None = None
     weights: Tensor | None = None
+    number: int | None = None
 
     @property
     def queries(self) -> int:

@@ -164,7 +164,7 @@ class Capture:
         made = explain(
             captured.query, captured.key, query_tokens=labels[0], key_tokens=labels[1], **captured.spec, **options
         )
-        number = self.layers.index(captured.name)
+        number = self.layers.index(captured.name) if captured.number is None else captured.number
         return replace(made, title=f"{self.name}, layer {number}, head {head}: attention step by step")
 
     def show(self, **options: Any) -> None:
@@ -237,7 +237,9 @@ class Capture:
         if layer.shown is not None:  # of stored heads, those that are not shown have no number
             stored = dict(zip(layer.shown, layer.heads, strict=True))
             heads = [stored.get(place, -1) for place in range(whole)]
-        return Origin(self.name, self.layers.index(layer.name), layer.kind if len(kinds) > 1 else "", tuple(heads))
+        index, kind = self.layers.index(layer.name), layer.kind if len(kinds) > 1 else ""
+        number = index if layer.number is None else layer.number
+        return Origin(self.name, index, kind, tuple(heads), number=number)
 
     def _part(self, kind: str, words: str) -> "Capture":
         layers = [layer for layer in self._layers if isinstance(layer, CapturedLayer) and layer.kind == kind]

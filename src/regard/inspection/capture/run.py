@@ -230,13 +230,13 @@ class CaptureSession:
             with torch.inference_mode(False), torch.no_grad():
                 call = read()
                 check_weights(call)
-                self._store(module, grouped(call))
+                self._store(module, grouped(call), None if self._selection.layers is None else index)
         except (TypeError, ValueError) as error:
             self._latest[module.path] = RefusedLayer(self._new_name(module.path), str(error))
             self._steps.append(self._latest[module.path])
         self._spill.spill_above_budget(self._tensors)
 
-    def _store(self, module: RunningModule, call: AttentionCall) -> None:
+    def _store(self, module: RunningModule, call: AttentionCall, number: int | None) -> None:
         latest = self._latest.get(module.path)
         selected = chosen(call, self._selection.heads)
         if self._dtype is not None:
@@ -258,7 +258,7 @@ class CaptureSession:
         else:
             stored = selected._replace(call=without_empty_slots(selected.call, 0))
             copied = stored._replace(call=self._copies.copy(stored.call))  # before it is counted: a copy may be refused
-            layer = LayerSteps(self._new_name(module.path), copied)
+            layer = LayerSteps(self._new_name(module.path), copied, number)
             self._latest[module.path] = layer
             self._steps.append(layer)
             self._tensors += layer.tensors

@@ -111,7 +111,8 @@ class Continuation(NamedTuple):
 class LayerSteps:
     """Calls whose queries follow one another, over keys that are appended or do not change."""
 
-    def __init__(self, name: str, first: Chosen) -> None:
+    def __init__(self, name: str, first: Chosen, number: int | None = None) -> None:
+        self.number = number
         self.name, self.mechanism = name, first.call.mechanism
         self.rounded: float | None = None
         self.query, self.key = AppendedTensor([first.call.query]), AppendedTensor([first.call.key])
@@ -180,7 +181,13 @@ class LayerSteps:
             spec = {**spec, "mask": None, "bias": None, "query_start": None, **self._joined(query, key)}
         chosen = (self._heads, self._total, self._shown)
         stays = None if len(self._steps) == 1 else self._steps[0].keys == len(self.key)
-        more: Any = {"known_kind": known_kind, "rounded": self.rounded, "stays": stays, "weights": weights}
+        more: Any = {
+            "known_kind": known_kind,
+            "rounded": self.rounded,
+            "stays": stays,
+            "weights": weights,
+            "number": self.number,
+        }
         return CapturedLayer(self.name, self.mechanism, query, key, spec, *chosen, **more)
 
     def _joined_weights(self) -> Tensor:

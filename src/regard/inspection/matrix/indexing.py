@@ -145,14 +145,16 @@ class CachedSource:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where weights come from: a layer of a model, by its number; what kind of layer, if the model has several; the
-    numbers that the heads have in the model, if they differ from their indices; and what a view should add."""
+    """Where weights come from: a layer of a model, by its index in the capture; what kind of layer, if the model has
+    several; the numbers that the heads have in the model, if they differ from their indices; what a view should add;
+    and the number of the layer in the model."""
 
     model: str = ""
     layer: int | None = None
     kind: str = ""
     heads: tuple[int, ...] = ()
     remark: str = ""
+    number: int | None = None
 
 
 class Buildable:

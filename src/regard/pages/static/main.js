@@ -101,7 +101,7 @@ function tell(texts, x, y) {
   tip.show(left > 260 ? left : x, y, texts, undefined, left > 260);
 }
 
-const heading = () => `${data.title || data.sentence || "Attention"}: ${layered ? `layer ${current().name}, ` : ""}head ${[...state.heads].sort((a, b) => a - b).map((n) => current().heads[n]).join(", ")}`;
+const heading = () => `${data.title || data.sentence || "Attention"}: ${layered ? `${current().name}, ` : ""}head ${[...state.heads].sort((a, b) => a - b).map((n) => current().heads[n]).join(", ")}`;
 
 async function copy(text) {
   try {
@@ -183,7 +183,7 @@ function drawLines() {
   });
   const drawn = drawing.drawn(), some = drawn.cut ? "the strongest " : "";
   const names = chosen.length > 1 ? `heads ${chosen.map((head) => layer.heads[head]).join(", ")}` : `head ${layer.heads[chosen[0]]}`;
-  note.textContent = `${layered ? `Layer ${layer.name}, ` : ""}${names}: ${some}${drawn.count.toLocaleString("en")} of ${drawn.all.toLocaleString("en")} weights, ${Math.round(100 * drawn.share)}% of their sum. `
+  note.textContent = `${layered ? `${layer.name[0].toUpperCase()}${layer.name.slice(1)}, ` : ""}${names}: ${some}${drawn.count.toLocaleString("en")} of ${drawn.all.toLocaleString("en")} weights, ${Math.round(100 * drawn.share)}% of their sum. `
     + "Hover a token, or move with the arrow keys, for all its lines; click it to keep them, then one at the other side for the vectors of the pair.";
 }
 

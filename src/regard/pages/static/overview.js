@@ -19,16 +19,16 @@ export function overview(page, parent) {
   function place(element, row, column) { element.style.gridArea = `${row} / ${column}`; return element; }
 
   const buttons = data.layers.map((layer, n) => {
-    if (layered) place(make("span", picker, layer.name.split(" ")[0], "name"), n + 2, 1).title = layer.name;
+    if (layered) place(make("span", picker, layer.name.replace(/^layer /, "").split(" ")[0], "name"), n + 2, 1).title = layer.path || layer.name;
     if (layer.refused) {
       const reason = make("span", picker, `refused: ${layer.refused}`, "refused");
       reason.title = layer.refused;
       if (layered) reason.style.gridArea = `${n + 2} / 2 / auto / -1`;
     }
     return layer.heads.map((name, head) => {
-      const button = label(make("button", picker), layered ? `layer ${layer.name}, head ${name}` : `head ${name}`);
+      const button = label(make("button", picker), layered ? `${layer.name}, head ${name}` : `head ${name}`);
       make("canvas", button);
-      if (layered) { button.title = `layer ${layer.name}, head ${name}`; place(button, n + 2, names.indexOf(name) + 2); } else make("span", button, name);
+      if (layered) { button.title = `${layer.name}, head ${name}`; place(button, n + 2, names.indexOf(name) + 2); } else make("span", button, name);
       button.addEventListener("click", (event) => page.choose(n, head, { add: event.ctrlKey || event.metaKey || event.shiftKey }));
       return button;
     });
