@@ -5,7 +5,8 @@
 //
 // `queries` and `keys` are labels. `weight` gives -Infinity for hidden pairs. `allowed(row, column)` filters pairs. `height` is that of a row in
 // px, null for one that can be read. `tell(lines, x, y)` shows what a token attends to, null hides it. `choose(row, column)` is called with a
-// pair: a click on a token keeps its lines, then a click on one at the other side. `view.svg()` is the drawing as text of a file.
+// pair: a click on a token keeps its lines, then a click on one at the other side. `look({side, n} or null)` is told where the pointer or the keys
+// are; with `at: {side, n}` in what is shown, a page says it. `view.svg()` is the drawing as text of a file.
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST = 4000; // lines; more, and only the strongest are drawn
@@ -24,7 +25,7 @@ function element(tag, parent, attributes, text) {
 const cut = (text) => { const letters = Array.from(text); return letters.length > MOST_LETTERS ? letters.slice(0, MOST_LETTERS - 1).join("") + "…" : text; };
 const written = (weight) => weight >= 0.001 ? String(Number(weight.toPrecision(3))) : "< 0.001";
 
-export function lines(parent, { tell, choose }) {
+export function lines(parent, { tell, choose, look }) {
   const svg = element("svg", parent, { class: "lines-drawing", tabindex: 0, role: "img" });
   svg.setAttribute("aria-label", "Lines from queries (left) to keys (right); arrow keys move from token to token, Enter keeps one");
   const behind = element("g", svg), curves = element("g", svg, { fill: "none" }), texts = element("g", svg);
@@ -143,7 +144,7 @@ export function lines(parent, { tell, choose }) {
     return n >= 0 && n < labelsOf(side).length ? { side, n } : null;
   }
   const same = (one, two) => Boolean(one) === Boolean(two) && (!one || (one.side === two.side && one.n === two.n));
-  function go(next) { if (!same(at, next)) { at = next; redraw(); } }
+  function go(next) { if (!same(at, next)) { at = next; redraw(); if (look) look(at); } }
 
   svg.addEventListener("pointermove", (event) => { if (model && !pinned) go(under(event)); });
   svg.addEventListener("pointerleave", () => { if (model && !pinned) go(null); });
@@ -178,6 +179,7 @@ export function lines(parent, { tell, choose }) {
     show(next) {
       const sizes = (one) => one && `${one.queries.length} ${one.keys.length}`;
       if (sizes(model) !== sizes(next)) at = pinned = null;
+      if (next.at !== undefined) at = next.at;
       model = next;
       draw();
     },
