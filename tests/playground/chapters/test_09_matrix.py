@@ -1,4 +1,4 @@
-"""Chapter 9: the mini-course's map with its margins; pointing says who reads whom; a pull moves a column, not the rows."""
+"""Chapter 9: the mini-course's map with its margins; pointing says who reads whom; a pull moves a column, no row."""
 
 from collections.abc import Callable
 from typing import Any
