@@ -5,6 +5,9 @@ import contextlib
 import io
 import json
 import runpy
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +93,9 @@ def test_every_exercise_is_in_one_notebook() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_notebooks_run(name: str) -> None:
+def test_notebooks_run(name: str, get_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom, every check twice: with the blanks, and with the right answer in their place."""
+    monkeypatch.setenv("REGARD_CACHE", str(get_model("minilm").parents[1]))
     names: dict[str, Any] = {}
     number = 0
     for cell in cells(name):
@@ -105,9 +109,43 @@ def test_notebooks_run(name: str) -> None:
             assert all("still open" in line for line in checked(text, number))
             names["answer"] = exercise(number).answer
             assert all(line.startswith("✓ ") for line in checked(displayed(code(cell), names), number))
+        elif "hint(exercise(" in code(cell):
+            assert text == f"which part? {', '.join(exercise(number).parts)}\n"
+            part = next(iter(exercise(number).parts))
+            assert displayed(code(cell).replace('""', repr(part)), names).startswith(f"{part}: ")
         else:
             assert text or code(cell).lstrip().startswith("import")
     assert number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_nbconvert_runs_them_with_pictures(
+    name: str, tmp_path: Path, get_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a kernel of their own, by the tool that readers use."""
+    pytest.importorskip("nbconvert", reason="needs nbconvert and ipykernel, of the group dev")
+    monkeypatch.setenv("REGARD_CACHE", str(get_model("minilm").parents[1]))
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
+    done = subprocess.run([*command, str(COURSE / f"{name}.ipynb")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))
+    outputs = [output for cell in run["cells"] for output in cell.get("outputs", ())]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    figures = sum(
+        "draw(" in code(cell) or ".figure(" in code(cell) for cell in cells(name) if cell["cell_type"] == "code"
+    )
+    assert len(pictures) == figures > 0
+    assert not any("▀" in "".join(output.get("text", ())) for output in outputs), "block art belongs in a terminal"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_model_and_a_prediction_are_in_every_notebook(name: str) -> None:
+    text = (COURSE / "pages" / f"{name}.md").read_text(encoding="utf-8")
+    assert "MiniLM" in text
+    assert text.count("**Predict") >= 1
+    assert text.count("**Explain.**") >= 1
+    assert ".show()" not in text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,8 +3,8 @@
     python examples/course/make.py
 
 A page is Markdown: blocks of Python become code cells, and `<!-- exercise 4 -->` becomes that exercise: its task, a
-blank to fill in, a check, and the worked answer folded away. The notebooks hold no outputs; their first line of code
-asks for figures below the cells.
+blank to fill in, a check, hints, and the worked answer folded away. The notebooks hold no outputs; their first line of
+code asks for figures below the cells.
 """
 
 import json
@@ -64,6 +64,7 @@ def _exercise(chosen: Exercise) -> Iterator[Cell]:
     blanks = "\n".join(f'    "{name}": None,' for name in chosen.parts)
     yield _code(f"answer = {{\n{blanks}\n}}", exercise=number)
     yield _code(f'print(*check(exercise({number}), answer), sep="\\n")')
+    yield _code(f'print(hint(exercise({number}), ""))  # a part between the quotes, and a hint for it appears')
     worked = chosen.worked(WIDTH)
     yield _markdown(f"<details><summary>Worked answer</summary>\n\n```text\n{worked}\n```\n\n</details>")
 

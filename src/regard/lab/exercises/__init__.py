@@ -3,10 +3,10 @@
 import difflib
 import importlib
 
-from regard.lab.exercises.exercise import Chapter, Exercise, Verdict, check
+from regard.lab.exercises.exercise import Chapter, Exercise, Verdict, check, hint
 from regard.lab.exercises.fresh import redrawn
 
-__all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "data", "exercise"]
+__all__ = ["EXERCISES", "Chapter", "Exercise", "Verdict", "check", "data", "exercise", "hint"]
 
 # number: the file regard/lab/exercises/<name>.py, which defines EXERCISE
 EXERCISES = dict(

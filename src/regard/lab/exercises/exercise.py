@@ -121,6 +121,15 @@ class Verdict:
         return f"{self.mark} {self.part}: {self.text}" + (f" (see {self.see})" if self.see else "")
 
 
+def hint(exercise: Exercise, part: str = "") -> str:
+    """The hint of a part, without its answer; without a part, which parts there are."""
+    if not part:
+        return f"which part? {', '.join(exercise.parts)}"
+    if part not in exercise.parts:
+        raise ValueError(f"exercise {exercise.number} has no part {part!r}; it asks for {', '.join(exercise.parts)}")
+    return f"{part}: {exercise.parts[part].hint}"
+
+
 def _is_right(parts: Mapping[str, Question], name: str, answer: Answer) -> bool:
     return parts[name].check(answer[name], answer).right
 
