@@ -14,6 +14,7 @@ from regard.map.jobs import RequestError, Stop
 from regard.map.levels import Levels
 from regard.map.viewer import Viewer
 from regard.map.views import CaptureView, LayerView
+from regard.spec import normalizers
 
 from .conftest import place
 
@@ -289,4 +290,25 @@ def test_stored_weights_of_causal_attention() -> None:
     assert viewer.answer("cell", ask | {"k": 29}, Stop())["hidden"]  # type: ignore[call-overload]
     assert viewer.answer("cell", ask | {"q": 30, "k": 3}, Stop())["hidden"]  # type: ignore[call-overload]
     assert viewer.answer("cell", ask | {"head": 1}, Stop())["visible"] == 48  # type: ignore[call-overload]
+    viewer.close()
+
+
+@pytest.mark.parametrize("low", [-1e4, float(torch.finfo(torch.float32).min), -math.inf])
+@pytest.mark.parametrize("normalizer", [normalizers.Softmax(), normalizers.Sparsemax()], ids=["native", "tiled"])
+def test_pairs_that_a_model_hides_by_a_low_number_are_hidden(low: float, normalizer: normalizers.Normalizer) -> None:
+    """As transformers' models do: a table that is added to the logits. A row of nothing else keeps its weights."""
+    draw = torch.Generator().manual_seed(0)
+    query, key = torch.randn(2, 1, 2, 30, 8, generator=draw)
+    table = torch.zeros(30, 30).masked_fill(~torch.ones(30, 30).tril().bool(), low)
+    if math.isfinite(low):
+        table[7] = low
+    own = matrix(query, key, bias=table, normalizer=normalizer)
+    viewer = Viewer(CaptureView.of(own))
+    for q in (0, 3, 29):
+        row = ask(viewer, "row", layer=0, head=1, q=q)
+        assert (row["visible"], [value is None for value in row["max"]]) == (q + 1, [k > q for k in range(30)])
+        expected = (own[0, 1, q, :] * (q + 1)).tolist()[: q + 1]
+        assert row["max"][: q + 1] == pytest.approx(expected, rel=1e-5)
+    if math.isfinite(low):
+        assert ask(viewer, "row", layer=0, head=1, q=7)["visible"] == 30
     viewer.close()

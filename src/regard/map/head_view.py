@@ -1,17 +1,20 @@
 """Head views: one head of one batch row, and the weights of any rectangle of it, times the keys that each row sees."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from regard.cached import cached_property
 from regard.engine.request import Request
+from regard.inspection.heads.visibility import LOWEST
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
 from regard.map.tile_cache import fingerprint
-from regard.spec.biases import Bias
+from regard.spec.biases import Bias, Dense
 from regard.spec.masks.count import hull, look, seen_keys
 from regard.spec.serialize import storable
 
@@ -81,11 +84,16 @@ class GenericHeadView(HeadView):
         first = rows.start - blocks.start * ROWS
         return torch.cat([self._seen[block] for block in blocks])[first : first + rows.stop - rows.start]
 
+    @cached_property
+    def _bias(self) -> Bias | None:
+        """The bias, if it hides pairs."""
+        return _hiding_bias(with_hiding_bias(self._source.request)) if isinstance(self._source, Computed) else None
+
     def _count(self, rows: slice) -> Tensor:
         if not isinstance(self._source, Computed):
             return torch.full((rows.stop - rows.start,), self.keys, device="cpu", dtype=torch.int64)
         request = self._source.request
-        return seen_keys(request.mask, request.plane, rows, _hiding_bias(request)).flatten(0, 1)[self._head].clone()
+        return seen_keys(request.mask, request.plane, rows, self._bias).flatten(0, 1)[self._head].clone()
 
     def hull(self, rows: slice, columns: slice) -> slice:
         if not isinstance(self._source, Computed):
@@ -98,7 +106,7 @@ class GenericHeadView(HeadView):
             return weights
         request = self._source.request
         plane = request.plane
-        seen = look(request.mask, plane, rows, columns, _hiding_bias(request))
+        seen = look(request.mask, plane, rows, columns, self._bias)
         size = (plane.batch, plane.kv_heads, plane.group, *weights.shape)
         shown = seen.expand(size).reshape(-1, *weights.shape)[self._head].cpu()
         return torch.where(shown, weights, -1.0)
@@ -125,6 +133,30 @@ class GenericHeadView(HeadView):
 
     def sample(self, rows: Sequence[int], columns: slice, side: int) -> PooledGrid:
         return stacked([self.grid(slice(row, row + 1), columns, side) for row in rows])
+
+
+def with_hiding_bias(request: Request) -> Request:
+    """The same call with −inf in its bias where models write numbers as low as −10,000 to hide a pair.
+
+    No weight changes: next to any other pair of its row such a one has none. Rows of only such pairs stay as they are.
+    """
+    if request.bias is None:
+        return request
+    terms = [_lowered(term) for term in request.bias.terms()]
+    if all(new is old for new, old in zip(terms, request.bias.terms(), strict=True)):
+        return request
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return replace(request, bias=total)
+
+
+def _lowered(bias: Bias) -> Bias:
+    if not isinstance(bias, Dense) or bias.tensor.shape[-1] == 1:
+        return bias
+    low = bias.tensor <= LOWEST
+    low &= ~low.all(-1, keepdim=True)
+    return Dense(bias.tensor.detach().masked_fill(low, -torch.inf)) if bool(low.any()) else bias
 
 
 def _hiding_bias(request: Request) -> Bias | None:

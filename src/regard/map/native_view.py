@@ -16,7 +16,7 @@ from regard.engine.second_pass import PassOutputs
 from regard.inspection.matrix import AttentionMatrix
 from regard.inspection.matrix.reductions import PooledGrid
 from regard.inspection.matrix.source import Computed
-from regard.map.head_view import HeadView, blank, put
+from regard.map.head_view import HeadView, blank, put, with_hiding_bias
 from regard.map.tile_cache import fingerprint
 from regard.spec import masks
 from regard.spec.masks.count import hull, look, seen_keys
@@ -91,9 +91,10 @@ def native_call(matrix: AttentionMatrix) -> HeadCall | None:
     if not isinstance(source, Computed) or not source.softmax or not source.request.mask.closed:
         return None
     with torch.no_grad():
-        if choose(source.request) != "native":
+        request = with_hiding_bias(source.request)
+        if choose(request) != "native":
             return None
-        return HeadCall(*lower_request(source.request, finite=True)[:2])
+        return HeadCall(*lower_request(request, finite=True)[:2])
 
 
 def native_head_view(call: HeadCall, matrix: AttentionMatrix) -> "NativeHeadView | None":
