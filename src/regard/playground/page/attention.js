@@ -109,7 +109,7 @@ export function t5Bucket(offset, buckets, { bidirectional = true, maxDistance = 
   const half = bidirectional ? buckets / 2 : buckets, first = bidirectional && offset < 0 ? half : 0;
   const distance = bidirectional ? Math.abs(offset) : Math.max(offset, 0), exact = Math.floor(half / 2);
   if (distance < exact) return first + distance;
-  const f = Math.fround; // T5 computes this in single precision, which decides at the edges of buckets
+  const f = Math.fround; // T5 computes this in single precision
   const far = f(f(f(Math.log(f(Math.min(distance, maxDistance) / exact))) / f(Math.log(maxDistance / exact))) * (half - exact));
   return first + Math.min(exact + Math.floor(far), half - 1);
 }

@@ -14,7 +14,7 @@ export function bars(parent, { label, high = 1, low = 0, format = (value) => sho
   const tracks = view.group("tracks"), fills = view.group("fills"), ghosts = view.group("ghosts"), left = view.group("names"), right = view.group("numbers");
 
   function draw(width) {
-    const start = names + 6, stop = width - numbers, top = typeof high === "function" ? high(items) : high;
+    const room = Math.min(names, width * 0.36), start = room + 6, stop = Math.max(width - numbers, start + 20), top = typeof high === "function" ? high(items) : high;
     const x = (value) => start + ((Math.min(Math.max(value, low), top) - low) / (top - low)) * (stop - start), zero = x(Math.max(low, 0));
     const y = (n) => n * (row + GAP) + 2;
     each(tracks, "rect", items, (_, n) => ({ x: start, y: y(n), width: stop - start, height: row, rx: 4 }));
@@ -24,7 +24,7 @@ export function bars(parent, { label, high = 1, low = 0, format = (value) => sho
     });
     const marked = items.map((item, n) => ({ ...item, n })).filter((item) => item.ghost !== undefined);
     each(ghosts, "line", marked, ({ ghost, n }) => ({ x1: x(ghost), x2: x(ghost), y1: y(n) - 2, y2: y(n) + row + 2 }));
-    each(left, "text", items, ({ name, kind, title }, n) => ({ x: names, y: y(n) + row / 2 + 4.5, "text-anchor": "end", class: kind ? `of-${kind}` : "", text: name, title: title ?? "" }));
+    each(left, "text", items, ({ name, kind, title }, n) => ({ x: room, y: y(n) + row / 2 + 4.5, "text-anchor": "end", class: kind ? `of-${kind}` : "", text: name, title: title ?? "" }));
     each(right, "text", items, ({ value, text }, n) => ({ x: stop + 8, y: y(n) + row / 2 + 4.5, text: text ?? format(value) }));
     return Math.max(items.length * (row + GAP) - GAP + 4, 10);
   }
