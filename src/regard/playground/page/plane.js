@@ -24,10 +24,11 @@ export function plane(parent, state, { label, extent = 2.2, vectors, under = nul
     if (under) under(behind, place, scale);
     const list = vectors(state);
     each(arrows, "path", list, ({ at, kind, faint }) => ({ d: path(at), class: `${kind}${faint ? " faint" : ""}` }));
-    each(names, "text", list, ({ at, name, kind }) => {
+    const over = ({ at }, n) => list.slice(0, n).some((other) => Math.hypot(other.at[0] - at[0], other.at[1] - at[1]) < 0.15);
+    each(names, "text", list, ({ at, name, kind }, n) => {
       const [x, y] = place(at), length = Math.hypot(...at) || 1, dx = at[0] / length, dy = at[1] / length;
       const off = state && HANDLE + 8;
-      return { x: clamp(x + dx * off + 3 * Math.sign(dx), 14, width - 14), y: clamp(y - dy * off + 4, 14, width - 6), class: kind, "text-anchor": x > width - 8 * name.length - 24 ? "end" : x < 8 * name.length + 24 ? "start" : dx > 0.3 ? "start" : dx < -0.3 ? "end" : "middle", text: name };
+      return { x: clamp(x + dx * off + 3 * Math.sign(dx), 14, width - 14), y: clamp(y - dy * off + (over({ at }, n) ? 20 : 4), 14, width - 6), class: kind, "text-anchor": x > width - 8 * name.length - 24 ? "end" : x < 8 * name.length + 24 ? "start" : dx > 0.3 ? "start" : dx < -0.3 ? "end" : "middle", text: name };
     });
     const movable = list.filter((one) => one.field);
     while (handles.childElementCount > movable.length) handles.lastElementChild.remove();

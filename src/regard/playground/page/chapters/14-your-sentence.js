@@ -111,7 +111,7 @@ export const chapter = {
     question: "SmolLM2 has 270 heads. One of them is switched off. What happens to the token it expects next, as a rule?",
     options: ["nearly nothing", "it becomes another one", "it becomes nonsense"],
     answer: 0,
-    because: "Most heads can be missed one at a time: others do the same, or their part is small in this text. Switch off many and it falls apart.",
+    because: "Most heads can be missed one at a time: others do the same, or their part is small in this text. Of 54 heads drawn at random, none changed the likeliest token after “The capital of Italy is”. Switch off many and it falls apart.",
   },
   notice: [
     "Some heads look at the word before or after, whatever the text; others find words that belong together.",
