@@ -48,7 +48,8 @@ def tensor_of(name: str, value: Any, *, copy: bool = False) -> Any:
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
             raise TypeError(f"{name} is a {kind}, which torch.from_dlpack cannot read: {error}") from error
         return tensor.clone() if copy else tensor
-    if type(value).__module__.partition(".")[0] == "jax":  # JAX's arrays have DLPack, its tracers have not
+    # JAX's arrays have DLPack, its tracers have not. torch.compile cannot trace the name of a module.
+    if not torch.compiler.is_compiling() and type(value).__module__.partition(".")[0] == "jax":
         raise TypeError(
             f"{name} is a {type(value).__name__} of JAX, which has no numbers yet; call regard outside of jax.jit and "
             "jax.grad"

@@ -110,7 +110,7 @@ def test_verdicts_follow_the_numbers() -> None:
     own = _looked((0.9, 0.0, 0.0), (0.0, 0.9, 0.0), (0.0, 0.0, 0.9))
     none = _looked(*[(0.2, 0.2, 0.2)] * 3)
     learned = [claim.verdict for claim in heads.learned_claims(_runs(0, 1, own))]
-    assert learned == ["confirmed", "confirmed", "confirmed", "partly"]
+    assert learned == ["confirmed", "confirmed", "confirmed"]
     assert {claim.verdict for claim in heads.learned_claims(_runs(0, 1, none))} == {"corrected"}
     assert heads.several_claim(_runs(0.5, 1.0, own)).verdict == "confirmed"
     assert heads.several_claim(_runs(0.8, 0.8, own)).verdict == "corrected"

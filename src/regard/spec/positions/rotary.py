@@ -176,9 +176,7 @@ def _check_tables(x: Tensor, cos: Tensor, sin: Tensor, work: torch.dtype) -> Non
             f"rotate wants tables of {work} or more for an x of {x.dtype}, got {cos.dtype}; "
             "keep them as rotary_tables gives them"
         )
-    rows = range(
-        2, 1 + min(cos.ndim, x.ndim)
-    )  # by negative axes: before torch 2.10 its compiler cannot trace a zip of unequal lengths
+    rows = range(2, 1 + min(cos.ndim, x.ndim))  # torch 2.9 cannot compile a zip of different lengths
     fits = all(cos.shape[-axis] in (1, x.shape[-axis]) for axis in rows)
     if cos.ndim > x.ndim or not fits or 2 * cos.shape[-1] > x.shape[-1]:
         raise ValueError(
