@@ -1,7 +1,6 @@
 """dimensions: counts of real layers, work that does not depend on the heads, and a scale that does."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.inspection.records import Estimate, Grid
+from regard.inspection.records import Bars, Diagram, Estimate
 from regard.lab import dimensions
 from regard.lab.dimensions import BERT, LENGTH, MODELS
 from regard.lab.report import Report
@@ -70,18 +69,19 @@ def test_verdicts_follow_the_numbers(quick: Quick) -> None:
     assert "do not take the same" in dimensions.finding(other)
 
 
-def test_the_picture_cuts_where_heads_begin(quick: Quick) -> None:
-    grid = quick("dimensions").pictures[0]
-    assert isinstance(grid, Grid)
-    for heads, row in zip((1, *dimensions.DRAWN), grid.values, strict=True):
-        borders = sum(before != after for before, after in itertools.pairwise(row))
-        assert borders == heads - 1
-    widths = quick("dimensions").pictures[1]
-    assert isinstance(widths, Grid)
-    drawn = dict(zip(range(len(widths.values)), widths.row_labels, strict=True))
-    smol = next(place for place, label in drawn.items() if label == "SmolLM2-135M")
-    lengths = [sum(value is not None for value in widths.values[smol + below]) * 64 for below in range(3)]
-    assert lengths == [576, 576, 192]
+def test_pictures_show_shapes_and_widths(quick: Quick) -> None:
+    shapes, widths, *_ = quick("dimensions").pictures
+    assert isinstance(shapes, Diagram)
+    texts = [box.text for box in shapes.boxes]
+    assert f"K in {BERT.heads} heads\n{LENGTH} × {BERT.d_k}" in texts
+    reached = {0}
+    for arrow in shapes.arrows:  # from left to right
+        assert arrow.start in reached
+        reached.add(arrow.stop)
+    assert reached == set(range(len(texts)))
+    assert isinstance(widths, Bars)
+    smol = list(widths.labels).index("SmolLM2-135M")
+    assert [heights[smol] for heights in widths.series.values()] == [576, 576, 192]
 
 
 def test_numbers_do_not_move_the_generator_of_others() -> None:

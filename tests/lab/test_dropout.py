@@ -1,5 +1,6 @@
 """dropout: pairs, sums and means of random attention, texts of topics, and a report that follows from the readers."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from regard.inspection.records import Estimate, Grid, Panel
 from regard.lab import dropout
 from regard.lab.dropout import DroppedWeights, dropped, hidden
 from regard.lab.dropout.task import HEADS, Reader, ReaderScores, TopicReading, TopicTexts, read, right
+from regard.lab.maps import KEYS
 from regard.lab.report import Report
 from regard.plot.figure import grid_layout
 
@@ -86,7 +88,10 @@ def test_the_picture_leaves_dropped_pairs_blank(quick: Quick) -> None:
     ]
     blank = sum(other is None for _, other in pairs)
     assert 8 < blank < 32
-    assert grid_layout(after).note == ["hatched: dropped"]
+    assert grid_layout(after).note == ["bars: sums of rows; hatched: dropped"]
+    assert all(len(row) == KEYS for row in after.values)  # whole rows, whose sums are drawn
+    assert list(after.margins[0]) == pytest.approx([math.fsum(value or 0 for value in row) for row in after.values])
+    assert list(before.margins[0]) == pytest.approx([1.0] * len(before.values))
     assert all(other is None or other == pytest.approx((one or 0) / 0.7) for one, other in pairs)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from regard.inspection.records import Grid, Panel
@@ -44,6 +45,9 @@ def test_the_printed_maps_are_the_picture(quick: Quick) -> None:
     assert isinstance(first, Grid)
     assert isinstance(second, Grid)
     assert [math.fsum(value or 0 for value in row) for row in second.values] == [1.0] * 7
+    given, received = second.margins
+    assert list(given) == pytest.approx([1.0] * 7)
+    assert list(received) == pytest.approx([math.fsum(row[place] or 0 for row in second.values) for place in range(6)])
 
 
 def test_the_slips_are_corrected(quick: Quick) -> None:

@@ -1,14 +1,16 @@
 """scores: costs by hand, what is refused, why additive needs a bias, and verdicts that follow from the numbers."""
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from regard.inspection.records import Estimate
+from regard.inspection.records import Estimate, Lines, Panel
 from regard.lab import scores
 from regard.lab.report import Report
 from regard.lab.scores import learning
+from regard.lab.scores.figures import FORMULAS
 from regard.lab.setting import Setting
 from regard.spec.scores import Additive, General
 
@@ -114,7 +116,7 @@ def test_every_score_is_timed_against_both(quick: Quick) -> None:
     timing = quick("scores").timing
     assert timing is not None
     for axis, table in zip("nd", timing.tables, strict=True):
-        assert table.columns == (axis, *scores.FORMULAS)
+        assert table.columns == (axis, *FORMULAS)
         assert all(isinstance(cell, float) and cell > 0 for row in table.rows for cell in row[1:])
 
 
@@ -123,7 +125,23 @@ def test_memory_grows_with_the_pairs_and_for_sums_with_the_width() -> None:
     rows = {row[0]: row[1:] for row in scores.memory_table(memory).rows}
     assert rows["scaled dot"][1:3] == ("n^2.00", "d^0.00")
     assert rows["additive"][1:3] == rows["MLP of [q; k]"][1:3] == ("n^2.00", "d^1.00")
-    for name in scores.FORMULAS:
+    for name in FORMULAS:
         dense = memory["n"][name, "dense"]
         assert dense == sorted(dense)
         assert memory["n"][name, "tiled"][-1] < dense[-1] / 4
+
+
+def test_the_first_picture_shows_the_six_formulas(quick: Quick) -> None:
+    panel = quick("scores").pictures[0]
+    assert isinstance(panel, Panel)
+    turned, grown = panel.pictures
+    assert isinstance(turned, Lines)
+    assert isinstance(grown, Lines)
+    by_angle = {line.name: dict(zip(line.x, line.y, strict=True)) for line in turned.lines}
+    assert by_angle["dot"][60.0] == pytest.approx(4 * math.cos(math.radians(60)))
+    assert by_angle["scaled dot"][0.0] == pytest.approx(4 / math.sqrt(2))
+    assert by_angle["cosine"][180.0] == pytest.approx(-1)
+    assert max(by_angle["general"], key=lambda angle: by_angle["general"][angle]) == 45
+    by_length = {line.name: list(line.y) for line in grown.lines}
+    assert by_length["cosine"] == pytest.approx([1.0] * len(by_length["cosine"]))
+    assert by_length["additive"][-1] < 2 < by_length["dot"][-1]

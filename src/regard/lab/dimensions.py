@@ -14,10 +14,22 @@ from torch import Tensor
 
 from regard.engine.attend import attend
 from regard.engine.plan import plan
-from regard.inspection.records import Cell, Grid, Line, Lines, Panel, Picture, Table
+from regard.inspection.records import Arrow, Bars, Box, Cell, Diagram, Line, Lines, Panel, Table
 from regard.lab.cost import milliseconds, one_thread, operations
 from regard.lab.maps import attend_statistics
-from regard.lab.report import CONCEPTS, Claim, Report, Timing, all_of, below, compared, near, quoted
+from regard.lab.report import (
+    CONCEPTS,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    Timing,
+    all_of,
+    below,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, mean, parameters, positive
 from regard.nn import MultiHeadAttention
@@ -26,9 +38,7 @@ from regard.spec.scores import ScaledDot
 
 LENGTH = 512  # tokens: the longest text of BERT
 SHORT = 64  # tokens of the measured layers
-CUT = 64  # numbers that a cell of the picture of models stands for
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96)  # each divides 768
-DRAWN = (1, 2, 3, 4, 6, 8, 12, 24)
 SHOWN = ("BERT-base", "T5 v1.1 small", "SmolLM2-135M", "Llama 3.2 1B", "Gemma 2B")
 
 
@@ -130,11 +140,18 @@ def run(setting: Setting) -> Report:
         "dimensions",
         "What are d_model, d_k, d_v and h in known models, and what changes when a width is cut into more heads?",
         (model_table(), cut_table(cuts)),
-        (cut_picture(), model_picture(), line_picture(cuts)),
+        (shape_picture(), model_picture(), line_picture(cuts)),
         finding(cuts),
         compared(*claims(cuts)),
         setting.record(repetitions, tokens_of_the_table_of_models=LENGTH, tokens_measured=SHORT),
         clock(setting),
+        why="A model is described by these four numbers; they decide what its attention costs and what √d_k is.",
+        setup="d_model is how many numbers a token has, h how many heads there are, d_k the numbers of a query or key "
+        f"in one head and d_v those of a value. Layers of {WIDTH} numbers, as in BERT-base, are cut into {HEADS[0]} to "
+        f"{HEADS[-1]} heads; their work is counted, and random tokens pass through them with the weights that a layer "
+        "starts with.",
+        takeaway=takeaway(cuts),
+        thumbnail=line_picture(cuts).pictures[1],
     )
 
 
@@ -197,40 +214,40 @@ def cut_table(cuts: list[HeadSplit]) -> Table:
     return Table(columns, rows, title)
 
 
-def cut_picture() -> Grid:
-    """The numbers of one token, shaded by head."""
-    cell = 16
-    rows = [[1.0] * (WIDTH // cell)]
-    rows += [[_shade(place * cell // (WIDTH // heads)) for place in range(WIDTH // cell)] for heads in DRAWN]
-    labels = [f"d_model = {WIDTH}", *(f"h = {heads}, d_k = {WIDTH // heads}" for heads in DRAWN)]
-    across = [str(place * cell) for place in range(WIDTH // cell)]
-    title = f"The {WIDTH} numbers of a token, cut into heads"
-    return Grid(rows, labels, across, title, "heads in turn light and dark", (0.0, 1.0))
+def shape_picture() -> Diagram:
+    """The shapes of one attention layer of BERT-base, from the tokens to the output."""
+    n, width, heads, d_k = LENGTH, BERT.d_model, BERT.heads, BERT.d_k
+    row, split = f"{n} × {width}", f"{heads} heads\n{n} × {d_k}"
+    boxes = [Box(f"tokens\n{row}", 0.8, 1.25, 1.2, 0.5)]
+    for number, name in enumerate("QKV"):
+        boxes.append(Box(f"{name}\n{row}", 2.7, 0.45 + 0.8 * number, 1.1, 0.5, number))
+    for number, name in enumerate("QKV"):
+        boxes.append(Box(f"{name} in {split}", 4.75, 0.45 + 0.8 * number, 1.35, 0.5, number))
+    boxes += [
+        Box(f"softmax(Q Kᵀ / √{d_k})\n{heads} × {n} × {n}", 6.85, 0.85, 1.7, 0.5, 3),
+        Box(f"weights · V\n{heads} × {n} × {d_k}", 8.85, 1.65, 1.4, 0.5, 4),
+        Box(f"side by side\n{row}", 10.6, 1.65, 1.2, 0.5),
+        Box(f"output\n{row}", 12.4, 1.65, 1.1, 0.5),
+    ]
+    arrows = [Arrow(0, number, f"W_{name}") for number, name in enumerate("QKV", 1)]
+    arrows += [Arrow(number, number + 3) for number in (1, 2, 3)]
+    arrows += [Arrow(4, 7), Arrow(5, 7), Arrow(7, 8), Arrow(6, 8), Arrow(8, 9), Arrow(9, 10, "W_O")]
+    note = f"d_model = {width}, h = {heads}, d_k = d_v = {width} / {heads} = {d_k}; {n} tokens"
+    return Diagram(boxes, arrows, f"Shapes in one attention layer of {BERT.model}", note)
 
 
-def model_picture() -> Grid:
-    """Widths of some models to scale: input, queries, keys and values, shaded by head."""
-    rows: list[list[float | None]] = []
-    labels = []
+def model_picture() -> Bars:
+    """Numbers of a token in some models: its input, its queries, and its keys."""
     shapes = [next(shape for shape in MODELS if shape.model == name) for name in SHOWN]
-    longest = max(shape.d_model for shape in shapes) // CUT
-    for shape in shapes:
-        labels += [shape.model, "… queries", "… keys, values"]
-        cells = [[1.0] * (shape.d_model // CUT)]
-        for heads in (shape.heads, shape.kv_heads):
-            cells.append([_shade(place * CUT // shape.d_k) for place in range(heads * shape.d_k // CUT)])
-        rows += [[*row, *[None] * (longest - len(row))] for row in cells]
-    across = [str(place * CUT) for place in range(longest)]
-    note = "dark: d_model; below it, heads in turn light and dark; hatched: nothing"
-    return Grid(rows, labels, across, "Widths and heads of known models", note, (0.0, 1.0))
+    series = {
+        "d_model": [float(shape.d_model) for shape in shapes],
+        "queries, h · d_k": [float(shape.heads * shape.d_k) for shape in shapes],
+        "keys (and values)": [float(shape.kv_heads * shape.d_k) for shape in shapes],
+    }
+    return Bars([shape.model for shape in shapes], series, "numbers of a token", "Widths of known models")
 
 
-def _shade(head: int) -> float:
-    """Shade of the cells of a head, which differs from its neighbors'."""
-    return 0.3 if head % 2 else 0.7
-
-
-def line_picture(cuts: list[HeadSplit]) -> Picture:
+def line_picture(cuts: list[HeadSplit]) -> Panel:
     """Work and √d_k as multiples of one head's; keys in use with the right √d_k, and with BERT-base's for all."""
     first, heads = cuts[0], [cut.heads for cut in cuts]
     work = [
@@ -284,6 +301,21 @@ def claims(cuts: list[HeadSplit]) -> tuple[Claim, ...]:
         Claim(constant, f"exponentials of softmax, {between}", least.exponentials / most.exponentials, near(1, 0.001)),
         Claim(smaller, f"√d_k, {between}", math.sqrt(least.d_k / most.d_k), below(0.99)),
         Claim(smaller, f"spread of q · k, {between}", spread, below(0.99)),
+    )
+
+
+def takeaway(cuts: list[HeadSplit]) -> Takeaway:
+    """What cutting a width into heads changes."""
+    one, most = cuts[0], cuts[-1]
+    between = f"{most.heads} heads over 1"
+    return Takeaway(
+        "More heads of smaller width cost the same products; what changes is √d_k, and each cut needs its own.",
+        "Cutting a width into more heads changes its products here, or makes no difference to the scores.",
+        (
+            Evidence(f"operations of products, {between}", most.operations / one.operations, near(1, 0.001)),
+            Evidence(f"spread of q · k, {between}", positive(most.spread / one.spread.mean()), below(0.5)),
+            Evidence(f"keys in use ÷ √d_k, {between}", positive(most.used / one.used.mean()), near(1, 0.1)),
+        ),
     )
 
 

@@ -149,7 +149,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         save_as(picture, paths)
         written += paths
     written.append(thumbnail(report, folder))
-    save_as(small(report), written[-1:])
+    save_as(Panel((small(report),)), written[-1:])  # a part of a panel is smaller, and its letters larger beside it
     for table, stem in zip(tables(report), _stems(report.name), strict=False):
         written.append(folder / f"{stem}.csv")
         plot.save(table, written[-1])

@@ -4,14 +4,26 @@ Row i is what token i gives, and softmax makes it sum to 1. Column j is what tok
 With W_Q = W_K the scores are symmetric, the weights are not: ln w_ij − ln w_ji = lse_j − lse_i.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.inspection.records import Cell, Panel, Table
 from regard.lab.maps import MAPS, SELF, TRANSLATION, PrintedMap, attend_statistics, weights
-from regard.lab.report import CONCEPTS, MINI_COURSE, Claim, Report, above, below, compared, near, quoted
+from regard.lab.report import (
+    CONCEPTS,
+    MINI_COURSE,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    above,
+    below,
+    compared,
+    near,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import mean, positive
 from regard.lab.symmetry import EXACT, TOKENS, random_projections, scaled_dot
@@ -39,13 +51,15 @@ def run(setting: Setting) -> Report:
         "rows",
         "What do the rows and the columns of an attention map add up to, and is a map symmetric?",
         (sums(draws["own"]), symmetry(draws)),
-        (Panel(tuple(printed.grid() for printed in MAPS)),),
+        (picture(),),
         finding(draws),
         compared(*map_claims(), *claims(draws)),
         setting.record(repetitions),
         why="A map of weights is read by rows and by columns, and the two say different things.",
         setup=f"The two maps that the mini-course prints, and {repetitions} random self-attentions of {TOKENS} tokens, "
-        "once with W_Q and W_K of their own and once with one matrix for both.",
+        "once with W_Q and W_K of their own and once with one matrix for both. A row holds the weights that a token "
+        "gives, a column those that it receives.",
+        takeaway=takeaway(draws),
     )
 
 
@@ -81,6 +95,20 @@ def sums(random: RowSumDraws) -> Table:
 
 def _size(printed: PrintedMap) -> str:
     return f"printed {len(printed.rows)} × {len(printed.columns)}"
+
+
+def picture() -> Panel:
+    """The two maps with the sums of their rows and columns at the margins."""
+    maps = [
+        replace(
+            printed.grid(),
+            margins=(printed.tensor().sum(1).tolist(), printed.statistics("received")["received"].tolist()),
+            note="bars: sums of rows (right) and of columns (below)",
+            names=("looks", "is looked at", "weight"),
+        )
+        for printed in MAPS
+    ]
+    return Panel(maps, "Rows sum to 1, columns do not")
 
 
 def symmetry(draws: dict[str, RowSumDraws]) -> Table:
@@ -126,6 +154,21 @@ def claims(draws: dict[str, RowSumDraws]) -> tuple[Claim, ...]:
         ),
         Claim(symmetric, "max |s_ij − s_ji| of the scores, W_Q = W_K", float(shared.scores.max()), below(EXACT)),
         Claim(equal, "max |w_ij − w_ji| of the weights, W_Q = W_K", positive(shared.weights), below(EXACT)),
+    )
+
+
+def takeaway(draws: dict[str, RowSumDraws]) -> Takeaway:
+    """What rows and columns add up to."""
+    own = draws["own"]
+    return Takeaway(
+        "Every row of weights sums to 1; columns do not, and the map of weights is not symmetric even if queries equal "
+        "keys.",
+        "Rows of weights do not sum to 1 here, or columns do too.",
+        (
+            Evidence("largest |row sum − 1|", float((own.row_high - 1).abs().max()), below(EXACT)),
+            Evidence("greatest − least column sum of a map", positive(own.column_high - own.column_low), above(0.1)),
+            Evidence("max |w_ij − w_ji| with W_Q = W_K", positive(draws["shared"].weights), above(0.01)),
+        ),
     )
 
 

@@ -9,7 +9,18 @@ from torch import Tensor
 
 from regard.inspection.records import Bars, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import weights
-from regard.lab.report import SCORE_FUNCTIONS, Claim, Report, above, below, compared, quoted, rounds_to
+from regard.lab.report import (
+    SCORE_FUNCTIONS,
+    Claim,
+    Evidence,
+    Report,
+    Takeaway,
+    above,
+    below,
+    compared,
+    quoted,
+    rounds_to,
+)
 from regard.lab.setting import Setting
 from regard.spec.scores import Dot
 
@@ -36,7 +47,9 @@ def run(setting: Setting) -> Report:
         setting.record(repetitions=1),
         why="Softmax turns scores into weights, and learning can only move weights that have a derivative.",
         setup="Attention over three keys with the scores [1, 2, 3], and with the same scores times 0.1 to 10. The "
-        "weights and their derivatives are computed exactly.",
+        "weights and their derivatives are computed exactly: ∂w/∂s says by how much a weight changes when a score "
+        "does, and training moves scores by it.",
+        takeaway=takeaway(),
     )
 
 
@@ -71,6 +84,23 @@ def picture(by_factor: dict[float, tuple[Tensor, Tensor]]) -> Picture:
     bars = Bars(("first", "second", "third"), series, "weight", "Softmax of small and large scores")
     line = Line("", FACTORS, [largest(jacobian) for _, jacobian in by_factor.values()])
     return Panel((bars, Lines([line], "c", "largest ∂w/∂s", "Derivative of softmax at c · [1, 2, 3]", log_y=True)))
+
+
+def takeaway() -> Takeaway:
+    """What large scores do."""
+    small, large = (softmax(torch.tensor(scores)) for scores in (SMALL, LARGE))
+    return Takeaway(
+        "Scores ten times as large give one key all the weight and leave almost no derivative to learn from.",
+        "Scores ten times as large leave the weights a derivative to learn from.",
+        (
+            Evidence(f"largest weight of {_name(LARGE)}", float(large[0].max()), above(0.99)),
+            Evidence(
+                f"largest ∂w/∂s of {_name(LARGE)} over that of {_name(SMALL)}",
+                largest(large[1]) / largest(small[1]),
+                below(0.01),
+            ),
+        ),
+    )
 
 
 def _name(scores: tuple[float, ...]) -> str:

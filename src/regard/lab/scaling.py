@@ -82,7 +82,7 @@ def run(setting: Setting) -> Report:
         "scaling",
         "Why are scores divided by √d_k, and not left alone or divided by d_k?",
         tables(by_width),
-        pictures(by_width, generator),
+        (*pictures(by_width, generator), histograms(generator, setting.choose(full=200, quick=50))),
         finding(by_width),
         compared(*claims(by_width)),
         setting.record(repetitions),
@@ -157,6 +157,27 @@ def pictures(by_width: ByWidth, generator: torch.Generator) -> tuple[Picture, ..
     title = "Gradient of the median query"
     gradient = Lines(gradients, "d_k", "norm of ∂out/∂scores", title, log_x=True, log_y=True)
     return Panel((entropy, typical_weights(generator))), gradient
+
+
+def histograms(generator: torch.Generator, repetitions: int) -> Picture:
+    """How scores are distributed at three widths, as they are and ÷ √d_k, on one axis."""
+    widths, bins = (8, 64, 512), 64
+    wide, narrow = (torch.linspace(-end, end, bins + 1, dtype=torch.float64) for end in (48, 4))
+    panels: dict[str, list[Line]] = {NONE: [], ROOT: []}
+    for width in widths:
+        query, key = (normal(generator, repetitions, KEYS, width) for _ in range(2))
+        scores = (query @ key.mT).flatten()
+        for name, each, cuts in ((NONE, scores, wide), (ROOT, scores / math.sqrt(width), narrow)):
+            counts = torch.histogram(each, cuts).hist
+            density = counts / len(each) / float(cuts[1] - cuts[0])
+            middles = ((cuts[1:] + cuts[:-1]) / 2).tolist()
+            panels[name].append(Line(f"d_k = {width}", middles, density.tolist()))
+    return Panel(
+        (
+            Lines(panels[NONE], "q · k", "density", "Scores as they are: wider and wider", histogram=True),
+            Lines(panels[ROOT], "q · k / √d_k", "density", "Divided by √d_k: the same at every width", histogram=True),
+        )
+    )
 
 
 def typical_weights(generator: torch.Generator) -> Picture:

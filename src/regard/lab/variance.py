@@ -17,8 +17,10 @@ from regard.lab.report import (
     SCORE_FUNCTIONS,
     Claim,
     DecisionRule,
+    Evidence,
     Quote,
     Report,
+    Takeaway,
     above,
     below,
     compared,
@@ -97,7 +99,9 @@ def run(setting: Setting) -> Report:
         setting.record(repetitions),
         why="Softmax of large scores gives one key everything, and the width of a head decides how large scores are.",
         setup=f"Pairs of random vectors with independent components of mean 0 and variance 1, {PAIRS} pairs a "
-        f"repetition; then attention of {KEYS} random tokens with scores as they are, ÷ √d and ÷ d.",
+        f"repetition; then attention of {KEYS} random tokens with scores as they are, ÷ √d and ÷ d. Keys in use are "
+        "e^H, the number of equal weights that would have the same entropy H.",
+        takeaway=takeaway(scores, rows),
     )
 
 
@@ -201,6 +205,23 @@ def _behavior(quote: Quote, width: int, words: str, rows: SaturationDraws) -> Cl
     what = f"share of queries that give one key {SATURATED:.0%} or more, unscaled, d = {width}"
     keys = f"{mean(rows.effective).mean:.1f} of {KEYS} keys in use"
     return Claim(quote, what, share(rows.saturated), MEANT[words], keys)
+
+
+def takeaway(scores: dict[int, DotProducts], rows: ByWidth) -> Takeaway:
+    """How scores grow with the width, and what dividing does about it."""
+    first, last = WIDTHS[0], WIDTHS[-1]
+    grown = positive(scores[last].variance / scores[first].variance.mean() / (last / first))
+    kept = positive(rows[last][ROOT].effective / rows[first][ROOT].effective.mean())
+    left = positive(rows[last][NONE].effective / rows[first][NONE].effective.mean())
+    return Takeaway(
+        "The variance of q · k is the width d, so wide heads saturate softmax; dividing by √d brings it back to 1.",
+        "The variance of q · k does not grow like the width d here, or softmax does not follow it.",
+        (
+            Evidence(f"growth of Var(q · k) from d = {first} to {last}, over that of d", grown, near(1, EQUAL)),
+            Evidence(f"keys in use at d = {last} over those at {first}, {NONE}", left, below(0.5)),
+            Evidence(f"keys in use at d = {last} over those at {first}, {ROOT}", kept, near(1, EQUAL)),
+        ),
+    )
 
 
 def finding(scores: dict[int, DotProducts], rows: ByWidth) -> str:

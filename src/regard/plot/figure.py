@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from regard.inspection.number import short
 from regard.inspection.records import Bars, Diagram, Grid, Image, Lines, Panel, Picture
 from regard.inspection.text import display_width, visible, wrap
 from regard.plot import grids
@@ -98,7 +99,8 @@ def title_lines(title: str, width: float) -> list[str]:
 def _chart_width(chart: Lines | Bars, *, part: bool = False) -> float:
     if isinstance(chart, Bars):
         count = len(chart.labels) * max(len(chart.series), 1)
-        width = (0.3 if count <= NUMBERED_BARS else 0.16) * count + 1.5
+        digits = max((len(short(height)) for heights in chart.series.values() for height in heights), default=1)
+        width = (max(0.3, 0.09 * digits) if count <= NUMBERED_BARS else 0.16) * count + 1.5
         return min(max(width, _CHART_OF_PANEL), 12.0)
     return _CHART_OF_PANEL if part else _CHART
 

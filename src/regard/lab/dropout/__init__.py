@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.inspection.records import Cell, Estimate, Grid, Line, Lines, Panel, Picture, Table
 from regard.lab.dropout.task import HEADS, ReaderScores, TopicReading, read
 from regard.lab.maps import KEYS, normal, weights
-from regard.lab.report import CONCEPTS, Claim, Report, Timing, above, compared, near, quoted
+from regard.lab.report import CONCEPTS, Claim, Evidence, Report, Takeaway, Timing, above, below, compared, near, quoted
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, mean, number, positive, share, training_time
 from regard.lab.training import Trained, train
@@ -22,7 +22,7 @@ from regard.spec.dropout import Dropout
 
 WIDTH = 64
 EXACT = 1e-12  # what float64 leaves of zero here
-SHOWN = 8  # rows and columns of the picture of a map
+SHOWN = 4  # rows of the picture of a map
 PRESETS = (  # model, the seed's rate, the published one, and where
     ("BERT", 0.1, 0.1, "attention_probs_dropout_prob of its configuration"),
     ("GPT-2", 0.1, 0.1, "attn_pdrop of its configuration"),
@@ -114,16 +114,23 @@ def run(setting: Setting) -> Report:
     before = hidden(generator, draws, 0.1)
     seeds = setting.seeds(repetitions, generator)
     runs = {p: [measured(setting, p, seed) for seed in seeds] for p in rates}
+    lines = line_pictures(random, runs)
     return Report(
         "dropout",
         "What does attention dropout drop, what does it leave as it was, and does it keep a model from learning by "
         "heart?",
         tables(random, before, runs),
-        (map_picture(random[0.3]), *line_pictures(random, runs)),
+        (map_picture(random[0.3]), *lines),
         finding(random, runs),
         compared(*claims(random, runs)),
         setting.record(draws, trainings_of_each_rate=repetitions, steps=runs[0.0][0].trained.task.steps),
         Timing((training_time(each.trained for group in runs.values() for each in group),)),
+        why="Dropout is in the formula of most Transformers, and few say what it does to the weights.",
+        setup="Dropout sets single weights to 0 with probability p while a model trains, and multiplies the others by "
+        f"1/(1 − p). It is drawn on random attention of {KEYS} tokens; then small models learn the topics of so few "
+        "texts that they can learn them by heart, with several p, and are asked without dropout about new texts.",
+        takeaway=takeaway(random),
+        thumbnail=lines[0],
     )
 
 
@@ -200,16 +207,17 @@ def column(runs: Runs, p: float, name: str) -> Estimate:
 
 
 def map_picture(drawn: DroppedWeights) -> Picture:
-    """A corner of two heads before and after; what was dropped is blank."""
+    """Whole rows of two heads before and after, with their sums; what was dropped is blank."""
     grids = []
-    limits = (0.0, float(drawn.after[0, :2, :SHOWN, :SHOWN].max()))
+    limits = (0.0, float(drawn.after[0, :2, :SHOWN].max()))
+    queries, keys = [f"query {number + 1}" for number in range(SHOWN)], [str(number + 1) for number in range(KEYS)]
     for head in range(2):
-        before, after = (each[0, head, :SHOWN, :SHOWN].tolist() for each in (drawn.before, drawn.after))
-        grids.append(Grid(before, title=f"head {head + 1}: weights", limits=limits))
-        rows = [[value or None for value in row] for row in after]
-        name = f"head {head + 1}: dropped with p = {drawn.p:g}"
-        grids.append(Grid(rows, title=name, note="hatched: dropped", limits=limits))
-    return Panel(grids, "Single pairs are dropped, in each head its own; the others grow")
+        before, after = (each[0, head, :SHOWN] for each in (drawn.before, drawn.after))
+        for title, each in ((f"head {head + 1}: weights", before), (f"head {head + 1}: p = {drawn.p:g}", after)):
+            rows = [[value or None for value in row] for row in each.tolist()]
+            note = f"bars: sums of rows{'' if each is before else '; hatched: dropped'}"
+            grids.append(Grid(rows, queries, keys, title, note, limits, margins=(each.sum(-1).tolist(), ())))
+    return Panel(grids, "Single pairs are dropped, in each head its own; the others grow, and rows no longer sum to 1")
 
 
 def line_pictures(random: RandomDropout, runs: Runs) -> tuple[Picture, ...]:
@@ -226,7 +234,7 @@ def line_pictures(random: RandomDropout, runs: Runs) -> tuple[Picture, ...]:
     ends = [curve(label, list(runs), [column(runs, p, name) for p in runs]) for name, label in names.items()]
     training = Lines(losses, "step", "loss (nats)", f"New texts, mean and range of {len(runs[0.0])} runs")
     return (
-        Lines(sums, "sum of a row", "density", "Rows no longer sum to 1"),
+        Lines(sums, "sum of a row", "density", "Rows no longer sum to 1", histogram=True),
         Panel((training, Lines(ends, "p", "share of topics found", "After training"))),
     )
 
@@ -270,6 +278,21 @@ def claims(random: RandomDropout, runs: Runs) -> tuple[Claim, ...]:
             "it drops single pairs in each head, never another head",
         ),
         *presets,
+    )
+
+
+def takeaway(random: RandomDropout) -> Takeaway:
+    """What is dropped, and what stays the same on average."""
+    tenth = random[0.1]
+    return Takeaway(
+        "Dropout hits single pairs, in each head its own: a row no longer sums to 1, but on average nothing changes.",
+        "Dropout does not leave the weights the same on average here, or it drops alike in all heads.",
+        (
+            Evidence("share of the weight that is left, p = 0.1", positive(tenth.left), near(1, 0.01)),
+            Evidence("standard deviation of the sums of rows, p = 0.1", float(tenth.sums.std()), above(0.01)),
+            Evidence("correlation between what two heads drop, p = 0.1", mean(tenth.together), near(0, 0.05)),
+            Evidence(f"heads dropped as a whole, of {tenth.heads:,}, p = 0.1", tenth.whole, below(0)),
+        ),
     )
 
 

@@ -19,7 +19,9 @@ from regard.lab.report import (
     SCORE_FUNCTIONS,
     Claim,
     DecisionRule,
+    Evidence,
     Report,
+    Takeaway,
     Timing,
     above,
     all_of,
@@ -28,6 +30,7 @@ from regard.lab.report import (
     near,
     quoted,
 )
+from regard.lab.scores.figures import FORMULAS, TIMELINE, response_picture, timeline
 from regard.lab.scores.learning import (
     BARE,
     GUESSING,
@@ -52,26 +55,12 @@ from regard.lab.tasks.matching import LEARNED, PRODUCTS
 from regard.spec.scores import Additive, ConcatMLP, Cosine, Dot, General, ScaledDot, Score
 
 WIDTH, LENGTH = 64, 256
-FORMULAS = {
-    "additive": "v · tanh(W₁q + W₂k)",
-    "dot": "q · k",
-    "scaled dot": "q · k / √d",
-    "general": "q · W · k",
-    "cosine": "q · k / (‖q‖ ‖k‖)",
-    "MLP of [q; k]": "v · relu(W[q; k] + b)",
-}
 SIZES = {"n": (64, 128, 256, 512, 1024), "d": (16, 32, 64, 128, 256)}  # lengths and widths
 FIXED = {"n": f"d = {WIDTH}", "d": f"n = {LENGTH}"}
 DRAWN = ("additive", "scaled dot")  # those that add hold the same, and so do those that multiply
 ENGINES = {"dense": "reference", "tiled": "tiled"}
 MEBI = 2**20
 BytesBySize = dict[tuple[str, str], list[int]]  # by score and engine
-# dates of the papers; a run cannot decide them
-TIMELINE = (
-    ("2014", "additive", "Bahdanau, Cho and Bengio", "first neural attention", "regard.scores.Additive"),
-    ("2015", "dot, general, concat", "Luong, Pham and Manning", "simpler, faster", "Dot, General, ConcatMLP"),
-    ("2017", "scaled dot", "Vaswani and others", "keeps the variance at 1", "regard.scores.ScaledDot"),
-)
 
 
 def run(setting: Setting) -> Report:
@@ -95,11 +84,17 @@ def run(setting: Setting) -> Report:
             Table(("year", "score", "authors", "what is new", "here"), TIMELINE, "Timeline (literature)"),
             memory_table(memory),
         ),
-        (learned_picture(by_score), memory_picture(memory)),
+        (response_picture(), timeline(), learned_picture(by_score), memory_picture(memory)),
         finding(setting, by_score, odd),
         compared(*claims(setting, by_score, odd)),
         setting.record(trainings, steps=by_score["dot", OTHER].trained[0].task.steps),
         clock(setting),
+        why="A score decides how well a key fits a query; everything else in attention is built on it.",
+        setup=f"Six formulas are compared. Costs are counted; then small models learn which of {KEYS} keys a noisy "
+        "query shows, where the best possible answer is known. Products (dot, scaled dot, cosine) have no parameters "
+        "and learn through W_Q and W_K, two matrices before them; the others have parameters of their own. Dense means "
+        "that all scores are held at once, tiled that they are computed block by block.",
+        takeaway=takeaway(setting, by_score),
     )
 
 
@@ -320,6 +315,28 @@ def claims(setting: Setting, by_score: TrainedScores, odd: float) -> tuple[Claim
             "bounded scores keep the weights flat; multiplied by 10 it learns as well as the others",
         ),
         Claim(handled, f"scaled dot behind W_Q and W_K: {right}", project.right, rule, best),
+    )
+
+
+def takeaway(setting: Setting, by_score: TrainedScores) -> Takeaway:
+    """Why the scaled dot product won."""
+    scaled = by_score["scaled dot", OTHER]
+    low = "not shown" if setting.quick else "corrected"  # a quick run ends before they have learned
+    near_best = DecisionRule(((LIKE_BEST * scaled.best_right, low), (math.inf, "confirmed")))
+    sums, product = (
+        forward_bytes(score_functions(WIDTH)[name], LENGTH, WIDTH, "reference") for name in ("additive", "scaled dot")
+    )
+    return Takeaway(
+        "A scaled dot product behind W_Q and W_K finds nearly what can be found, with a fraction of the memory of "
+        "scores that add.",
+        "A scaled dot product behind W_Q and W_K does not find what can be found here, or needs as much memory as "
+        "scores that add.",
+        (
+            Evidence(
+                f"share right, scaled dot, {OTHER} (best possible {scaled.best_right:.2f})", scaled.right, near_best
+            ),
+            Evidence(f"memory of additive over scaled dot, dense, n = {LENGTH}", sums / product, above(10)),
+        ),
     )
 
 

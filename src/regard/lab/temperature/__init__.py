@@ -16,7 +16,18 @@ from torch import Tensor
 
 from regard.inspection.records import Bars, Cell, Line, Lines, Panel, Picture, Table
 from regard.lab.maps import KEYS, attend_statistics, chunks, normal, weights
-from regard.lab.report import CONCEPTS, Claim, DecisionRule, Report, above, below, compared, quoted
+from regard.lab.report import (
+    CONCEPTS,
+    Claim,
+    DecisionRule,
+    Evidence,
+    Report,
+    Takeaway,
+    above,
+    below,
+    compared,
+    quoted,
+)
 from regard.lab.setting import Setting
 from regard.lab.statistics import curve, during, mean, number, positive, share
 from regard.lab.temperature.uses import (
@@ -40,6 +51,7 @@ from regard.lab.temperature.uses import (
 from regard.spec.normalizers import Hard
 
 WIDTH = 64
+EXAMPLE, EXAMPLE_TAUS = (2.0, 1.0, 0.5, 0.0, -1.0), (0.25, 0.5, 1.0, 2.0, 5.0)  # scores and τ of a picture
 COLDEST = (0.1, 0.03, 0.01, 0.003, 0.001)
 ONE_HOT, FLAT = 0.9, 0.9  # a largest weight that is almost all; a share of the keys that is almost all
 ALIKE = 0.05  # losses in nats that differ by less are called the same
@@ -107,10 +119,15 @@ def run(setting: Setting) -> Report:
         "temperature",
         "How does temperature move attention between a single key and all keys alike, and what is it good for?",
         (*regime_tables(by_tau), *use_tables(runs)),
-        (regime_picture(by_tau), *use_pictures(runs)),
+        (*regime_pictures(by_tau), *use_pictures(runs)),
         finding(by_tau, runs),
         compared(*regime_claims(by_tau), *use_claims(runs)),
         setting.record(repetitions, trainings=len(runs), steps=runs[0].trained[1.0].task.steps),
+        why="Temperature is the one knob that makes attention sharp or flat without any training.",
+        setup=f"Scores are divided by the temperature τ before softmax. {KEYS} random tokens attend to each other at "
+        f"many τ; then small models learn which of {CHOICES} keys a noisy query shows, with a τ of their own or one "
+        "that is changed afterwards. A student is a model that learns from the answers of a trained one, its teacher.",
+        takeaway=takeaway(by_tau),
     )
 
 
@@ -145,14 +162,37 @@ def regime_tables(by_tau: ByTemperature) -> tuple[Table, Table]:
     )
 
 
-def regime_picture(by_tau: ByTemperature) -> Picture:
-    """Effective number of keys against τ, and the largest weight down to the limit."""
+def weight_picture() -> Bars:
+    """The weights of five scores at several τ."""
+    scores = torch.tensor(EXAMPLE, dtype=torch.float64)
+    series = {
+        f"τ = {tau:g}": [round(weight, 3) for weight in (scores / tau).softmax(0).tolist()] for tau in EXAMPLE_TAUS
+    }
+    return Bars([f"score {score:g}" for score in EXAMPLE], series, "weight", "Weights of the same scores at several τ")
+
+
+def takeaway(by_tau: ByTemperature) -> Takeaway:
+    """What τ does."""
+    low, high = 0.01, TEMPERATURES[-1]
+    return Takeaway(
+        "A low τ lets a query look at almost one key, a high τ at almost all.",
+        "τ does not reach from one key to all keys here.",
+        (
+            Evidence(f"largest weight at τ = {low:g}", share(by_tau[low].peak), above(ONE_HOT)),
+            Evidence(f"share of {KEYS} keys in use at τ = {high:g}", share(by_tau[high].effective / KEYS), above(FLAT)),
+        ),
+    )
+
+
+def regime_pictures(by_tau: ByTemperature) -> tuple[Picture, ...]:
+    """Weights at several τ with the effective number of keys, and the largest weight down to the limit."""
     every = sorted(by_tau)
     keys = curve("", TEMPERATURES, [mean(by_tau[tau].effective) for tau in TEMPERATURES])
     peak = curve("largest weight", every, [share(by_tau[tau].peak) for tau in every])
     apart = curve("distance to hard", every, [share(by_tau[tau].hard) for tau in every])
     in_use = Lines([keys], "τ", "effective keys e^H", f"Keys in use, of {KEYS}", log_x=True)
-    return Panel((in_use, Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True)))
+    limit = Lines([peak, apart], "τ", "share of the weight", "Toward hard attention", log_x=True)
+    return Panel((weight_picture(), in_use)), limit
 
 
 def use_tables(runs: Runs) -> tuple[Table, ...]:
