@@ -186,7 +186,7 @@ def test_a_panel_that_is_saved_keeps_every_label_inside() -> None:
 
 def test_a_table_is_refused() -> None:
     table: Any = Table(["a"], [])
-    with pytest.raises(TypeError, match="draw takes a Grid, Lines, Bars, Diagram or Panel, got Table"):
+    with pytest.raises(TypeError, match="draw takes a Grid, Lines, Bars, Diagram, Image or Panel, got Table"):
         draw(table)
 
 

@@ -64,5 +64,5 @@ def test_wrong_arguments_are_explained() -> None:
     with pytest.raises(ValueError, match="color is one of auto"):
         render(GRID, color="rainbow")
     table: Any = Table(["a"], [])
-    with pytest.raises(TypeError, match="Grid, Lines, Bars, Diagram or Panel, got Table"):
+    with pytest.raises(TypeError, match="Grid, Lines, Bars, Diagram, Image or Panel, got Table"):
         render(table)
