@@ -15,7 +15,7 @@ const LETTER = 7, LARGEST = 56; // px
 let patterns = 0;
 
 export function heatmap(parent, { label, hover = null, press = null, paint = null, most = 560, largest = LARGEST, sums = false }) {
-  let model = null, box = { left: 0, top: 0, side: 1 }, at = null, last = null;
+  let model = null, box = { left: 0, top: 0, side: 1 }, at = null, last = null, placed = "", painted = [];
   const touched = press || hover || paint;
   const view = figure(parent, label, draw, { most, role: touched ? "application" : "img" }), { svg } = view;
   svg.classList.add("heatmap");
@@ -37,9 +37,11 @@ export function heatmap(parent, { label, hover = null, press = null, paint = nul
     const gap = side > 14 ? 1.5 : 0, x = (j) => room + j * side, y = (i) => above + i * side;
     const list = values.flatMap((row, i) => row.map((value, j) => ({ value, i, j, hidden: model.hidden ? model.hidden(i, j) : false })));
     const color = (value) => (model.signed ? balance(value / (model.high ?? 1)) : shade(value / (model.high ?? 1)));
-    each(cells, "rect", list, ({ value, i, j, hidden }) => ({
-      x: x(j) + gap / 2, y: y(i) + gap / 2, width: side - gap, height: side - gap, rx: side > 14 ? 3 : 0, fill: hidden ? `url(#${hatch})` : color(value).fill,
-    }));
+    const fills = list.map(({ value, hidden }) => (hidden ? `url(#${hatch})` : color(value).fill)), layout = [room, above, side, high, wide].join();
+    if (layout !== placed) {
+      each(cells, "rect", list, ({ i, j }, n) => ({ x: x(j) + gap / 2, y: y(i) + gap / 2, width: side - gap, height: side - gap, rx: side > 14 ? 3 : 0, fill: fills[n] }));
+    } else fills.forEach((fill, n) => { if (fill !== painted[n]) set(cells.children[n], { fill }); }); // where nothing moved, only what has another color
+    [placed, painted] = [layout, fills];
     const write = side >= 30 && model.numbers !== false, format = model.format ?? ((value) => decimals(value));
     svg.style.setProperty("--number-size", `${Math.min(side * 0.3, 13)}px`);
     each(inks, "text", write ? list.filter(({ hidden }) => !hidden) : [], ({ value, i, j }) => ({

@@ -124,7 +124,7 @@ function build(stage, { state }) {
     work(`${brief(4 * HEAD * shown)}FLOP`);
     memory(shown * BYTES < 1000 ? `${shown * BYTES} B` : `${brief(shown * BYTES)}B`);
     weights.update({ values: result.weights, rows: names, columns: names, hidden, row: at, high: 0.8 });
-    const seen = result.visible[at].filter(Boolean).length, free = attention(state, A.full()).weights[at];
+    const seen = result.visible[at].filter(Boolean).length, free = A.attend({ query: [QUERY[at]], key: KEY.slice(0, n) }).weights[0];
     sentence.textContent = seen ? `Query ${at} sees ${seen} of ${n} keys.` : `Query ${at} sees no key: all its weights are 0, and its output is 0.`;
     title.textContent = `Weights of query ${at}; dashed: without a mask`;
     line.update(result.weights[at].map((value, j) => ({ name: String(j), value, ghost: free[j], kind: hidden(at, j) ? "other" : "weight", text: hidden(at, j) ? "hidden" : short(value, 3) })));
