@@ -150,6 +150,6 @@ def test_costs_are_those_of_the_experiment(open_chapter: Callable[..., Any]) -> 
     shown = [float(text.split()[0]) * {"G": 1e9, "T": 1e12}[text.split()[1]] for text in texts]
     assert shown == pytest.approx([cost.projections, cost.pairs, cost.feed], rel=0.005)
     chapter.set(width=768)
-    assert chapter.reading("attention costs more").replace("\u202f", "") == str(crossing(768) - 1)
+    assert chapter.reading("attention costs as much").replace("\u202f", "") == str(crossing(768) - 1)
     chapter.slide("tokens n", 0.9)
     assert chapter.state["length"] > 20_000

@@ -140,7 +140,7 @@ function build(stage, { state }) {
   slider(sliders, state, "length", { label: "tokens n", low: 16, high: 131072, log: true, step: 1, format: thousands, ticks: [{ value: 128, text: "128" }, { value: 4096, text: "4 096" }] });
   choice(sliders, state, "width", { label: "d_model", options: WIDTHS });
   const work = bars(two, { label: "Operations of the parts", names: 92, numbers: 80, row: 22, high: (items) => Math.max(...items.map(({ value }) => value)) });
-  const sizes = make("div", two, { name: "readings" }), ofAttention = reading(sizes, "parameters of attention, 4 d²"), ofFeed = reading(sizes, "of feed-forward, 8 d²"), even = reading(sizes, "attention costs more from n =");
+  const sizes = make("div", two, { name: "readings" }), ofAttention = reading(sizes, "parameters of attention, 4 d²"), ofFeed = reading(sizes, "of feed-forward, 8 d²"), even = reading(sizes, "attention costs as much at n =");
 
   return () => {
     const { before, after: now } = run(state), token = state.get("token"), at = Math.min(state.get("part"), now.length - 1);
