@@ -161,6 +161,9 @@ def models(parser: argparse.ArgumentParser) -> None:
 def play(parser: argparse.ArgumentParser) -> None:
     """A file, or where the page is."""
     parser.add_argument("--export", type=Path, metavar="FILE.html", help="write it as one file that needs no network")
+    parser.add_argument(
+        "--figures", type=Path, metavar="DIR", help="write its figures as SVG files for documents and slides"
+    )
     _page(parser)
 
 
