@@ -99,7 +99,7 @@ function build(stage, { state, data }) {
   const part = { get: () => state.get("map").slice(first(), first() + wide), set: ({ map }) => state.set({ map: state.get("map").map((x, n) => map[n - first()] ?? x) }) };
   const grips = columns(free, { label: "Weights of the chosen French word, as set", low: 0, high: 1, height: 170, most: 560, state: part, field: "map", step: 0.05 });
   const again = button(row(free, "below"), "as printed", () => state.set({ map: PRINTED.flat() }));
-  make("p", free, { text: "What you set is divided by the sum of the row, so that the weights sum to 1.", name: "part-note" });
+  make("p", free, { text: "What you set is divided by the sum of what the row may see, so that the weights sum to 1 (at τ = 1).", name: "part-note" });
   const shown = bars(fixed, { label: "Weights of the chosen word", names: 76, row: 18 });
   make("p", two, { text: "What each word that is asked receives: the sum of its column. Dashed: 1", name: "part-title" });
   const received = bars(two, { label: "Weight received", names: 76, row: 18, high: (items) => Math.max(2, ...items.map(({ value }) => value)) });
