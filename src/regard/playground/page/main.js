@@ -18,7 +18,7 @@ let current = null, written = "", due = 0;
 
 // --- what stands still ---
 
-const app = make("div", document.body, { name: "app" });
+const app = make("div", document.body, { name: "app" }), skip = make("a", app, { text: "Skip to the chapter", name: "skip", href: "#chapter" });
 const top = make("header", app, { name: "top" }), brand = make("a", top, { name: "brand", href: "#chapter=" });
 make("span", brand, { text: "regard", name: "wordmark" });
 make("span", brand, { text: "attention playground", name: "soft" });
@@ -60,9 +60,16 @@ function open(chapter, given) {
   current = { chapter, fields, state, draw, steps };
   state.on(Object.keys(fields).join(" "), () => { frame(); save(); });
   entries.forEach((entry, n) => { if (chapters[n] === chapter) entry.setAttribute("aria-current", "page"); else entry.removeAttribute("aria-current"); });
-  entries[chapters.indexOf(chapter)].scrollIntoView({ block: "nearest", inline: "center" });
+  reveal(entries[chapters.indexOf(chapter)]);
   document.title = `${chapter.title} · regard`;
   paint();
+}
+
+// Scrolls only the list: scrollIntoView would also move the place from which Tab goes on.
+function reveal(entry) {
+  const frame = list.getBoundingClientRect(), box = entry.getBoundingClientRect();
+  list.scrollLeft += (box.left + box.right - frame.left - frame.right) / 2;
+  list.scrollTop += Math.min(box.top - frame.top, 0) + Math.max(box.bottom - frame.bottom, 0);
 }
 
 function measured(experiments) {
@@ -106,10 +113,11 @@ const save = debounce(120, () => {
 function read() {
   if (location.hash === written && current) return;
   const { name, given } = readAddress(location.hash), chapter = chapters.find((each) => each.name === name) ?? chapters[0];
-  const again = current && current.chapter === chapter;
+  const again = current && current.chapter === chapter, inside = main.contains(document.activeElement);
   save.cancel();
   written = location.hash;
   open(chapter, given);
+  if (inside) main.focus({ preventScroll: true }); // what had the focus is gone
   if (!again) window.scrollTo(0, 0);
 }
 window.addEventListener("hashchange", read);
@@ -124,6 +132,7 @@ app.addEventListener("click", (event) => {
   main.focus();
 });
 
+skip.addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 link.addEventListener("click", async () => {
   const text = location.href.replace(/#.*$/, "") + writeAddress(current.chapter.name, current.fields, current.state.values);
   try {

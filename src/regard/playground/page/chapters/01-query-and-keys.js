@@ -63,7 +63,7 @@ function build(stage, { state }) {
   make("p", right, { text: "Score", name: "part-title" });
   const cards = make("div", right, { name: "score-cards", role: "group", "aria-label": "Score function" });
   const buttons = Object.entries(SCORES).map(([name, { name: title, formula }]) => {
-    const card = make("button", cards, { name: "score-card", "aria-label": `${title}: ${formula}` });
+    const card = make("button", cards, { name: "score-card" });
     make("span", card, { text: title, name: "score-name" });
     make("span", card, { text: formula, name: "score-formula" });
     const strip = make("span", card, { name: "strip" });
