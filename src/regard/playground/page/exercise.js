@@ -12,7 +12,8 @@ export function exercise(parent, { number, parts = null }, exercises) {
   make("pre", section, { text: given.task, name: "task", tabindex: 0, role: "region", "aria-label": "Task" });
   if (given.picture) heatmap(section, { label: given.picture.title }).update({ values: given.picture.values, rows: given.picture.row_labels, columns: given.picture.column_labels });
   const form = make("div", section, { name: "answers" });
-  const names = Object.keys(given.parts).filter((name) => parts === null || parts.includes(name));
+  const all = Object.keys(given.parts), names = all.filter((name) => parts === null || parts.includes(name));
+  if (names.length < all.length) make("p", form, { text: `Asked here: ${names.slice(0, -1).join(", ")}${names.length > 1 ? " and " : ""}${names[names.length - 1]}.`, name: "part-note" });
   const asked = names.map((name) => part(form, name, given.parts[name]));
   const bar = make("div", section, { name: "controls" }), button = make("button", bar, { text: "Check", name: "plain strong" });
   const summary = make("span", bar, { role: "status", name: "soft" });
@@ -33,7 +34,7 @@ export function exercise(parent, { number, parts = null }, exercises) {
   }
   const line = make("p", section, { name: "part-note" });
   make("code", line, { text: `regard exercise ${number}` });
-  line.append(" asks the same in a terminal.");
+  line.append(` asks ${names.length < all.length ? "for all parts" : "the same"} in a terminal.`);
   return section;
 }
 
