@@ -97,3 +97,33 @@ def test_three_words_step_by_step(open_chapter: Callable[..., Any]) -> None:
     text = chapter.page.locator(".worked").inner_text()
     assert "0.8022" in text  # the output of word 1, as `regard explain --example` has it
     assert "0.5989" in text
+
+
+def test_a_longer_key_gains_on_the_side_of_the_query(open_chapter: Callable[..., Any]) -> None:
+    """Pulled outward, a key that points with the query gains, one that points away loses, and the cosine sees neither."""
+    chapter = open_chapter("query-and-keys", "&score=dot")
+    chapter.page.get_by_role("button", name="opposite", exact=True).click()
+    chapter.settle()
+    before = chapter.numbers(WEIGHTS)
+    chapter.drag("k2", -80, 40)
+    assert chapter.numbers(WEIGHTS)[1] < before[1]
+    chapter.drag("k1", 80, -40)
+    assert chapter.numbers(WEIGHTS)[0] > before[0]
+    chapter.set(score="cosine", keys=[[1, 0.5], [-1, -0.5], [-0.5, 1]])
+    before = chapter.numbers(WEIGHTS)
+    chapter.set(keys=[[2, 1], [-2, -1], [-0.5, 1]])
+    assert chapter.numbers(WEIGHTS) == before
+
+
+def test_a_right_angle_scores_zero(open_chapter: Callable[..., Any]) -> None:
+    """W turns by 90°, so a key along the query has a score of 0 and no trace of rounding."""
+    chapter = open_chapter("query-and-keys", "&score=general")
+    assert chapter.page.locator('svg[aria-label="Scores of the keys"] .numbers text').first.text_content() == "0"
+
+
+def test_the_exercise_names_the_parts_that_are_asked(open_chapter: Callable[..., Any]) -> None:
+    chapter = open_chapter("query-and-keys")
+    assert chapter.page.locator(".exercise legend").all_text_contents() == ["scores", "weights"]
+    assert "Asked here: scores and weights." in chapter.page.locator(".exercise").inner_text()
+    chapter.open("masks")
+    assert "Asked here" not in chapter.page.locator(".exercise").inner_text()  # all of its parts are

@@ -19,7 +19,7 @@ const SCORES = {
 };
 
 const turned = (degrees) => {
-  const angle = (degrees * Math.PI) / 180, c = Math.cos(angle), s = Math.sin(angle);
+  const angle = (degrees * Math.PI) / 180, [c, s] = [Math.cos(angle), Math.sin(angle)].map((x) => Number(x.toFixed(12))); // 90° has a cosine of 0
   return [[c, -s], [s, c]];
 };
 
@@ -50,15 +50,16 @@ function build(stage, { state }) {
       ];
     },
   });
-  make("p", left, { text: "Shading: the score that a key would get there, dark is high. Purple: the output, the keys averaged by their weights.", name: "part-note" });
+  make("p", left, { text: "k1 is the key of word 1, and so on. Shading: the score that a key would get there, dark is high. Purple: the output, the keys averaged by their weights (each key is its own value here).", name: "part-note" });
   const tools = row(left, "below");
   presets(tools, state, [
     { text: "three words", values: { query: [1, 0], keys: [[1, 0], [0, 1], [1, 1]] }, title: "the mini-course: the query is word 1" },
     { text: "a long key", values: { query: [1, 0], keys: [[1, 0], [1.1, 1.9], [-1, 0.5]] } },
     { text: "opposite", values: { query: [1, 0.5], keys: [[1, 0.5], [-1, -0.5], [-0.5, 1]] } },
   ], "Try");
-  const more = button(tools, "+ key", () => { const keys = state.get("keys"); if (keys.length < MOST_KEYS) state.set({ keys: [...keys, [-1, 1 - 0.6 * (keys.length - 3)]] }); });
-  const fewer = button(tools, "− key", () => { const keys = state.get("keys"); if (keys.length > 1) state.set({ keys: keys.slice(0, -1) }); });
+  const change = make("div", tools, { name: "key-buttons" });
+  const more = button(change, "+ key", () => { const keys = state.get("keys"); if (keys.length < MOST_KEYS) state.set({ keys: [...keys, [-1, 1 - 0.6 * (keys.length - 3)]] }); });
+  const fewer = button(change, "− key", () => { const keys = state.get("keys"); if (keys.length > 1) state.set({ keys: keys.slice(0, -1) }); });
 
   make("p", right, { text: "Score", name: "part-title" });
   const cards = make("div", right, { name: "score-cards", role: "group", "aria-label": "Score function" });
@@ -78,7 +79,7 @@ function build(stage, { state }) {
   const scores = make("div", right);
   make("p", scores, { text: "Scores", name: "part-title" });
   const scoreBars = bars(scores, { label: "Scores of the keys", low: -3, high: 3, format: (x) => short(x, 3), names: 64 });
-  make("p", scores, { text: "Weights: softmax of the scores", name: "part-title" });
+  make("p", scores, { text: "Weights: softmax of the scores", name: "part-title weights-title" });
   const weightBars = bars(scores, { label: "Weights of the keys", high: 1, names: 64 });
   const sentence = make("p", right, { name: "sentence", "aria-live": "off" });
 
@@ -129,10 +130,10 @@ export const chapter = {
     because: "q · k = |q| |k| cos(angle): twice the length makes up exactly for cos 60° = ½. Make it a bit longer and it wins. Only the cosine ignores lengths.",
   },
   notice: [
-    "The dot product likes long keys: pull a key outward and its weight grows. Under the cosine nothing changes.",
-    "Scaling by √d changes no order; it makes the weights more even.",
-    "The additive score levels off: tanh cannot exceed 1, so beyond some length a key gains nothing. Turning W₁ or W₂ turns what it looks for.",
-    "The output stays between the keys: an average cannot leave them.",
+    "The dot product is |q| |k| cos(angle): the length of a key and its direction decide. Pull a key on the query's side outward and its weight grows; on the far side it shrinks. Under the cosine nothing changes: only the direction counts.",
+    "The scaled dot product is the dot product divided by √d, here √2: the same keys win in the same order, but scores are closer together and the weights more even.",
+    "In the additive score W₁ turns the query and W₂ the key before they are added, and v says how much each component of the bent sum counts. It levels off because tanh cannot exceed 1: beyond some length a key gains nothing.",
+    "The output stays between the keys, which are the values here: the weights are positive and add up to 1, and such an average cannot leave what it averages.",
   ],
   exercise: { number: 1, parts: ["scores", "weights"] },
   experiments: [
