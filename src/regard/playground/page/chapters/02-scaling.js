@@ -65,6 +65,8 @@ function build(stage, { state }) {
     make("p", block, { text: title, name: `part-title way-title of-${kind}` });
     const panels = make("div", block, { name: "way-panels" });
     const left = make("div", panels), middle = make("div", panels), right = make("div", panels, { name: "readings upright" });
+    make("p", left, { text: `Scores of ${PAIRS} pairs`, name: "way-part" });
+    make("p", middle, { text: `Weights: softmax of ${KEYS} of these scores`, name: "way-part" });
     return {
       scores: histogram(left, { label: `Scores ${title}`, height: 130, xName: "score" }),
       weights: columns(middle, { label: `Weights of ${KEYS} keys, ${title}`, height: 130, names: false, numbers: false }),
@@ -75,9 +77,9 @@ function build(stage, { state }) {
   });
   const panels = make("div", stage, { name: "panels two" });
   const one = make("div", panels), two = make("div", panels);
-  make("p", one, { text: "Entropy of the weights against d_k", name: "part-title" });
+  make("p", one, { text: `Entropy of the weights: 0 is all on one key, ln ${KEYS} ≈ ${short(Math.log(KEYS), 1)} is even`, name: "part-title" });
   const entropies = curves(one, { label: "Entropy of the weights against d_k for the three ways", xName: "d_k", yName: "nats" });
-  make("p", two, { text: "What is left of the gradient", name: "part-title" });
+  make("p", two, { text: "Gradient: how far weights move with the scores", name: "part-title" });
   const gradients = curves(two, { label: "Gradient of the weights against d_k for the three ways", xName: "d_k", yName: "norm" });
 
   return () => {
@@ -115,10 +117,10 @@ export const chapter = {
     because: "The variance of a sum of d independent products is d, so the standard deviation is √d: four times the width, twice the spread. That is why the divisor is √d_k and not d_k.",
   },
   notice: [
-    "Unscaled, the spread is √d_k: at d_k = 64 it is about 8. One of the 20 weights takes nearly everything.",
-    "Where one weight is near 1 the gradient is near 0: a layer that begins there can hardly learn to look elsewhere.",
-    "Divided by √d_k, the curves are flat: the same weights at any width.",
-    "Divided by d_k, the scores shrink to nothing: the weights become even, whatever the keys say.",
+    "Unscaled, the spread is √d_k: at d_k = 64 it is about 8, and 1 after scaling. One of the 20 weights takes most of the whole.",
+    "Where one weight is near 1 the gradient is near 0: a change of the scores changes the weights hardly at all, so training gets no sign which way to go, and the layer can hardly learn to look elsewhere. The number shown is the mean of 25 rows; where two keys share the weight, some gradient is left.",
+    "The divisor is √d_k because that is the spread itself. Divided by it, the spread is 1 and the curves are flat: weights as even at any width.",
+    "Dividing by d_k is too much: the spread becomes 1/√d_k (0.13 at 64), the scores shrink to nothing and the weights become even, whatever the keys say.",
   ],
   exercise: { number: 6, parts: ["two", "four", "scaled", "weights"] },
   experiments: [
