@@ -33,7 +33,7 @@ function build(stage, { state }) {
   const left = make("div", panels), right = make("div", panels);
   make("p", left, { text: "Scores: drag their tops", name: "part-title" });
   const scores = columns(left, { label: "Scores of the keys", low: -1, high: 4, height: 200, state, field: "scores" });
-  make("p", right, { text: "Weights: softmax(scores / τ)", name: "part-title" });
+  make("p", right, { text: "Weights: softmax(scores / τ); dashed: 1/n", name: "part-title" });
   const weights = bars(right, { label: "Weights at the temperature of the slider", names: 52 });
   const readings = make("div", right, { name: "readings" });
   const entropy = reading(readings, "entropy", "in nats"), used = reading(readings, "keys in use", "e to the entropy"), largest = reading(readings, "largest weight");
@@ -45,7 +45,7 @@ function build(stage, { state }) {
     make("p", part, { text: `τ = ${tau}`, name: "multiple-title" });
     return { tau, part, view: columns(part, { label: `Weights at temperature ${tau}`, height: 120, names: false, numbers: false }) };
   });
-  make("p", stage, { text: "Each weight against τ: at the left all goes to the best key, at the right all get the same", name: "part-title spaced" });
+  make("p", stage, { text: "Each weight against τ: at the left only the best key counts (tied ones share), at the right all get the same", name: "part-title spaced" });
   const chart = curves(stage, { label: "Weights against the temperature", height: 240, xName: "τ", yName: "weight", most: 1400, xFormat: (x) => short(x, 3) });
 
   return () => {
@@ -79,10 +79,10 @@ export const chapter = {
     because: "The ratio of two weights is e^(difference/τ): e^(1/0.5) = e² ≈ 7.4. Halving τ squares the ratio.",
   },
   notice: [
-    "The order of the weights never changes; only how far they are apart.",
-    "As τ → 0 the best key takes all: hard attention. With a tie, the best keys share.",
-    "As τ → ∞ every key gets 1/n (the dashed line), whatever the scores say.",
-    "Keys in use, e^entropy, counts how many keys matter: it goes from 1 to n.",
+    "The order of the weights never changes, only how far they are apart: the ratio of two weights is e^(difference of the scores/τ), and half the τ squares it.",
+    "As τ → 0 the best key takes all: hard attention. Tied scores have the same weight at every τ; two best keys get ½ each in the limit.",
+    "As τ → ∞ every one of the n keys gets 1/n (the dashed line), whatever the scores say.",
+    "Entropy says how evenly the weights are spread: 0 if one key has all, ln n if all n have the same. Keys in use, e^entropy, says it as a number of keys: from 1 to n.",
   ],
   exercise: { number: 9, parts: ["cold", "hot", "ratio", "zero", "wide", "undo"] },
   experiments: [{ command: "regard lab temperature", about: "measures the regimes, and what τ is for in training, at inference and in distillation." }],
