@@ -134,3 +134,8 @@ def test_layers_carry_information_further(open_chapter: Callable[..., Any]) -> N
     chapter.page.get_by_role("button", name="global", exact=True).click()
     chapter.set(layers=2)
     assert "can know of 12 of 12" in chapter.page.locator(".masks-lower").inner_text()
+
+
+def test_layers_do_not_fill_the_gaps_of_a_dilated_mask(open_chapter: Callable[..., Any]) -> None:
+    chapter = open_chapter("masks", "&kind=dilated&side=2&gap=2&n=12&row=6&layers=6")
+    assert "can know of 6 of 12" in chapter.page.locator(".masks-lower").inner_text()

@@ -23,7 +23,7 @@ const MASKS = {
   full: { title: "full", uses: [], mask: () => A.full(), about: () => "Every query sees every key, itself included." },
   causal: { title: "causal", uses: [], mask: () => A.causal(), about: () => "A query sees itself and what came before, never what follows." },
   window: { title: "window", uses: ["width", "past"], mask: ({ width }) => A.windowed((width - 1) / 2, (width - 1) / 2), about: ({ width }) => `A query sees the ${width} nearest keys: itself and ${(width - 1) / 2} to either side.` },
-  dilated: { title: "dilated", uses: ["width", "step", "past"], mask: ({ width, gap }) => A.dilated(width, gap), about: ({ width, gap }) => `A query sees ${width} keys that are ${gap} apart: with the same number of pairs it reaches ${gap} times as far.` },
+  dilated: { title: "dilated", uses: ["width", "step", "past"], mask: ({ width, gap }) => A.dilated(width, gap), about: ({ width, gap }) => `A query sees ${width} keys that are ${gap} apart: with as many keys as a window it reaches ${gap} times as far, and skips those between.` },
   global: { title: "global", uses: ["width", "globals", "past"], mask: ({ width, globals }) => A.either(A.windowed((width - 1) / 2, (width - 1) / 2), A.globals(Array.from({ length: globals }, (_, n) => n))), about: ({ width, globals }) => `A window of ${width}, and the first ${globals === 1 ? "token sees" : `${globals} tokens see`} all and ${globals === 1 ? "is" : "are"} seen by all.` },
   document: { title: "document", uses: ["texts", "past"], mask: ({ texts, n }) => (i, j) => Math.floor((i * texts) / n) === Math.floor((j * texts) / n), about: ({ texts }) => `${texts} texts packed into one sequence: a query sees its own text only.` },
 };
@@ -81,7 +81,7 @@ function build(stage, { state }) {
   const about = make("p", stage, { name: "masks-about" });
 
   const panels = make("div", stage, { name: "panels two" }), left = make("div", panels), right = make("div", panels);
-  make("p", left, { text: "The mask: rows are queries, columns are keys. Click or drag to draw", name: "part-title" });
+  make("p", left, { text: "Query (row) may see key (column): click or drag to draw", name: "part-title" });
   let to = true;
   const look = (cell) => { if (cell) state.set({ row: cell.row }); };
   const picture = heatmap(left, { label: "The mask, drawn on with pointer or keys", most: 460, hover: look, paint });
@@ -155,8 +155,8 @@ export const chapter = {
   notice: [
     "Causal: a language model learns to predict token i + 1 at position i, for all positions at once. If it could see token i + 1 it would copy it and learn nothing.",
     "A window of w keys shows about n · w of the n² pairs: the line in the chart has the slope of n, not of n². Twice as long costs twice as much, not four times.",
-    "Layers add up: with (w − 1)/2 keys to either side, information travels L · (w − 1)/2 positions in L layers. Dilated goes further with as many pairs; one global token makes it two layers to anywhere.",
-    "Hide a cell: its weight goes to 0 and all others of its row grow by the same factor. Other rows stay as they are.",
+    "Layers add up: with (w − 1)/2 keys to either side, information travels L · (w − 1)/2 positions in L layers. Dilated reaches further, but more layers never fill its gaps: with keys 2 apart an even position knows of even ones only. One global token makes it two layers to anywhere.",
+    "Click a cell to hide it: its weight goes to 0 and all others of its row grow by the same factor, so that the row sums to 1 again. Other rows stay as they are.",
     "Hide a whole row: a query with no visible key has weights 0 and output 0, not NaN.",
   ],
   exercise: { number: 19 },
