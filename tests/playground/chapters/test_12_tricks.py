@@ -66,7 +66,7 @@ def test_each_tile_keeps_what_regard_computes(open_chapter: Callable[..., Any], 
         press(chapter, "next tile")
         assert kept(chapter) == pytest.approx(so_far(scores, min(stop, 8)), abs=ROUNDED)
     assert chapter.page.get_by_role("button", name="next tile").is_disabled()
-    assert number(chapter.reading("softmax over all keys at once")) == pytest.approx(so_far(scores, 8)[2], abs=ROUNDED)
+    assert number(chapter.reading("output over all keys at once")) == pytest.approx(so_far(scores, 8)[2], abs=ROUNDED)
     roundings = 4 * 8 * 8 * torch.finfo(torch.float64).eps  # e^x, factor, product and sum of 8 keys with values up to 8
     assert number(chapter.reading("difference")) <= roundings
     press(chapter, "back")

@@ -53,7 +53,7 @@ function online(stage, { state, still }) {
   const weights = columns(right, { label: "Weights of the keys read so far", height: 190 });
   const said = make("p", stage, { name: "tricks-said", role: "status" });
   const readings = make("div", stage, { name: "readings" });
-  const show = { m: reading(readings, "m, largest so far"), l: reading(readings, "l, sum so far"), o: reading(readings, "o so far"), result: reading(readings, "o / l"), all: reading(readings, "softmax over all keys at once"), far: reading(readings, "difference") };
+  const show = { m: reading(readings, "m, largest so far"), l: reading(readings, "l, sum so far"), o: reading(readings, "o so far"), result: reading(readings, "o / l"), all: reading(readings, "output over all keys at once"), far: reading(readings, "difference so far") };
   const table = matrix(stage, { name: "tile", caption: "What is kept after every tile" });
 
   return () => {
@@ -75,7 +75,7 @@ function online(stage, { state, still }) {
     show.all(short(all.output[0][0]));
     show.far(last ? short(Math.abs(last.result[0] - all.output[0][0])) : "–");
     const rows = Array.from({ length: count(state) }, (_, n) => seen[n]);
-    table.update({ values: rows.map((one) => (one ? [one.largest, one.rescale, one.total, one.accumulated[0], one.result[0]] : [0, 0, 0, 0, 0])), rows: rows.map((_, n) => String(n + 1)), columns: ["m", "kept ×", "l", "o", "o / l"], row: seen.length ? seen.length - 1 : null, hidden: (i, j) => i >= seen.length || (i === 0 && j === 1), format: (x) => short(x, 3) });
+    table.update({ values: rows.map((one) => (one ? [one.largest, one.rescale, one.total, one.accumulated[0], one.result[0]] : [0, 0, 0, 0, 0])), rows: rows.map((_, n) => String(n + 1)), columns: ["m", "factor", "l", "o", "o / l"], row: seen.length ? seen.length - 1 : null, hidden: (i, j) => i >= seen.length || (i === 0 && j === 1), format: (x) => short(x, 3) });
   };
 }
 
@@ -195,11 +195,11 @@ export const chapter = {
     because: "l is a sum of e^(score − 3). Relative to the new largest score each term is e^(score − 5) = e^(score − 3) · e⁻²: one factor corrects all of them, and no key is read twice.",
   },
   notice: [
-    "Three things are kept of a row, however long it is: the largest score m, the sum l, and the output so far o. Rising scores rescale at every tile; with the largest first the factor is always 1.",
+    "Three things are kept of a row, however long it is: the largest score m, the sum l, and o, the sum of values. When a tile has a larger score, l and o are multiplied by e^(old m − new m) and the tile is added. Rising scores rescale at every tile; with the largest first the factor is always 1.",
     "Weights of keys already read shrink as more keys come, always all by the same factor: that is why one factor for l and o is enough.",
     "Neither trick is an approximation: after the last tile o / l is softmax over all keys but for rounding, for any tile size, and the cache gives the same output.",
     "The naive way needs n² numbers: twice as long, four times the memory. Tile by tile only q, k, v and the output grow, with n. The number of scores computed is n² either way; what is saved is memory and moving it.",
-    "Without a cache, writing token t computes t keys and values; with it, one. For 1 000 tokens that is 500 500 against 1 000. Its price is memory: a key and a value for every token, layer and head.",
+    "Without a cache, writing token t computes t keys and values and the scores of all t queries; with it, one key, one value and the scores of one query. Keys and values for 1 000 tokens: 500 500 against 1 000. Its price is memory: a key and a value for every token, layer and head.",
     "Queries are not kept: an old query is never asked again.",
   ],
   exercise: { number: 16 },
