@@ -100,7 +100,7 @@ def test_three_words_step_by_step(open_chapter: Callable[..., Any]) -> None:
 
 
 def test_a_longer_key_gains_on_the_side_of_the_query(open_chapter: Callable[..., Any]) -> None:
-    """Pulled outward, a key that points with the query gains, one that points away loses, and the cosine sees neither."""
+    """Pulled outward, a key that points with the query gains and one that points away loses; not under the cosine."""
     chapter = open_chapter("query-and-keys", "&score=dot")
     chapter.page.get_by_role("button", name="opposite", exact=True).click()
     chapter.settle()
