@@ -52,6 +52,9 @@ def test_reports_are_complete(quick: Quick, name: str) -> None:
     assert report.name == name
     assert report.question.endswith("?")
     assert report.finding.endswith(".")
+    assert report.why.endswith(".")
+    assert report.setup.endswith(".")
+    assert report.takeaway is not None
     assert report.tables
     assert report.pictures
     assert report.compared
