@@ -32,13 +32,19 @@ export function each(parent, tag, items, attributes) {
 // A drawing as wide as there is room. `draw(width)` is called when that changes, and by redraw(); it returns the height.
 export function figure(parent, label, draw, { most = 2000, role = "img" } = {}) {
   const svg = makeSvg("svg", parent, { class: "figure", role, "aria-label": label });
+  const room = () => Math.min(Math.max(parent.clientWidth, 120), most);
   let width = 0;
+  // The room is measured once and when the observer says that it changed: to ask in every frame would lay out the whole page for each figure.
   function redraw() {
-    width = Math.min(Math.max(parent.clientWidth, 120), most);
+    width ||= room();
     const height = Math.round(draw(width));
     set(svg, { viewBox: `0 0 ${width} ${height}`, width, height });
   }
-  const observer = new ResizeObserver(() => { if (Math.min(Math.max(parent.clientWidth, 120), most) !== width && svg.isConnected) redraw(); });
+  const observer = new ResizeObserver(() => {
+    if (!svg.isConnected || room() === width) return;
+    width = room();
+    redraw();
+  });
   observer.observe(parent);
   return { svg, redraw, group: (name) => makeSvg("g", svg, name ? { class: name } : {}) };
 }
