@@ -130,7 +130,7 @@ def test_the_command_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["play", "--export", str(path)]) == 0
     assert "<title>Attention playground</title>" in path.read_text(encoding="utf-8")
     assert main(["play", "--export", str(path), "--port", "8000"]) != 0
-    assert "serves nothing" in capsys.readouterr().err
+    assert "serve nothing" in capsys.readouterr().err
 
 
 def test_a_notebook_gets_a_frame() -> None:

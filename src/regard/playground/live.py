@@ -146,7 +146,7 @@ class Live:
         with torch.no_grad(), ExitStack() as blocks:
             for layer, heads in off.items():
                 blocks.enter_context(intervene(model, Ablate(), layers=layer, heads=heads))
-            last = torch.tensor([ids.shape[1] - 1])
+            last = torch.tensor([ids.shape[1] - 1], dtype=torch.int64, device=ids.device)
             logits: torch.Tensor = model.model(ids, at=last)
             return logits[0, 0].float()
 
